@@ -6,7 +6,7 @@ from pathlib import Path
 
 from profiler_kit.measurement.sweep import spawn_run
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun
@@ -53,7 +53,7 @@ def measure(
     *,
     device: str,
     budget_s: float,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
     **rest: object,
 ) -> ConfigRun:
     """The run of `config` on `device` in a process of its own; further words are those of `Visit`."""

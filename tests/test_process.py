@@ -285,7 +285,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_started_child_runs_beside_and_hears_one_line() -> None:
     code = "import sys; print('ready', flush=True); print('heard', sys.stdin.readline().strip(), sys.stdin.read())"
     lines: list[str] = []
-    with process.started([sys.executable, "-c", code], accepts_line=True, on_line=lines.append) as child:
+    with process.start_child([sys.executable, "-c", code], accepts_line=True, on_line=lines.append) as child:
         child.send_line("go")
         outcome = child.finish(20)
     assert outcome.ok
@@ -294,7 +294,7 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
 
 def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
     before = open_files()
-    with process.started([sys.executable, "-c", "raise SystemExit(4)"], accepts_line=True) as child:
+    with process.start_child([sys.executable, "-c", "raise SystemExit(4)"], accepts_line=True) as child:
         time.sleep(0.5)
         child.send_line("go")
         assert child.finish(20).returncode == 4
@@ -304,7 +304,7 @@ def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
 def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
-    with process.started([sys.executable, "-c", code], accepts_line=True):
+    with process.start_child([sys.executable, "-c", code], accepts_line=True):
         until = time.monotonic() + 20
         while not (pid.exists() and pid.read_text()) and time.monotonic() < until:
             time.sleep(0.02)
@@ -312,7 +312,7 @@ def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_counts_from_where_the_end_is_waited_for() -> None:
-    with process.started([sys.executable, "-c", "import sys; sys.stdin.readline()"], accepts_line=True) as child:
+    with process.start_child([sys.executable, "-c", "import sys; sys.stdin.readline()"], accepts_line=True) as child:
         time.sleep(0.6)  # longer than the limit below: waiting to be told is not the child's time
         child.send_line("go")
         assert child.finish(0.5).ok
@@ -322,8 +322,8 @@ def test_a_child_hears_the_end_of_its_input_though_others_were_started_since() -
     """A later child that held the pipe would keep an earlier one waiting for ever."""
     reads = [sys.executable, "-c", "import sys; print(repr(sys.stdin.read()))"]
     with (
-        process.started(reads, accepts_line=True) as first,
-        process.started([sys.executable, "-c", "import time; time.sleep(300)"], accepts_line=True),
+        process.start_child(reads, accepts_line=True) as first,
+        process.start_child([sys.executable, "-c", "import time; time.sleep(300)"], accepts_line=True),
     ):
         first.send_line("go")
         outcome = first.finish(20)

@@ -23,7 +23,7 @@ from profiler_kit.records.traces import (
     TracePhase,
     TraceStep,
     TraceSummary,
-    WaitedFor,
+    WaitByPhase,
 )
 
 MS = 1_000_000
@@ -179,7 +179,7 @@ def convnet(file: str = "h100/convnet_v0.json.gz") -> TraceSummary:
                 phase="loss",
                 calls=3,
                 wait_ns=ms(76.4),
-                waited_for=(WaitedFor(phase="backward", ns=ms(47.0)), WaitedFor(phase="forward", ns=ms(29.4))),
+                waited_for=(WaitByPhase(phase="backward", ns=ms(47.0)), WaitByPhase(phase="forward", ns=ms(29.4))),
             ),
         ),
         queue=Queue(max_depth=64, median_depth=20.0, delay_ns=9 * MS, full=False, growing=False, blocked_ns=0),

@@ -21,7 +21,7 @@ from profiler_kit.attribution.runs import require_steps
 from profiler_kit.attribution.shares import apportion
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ModuleNode, StaticCount
-from profiler_kit.records.families import LAYOUT, is_convolution, stands_for
+from profiler_kit.records.families import LAYOUT, is_convolution, parent_algorithm
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
 from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
 from profiler_kit.traces.table import NONE, Ids, Kind
@@ -52,7 +52,9 @@ class PartKernel(NamedTuple):
     kernel: str
 
 
-def convolutions(attribution: Attribution, workspaces: Iterable[PartWorkspace] = ()) -> tuple[ConvolutionTiming, ...]:
+def convolution_timings(
+    attribution: Attribution, workspaces: Iterable[PartWorkspace] = ()
+) -> tuple[ConvolutionTiming, ...]:
     """Return one timing per part of each convolution, per step, in order of the first forward.
 
     `workspaces`: the measured workspace of each part. The result is empty if no convolution is marked, or none
@@ -87,7 +89,7 @@ def _marked_parts(attribution: Attribution) -> tuple[Ids, list[Part]]:
     part_of_name = {
         i: Part(mark[1], mark[0])
         for i, name in enumerate(table.names)
-        if (mark := marks.convolution_of(name)) is not None
+        if (mark := marks.parse_convolution_mark(name)) is not None
     }
     names = table.name[host.rows]
     is_mark = np.isin(names, np.array(list(part_of_name), np.int32)) & (table.kind[host.rows] == Kind.ANNOTATION)
@@ -137,7 +139,7 @@ def _main_family(kernels: Mapping[str, int], named: Mapping[str, KernelName]) ->
     present = {kernel.family for kernel in named.values()}
     groups: dict[str, list[str]] = defaultdict(list)
     for name in kernels:
-        groups[stands_for(named[name].family, present)].append(name)
+        groups[parent_algorithm(named[name].family, present)].append(name)
     candidates = [family for family in groups if is_convolution(family)] or [
         f for f in groups if f in _PRODUCT_FAMILIES
     ]

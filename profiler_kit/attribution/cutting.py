@@ -99,7 +99,7 @@ def cut(
     period: Period | None = None
     notes: list[str] = []
     if step_range is not None:
-        check_wanted([step.number for step in steps], step_range)
+        check_step_range([step.number for step in steps], step_range)
         selected = [step for step in steps if step_range[0] <= step.number <= step_range[1]]
         period = _period(selected)
         notes.append(f"Cut to {_steps_text(selected)}.")
@@ -232,11 +232,13 @@ def _drop_short_calls(entries: Entries, selection: Cut, budget_bytes: int, limit
     )
 
 
-def check_wanted(steps: Sequence[int], step_range: tuple[int, int], *, where: str | None = None) -> None:
+def check_step_range(steps: Sequence[int], step_range: tuple[int, int], *, where: str | None = None) -> None:
     """Raise UsageError if none of the `steps` of a trace lies in the range `wanted`."""
     if any(step_range[0] <= number <= step_range[1] for number in steps):
         return
-    request = f"step {step_range[0]}" if step_range[0] == step_range[1] else f"step from {step_range[0]} to {step_range[1]}"
+    request = (
+        f"step {step_range[0]}" if step_range[0] == step_range[1] else f"step from {step_range[0]} to {step_range[1]}"
+    )
     steps_there = _numbers_text(steps) if steps else "no marked steps"
     raise UsageError(
         f"no {request}: the trace has {steps_there}", where=where, hint="select marked steps with --steps FIRST:LAST"
@@ -255,7 +257,7 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.3g} MB"
 
 
-def clipped(annotation: Annotation, period: Period | None) -> Annotation:
+def clip_annotation(annotation: Annotation, period: Period | None) -> Annotation:
     """Return `annotation` limited to `period`. Spans and counters are clipped at its borders."""
     if period is None:
         return annotation

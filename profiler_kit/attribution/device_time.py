@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.host_time import Launches, Waits, host_waits, launch_queue
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, climb, phase_name
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime, SyncWait, WaitedFor
+from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime, SyncWait, WaitByPhase
 from profiler_kit.traces.intervals import Intervals, assign_to_first, empty, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
@@ -331,7 +331,7 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
             calls=int(calls[i]),
             wait_ns=int(parts[:, i].sum()),
             waited_for=tuple(
-                WaitedFor(phase=phase_name(number if number < len(TRACE_PHASES) else NONE), ns=int(parts[number, i]))
+                WaitByPhase(phase=phase_name(number if number < len(TRACE_PHASES) else NONE), ns=int(parts[number, i]))
                 for number in np.argsort(-parts[:, i], kind="stable").tolist()
                 if parts[number, i]
             ),

@@ -77,7 +77,7 @@ class Collectives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Extract:
+class RankExtract:
     """One file: its summary, steps and collectives.
 
     `exposed`: intervals of communication that no computation covers.
@@ -110,7 +110,7 @@ class _Work(NamedTuple):
     collective: Mask
 
 
-def extract(attribution: Attribution) -> Extract:
+def extract_rank(attribution: Attribution) -> RankExtract:
     """Return the part of `attribution` that comparisons need, with its summary."""
     on_device = bool(len(attribution.device.rows))
     time = device_time(attribution) if on_device else None
@@ -123,7 +123,7 @@ def extract(attribution: Attribution) -> Extract:
     if len(exposed.start) > MAX_EXPOSED_INTERVALS:
         longest = np.sort(np.argsort(exposed.start - exposed.end, kind="stable")[:MAX_EXPOSED_INTERVALS])
         exposed = Intervals(exposed.start[longest], exposed.end[longest])
-    return Extract(
+    return RankExtract(
         summary=summarize(attribution, time),
         steps=_steps(attribution, work, compute, communication, time.gaps if time is not None else None),
         collectives=collectives,

@@ -15,7 +15,7 @@ from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.host_only import host_timeline
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_name
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
@@ -38,7 +38,7 @@ class _Work:
     step: Ids
 
 
-def annotation(attribution: Attribution) -> Annotation:
+def build_annotation(attribution: Attribution) -> Annotation:
     """Return the lanes and counters of a trace: of each device's work, and of the host threads that ran operators.
 
     Each busy instant of computation appears once, for the work that started first, as in the summary. Communication
@@ -218,7 +218,7 @@ def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Ite
     used = np.unique(name)
     of_name = np.full(len(names), NONE, dtype=np.int32)
     of_name[used] = [families.setdefault(classify(names[i]).family, len(families)) for i in used.tolist()]
-    yield from _lane(lane, work, of_name[name], [family_words(family) for family in families], list(families))
+    yield from _lane(lane, work, of_name[name], [family_name(family) for family in families], list(families))
 
 
 def _lane(

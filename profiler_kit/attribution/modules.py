@@ -13,7 +13,7 @@ from profiler_kit.attribution.phases import BACKWARD, RECOMPUTE, Phases
 from profiler_kit.attribution.result import Module
 from profiler_kit.records import marks
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
-from profiler_kit.records.paths import enclosing, parent
+from profiler_kit.records.paths import innermost_module, parent_path
 from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.names import GRAPH_PREFIX, MODULE_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Table
@@ -274,11 +274,11 @@ class _RecomputationRequesters:
         """
         key = node_module, called
         if key not in self._cache:
-            paths = [parent(self._modules[module].path) for module in sorted(called)]
+            paths = [parent_path(self._modules[module].path) for module in sorted(called)]
             if node_module not in self._pseudo:
                 paths.append(self._modules[node_module].path)
             default = node_module if self._marked_paths is None else self._marked_paths.root
-            self._cache[key] = self._numbers.get(enclosing(paths, self._numbers), default)
+            self._cache[key] = self._numbers.get(innermost_module(paths, self._numbers), default)
         return self._cache[key]
 
 

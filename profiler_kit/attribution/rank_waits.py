@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler_kit.attribution.extract import Extract
+from profiler_kit.attribution.extract import RankExtract
 from profiler_kit.traces.intervals import length, overlap, union
 from profiler_kit.traces.table import Ints, Mask
 
@@ -39,7 +39,7 @@ class Block:
     members: tuple[int, ...]
     events: Ints
 
-    def times(self, extracts: Sequence[Extract]) -> tuple[Ints, Ints]:
+    def times(self, extracts: Sequence[RankExtract]) -> tuple[Ints, Ints]:
         """Return starts and ends, in the shape of `events`."""
         columns = [extracts[member].collectives for member in self.members]
         starts = [column.start_ns[events] for column, events in zip(columns, self.events.T, strict=True)]
@@ -78,7 +78,7 @@ class RankWaits:
     late_ns: Ints
 
 
-def align_collectives(extracts: Sequence[Extract], steps: Sequence[int]) -> CollectiveAlignment:
+def align_collectives(extracts: Sequence[RankExtract], steps: Sequence[int]) -> CollectiveAlignment:
     """Return the collectives that the extracts share in `steps`.
 
     They are matched by their order in step and process group, or else by their ends.
@@ -107,7 +107,7 @@ def _event_count(blocks: Sequence[Block]) -> int:
     return sum(block.events.size for block in blocks)
 
 
-def rank_waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> RankWaits:
+def rank_waits(extracts: Sequence[RankExtract], blocks: Sequence[Block]) -> RankWaits:
     """Return the waits of each rank in `blocks`, over all steps."""
     count = len(extracts)
     last, collectives = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -136,7 +136,7 @@ def rank_waits(extracts: Sequence[Extract], blocks: Sequence[Block]) -> RankWait
     )
 
 
-def _lateness(extracts: Sequence[Extract], blocks: Sequence[Block]) -> Ints:
+def _lateness(extracts: Sequence[RankExtract], blocks: Sequence[Block]) -> Ints:
     """Return, by step and extract, the lateness at the collective where it is greatest.
 
     Extra work of one rank makes it late for the next collective, and for later ones too if the others could continue
@@ -169,7 +169,7 @@ def _median_of_others(values: Ints) -> Ints:
     return other_value(middle) if count % 2 == 0 else (other_value(middle - 1) + other_value(middle)) // 2
 
 
-def _sequences_by_group(extract: Extract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:
+def _sequences_by_group(extract: RankExtract, steps: Sequence[int]) -> dict[tuple[int, str], Ints]:
     """Return the positions of an extract's collectives in order, by (step, process group)."""
     columns = extract.collectives
     groups: dict[tuple[int, str], list[int]] = {}
@@ -182,7 +182,7 @@ def _sequences_by_group(extract: Extract, steps: Sequence[int]) -> dict[tuple[in
 
 
 def _match_in_order(
-    step: int, members: tuple[int, ...], sequences: Sequence[Ints], extracts: Sequence[Extract]
+    step: int, members: tuple[int, ...], sequences: Sequence[Ints], extracts: Sequence[RankExtract]
 ) -> list[Block]:
     """Match collective i of each sequence.
 
@@ -204,7 +204,7 @@ def _match_in_order(
     return matched
 
 
-def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[Extract]) -> list[Block]:
+def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> list[Block]:
     """Return the collectives of `blocks` that end at the same time on all ranks.
 
     The clocks are aligned by the median difference.
@@ -223,7 +223,7 @@ def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[Extract]) -> list
     return matched
 
 
-def _clock_offsets(blocks: Sequence[Block], extracts: Sequence[Extract]) -> Mapping[int, int]:
+def _clock_offsets(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> Mapping[int, int]:
     """Return how far each extract's clock is ahead of the first extract that collectives link it to."""
     ends = [block.times(extracts)[1] for block in blocks]
     offsets: dict[int, int] = {}
@@ -248,7 +248,7 @@ def _clock_offsets(blocks: Sequence[Block], extracts: Sequence[Extract]) -> Mapp
 # ---- matching by end, for traces that hold only a part of the collectives, so that the order means nothing
 
 
-def _match_by_end(extracts: Sequence[Extract], steps: Sequence[int]) -> list[Block]:
+def _match_by_end(extracts: Sequence[RankExtract], steps: Sequence[int]) -> list[Block]:
     """Match collectives that end together with one of the first extract, under the clock offset with the most matches."""
     first_rows = _collectives_in_steps(extracts[0], steps)
     partners: dict[int, list[tuple[int, int]]] = {}
@@ -268,11 +268,11 @@ def _match_by_end(extracts: Sequence[Extract], steps: Sequence[int]) -> list[Blo
     ]
 
 
-def _collectives_in_steps(extract: Extract, steps: Sequence[int]) -> Ints:
+def _collectives_in_steps(extract: RankExtract, steps: Sequence[int]) -> Ints:
     return np.flatnonzero(np.isin(extract.collectives.step, np.array(steps, np.int64)))[:MAX_MATCHED_BY_END]
 
 
-def _pair_by_end(first: Extract, first_rows: Ints, other: Extract, other_rows: Ints) -> list[tuple[int, int]]:
+def _pair_by_end(first: RankExtract, first_rows: Ints, other: RankExtract, other_rows: Ints) -> list[tuple[int, int]]:
     names: dict[tuple[str, int], int] = {}
     first_keys, other_keys = (
         np.array(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.extract import MAX_COLLECTIVES, Activity, Extract
+from profiler_kit.attribution.extract import MAX_COLLECTIVES, Activity, RankExtract
 from profiler_kit.attribution.rank_waits import CollectiveAlignment, RankWaits, align_collectives, rank_waits
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.traces import TraceSummary
@@ -28,7 +28,7 @@ _RANK_IN_NAME: Final = (
 )
 
 
-def ranks_of(extracts: Sequence[Extract]) -> Ranks:
+def compare_ranks(extracts: Sequence[RankExtract]) -> Ranks:
     """Return the comparison of the files' ranks.
 
     If they are not ranks of one job, `ranks` is empty and `notes` has the reason.
@@ -72,7 +72,7 @@ def ranks_of(extracts: Sequence[Extract]) -> Ranks:
 class _StepMeans:
     """Means over the steps `numbers`, by extract, in whole ns."""
 
-    def __init__(self, files: Sequence[Extract], numbers: Sequence[int]) -> None:
+    def __init__(self, files: Sequence[RankExtract], numbers: Sequence[int]) -> None:
         self.files = files
         self._at = [np.flatnonzero(np.isin(file.steps.number, np.array(numbers, np.int64))) for file in files]
         self.period = self._mean("period_ns")
@@ -102,7 +102,9 @@ def _no_ranks(notes: tuple[str, ...]) -> Ranks:
     return Ranks(ranks=(), common_steps=0, step_ns=None, imbalance=0.0, notes=notes)
 
 
-def _files_with_common_steps(rank_files: _RankFiles) -> tuple[list[tuple[int, Extract]], list[int], tuple[str, ...]]:
+def _files_with_common_steps(
+    rank_files: _RankFiles,
+) -> tuple[list[tuple[int, RankExtract]], list[int], tuple[str, ...]]:
     """Return the files that share steps, these steps, and notes on the other files.
 
     A rank that shares no steps with most others is excluded, as nothing would be in common. The last step of a trace
@@ -143,7 +145,7 @@ def _more_steps_text(ranks: Sequence[int]) -> str:
     )
 
 
-def _alignment_notes(alignment: CollectiveAlignment, files: Sequence[Extract]) -> list[str]:
+def _alignment_notes(alignment: CollectiveAlignment, files: Sequence[RankExtract]) -> list[str]:
     notes = []
     if not any(len(file.collectives.key) for file in files):
         return ["The traces hold no collectives, so waits between ranks are unknown."]
@@ -233,11 +235,11 @@ class _RankFiles(NamedTuple):
     `notes` name the excluded files.
     """
 
-    files: tuple[tuple[int, Extract], ...]
+    files: tuple[tuple[int, RankExtract], ...]
     notes: tuple[str, ...]
 
 
-def _assign_ranks(extracts: Sequence[Extract]) -> _RankFiles:
+def _assign_ranks(extracts: Sequence[RankExtract]) -> _RankFiles:
     """Return the rank of each file: stated in the trace, else found in the file name, else the place among the files."""
     if len(extracts) < 2:
         return _RankFiles((), ())
@@ -262,7 +264,7 @@ def _assign_ranks(extracts: Sequence[Extract]) -> _RankFiles:
         unstated = stated_ranks.count(None)
         source = "their names" if from_names is not None else "their order"
         notes.append(f"{unstated} of {len(stated_ranks)} traces do not state their rank. It was taken from {source}.")
-    by_rank: dict[int, list[Extract]] = {}
+    by_rank: dict[int, list[RankExtract]] = {}
     for rank, file in zip(ranks, extracts, strict=True):
         by_rank.setdefault(rank, []).append(file)
     steps = _usual_steps(extracts)
@@ -292,7 +294,7 @@ def _numbers_text(numbers: Sequence[int]) -> str:
     return listed if len(numbers) <= MAX_LISTED else f"{listed} and {len(numbers) - MAX_LISTED} more"
 
 
-def _look_like_ranks(extracts: Sequence[Extract]) -> bool:
+def _look_like_ranks(extracts: Sequence[RankExtract]) -> bool:
     """Return whether at least two files state a distributed job, have a rank in their name, or hold collectives."""
     distributed = sum(
         (file.summary.world_size or 0) > 1 or (file.summary.rank is not None and file.summary.world_size is None)
@@ -313,7 +315,7 @@ def _ranks_from_names(names: Sequence[str]) -> list[int] | None:
     return None
 
 
-def _usual_steps(extracts: Sequence[Extract]) -> set[int]:
+def _usual_steps(extracts: Sequence[RankExtract]) -> set[int]:
     """Return the steps that most files have."""
     counts: dict[int, int] = {}
     for file in extracts:

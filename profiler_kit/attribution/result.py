@@ -192,7 +192,7 @@ def phase_name(number: int) -> TracePhase | Literal[""]:
 # ---- attribution as columns for export
 
 
-def owner_columns(attribution: Attribution) -> tuple[Column, ...]:
+def attribution_columns(attribution: Attribution) -> tuple[Column, ...]:
     """Return the columns that attribution adds to the rows of the table.
 
     `phase`, `within` (for a collective, the phase that launched it), `module` and `step` (the step's number) are set

@@ -128,7 +128,7 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
     """Return the part of the summary that both clocks share."""
     table = attribution.table
     busy_ns = int(work.busy.sum())
-    steps = marked_steps(attribution, work.step, work.busy, time)
+    steps = step_times(attribution, work.step, work.busy, time)
     periods = [step.device_ns for step in steps if step.device_ns is not None]
     steady = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
     return TraceSummary(
@@ -198,7 +198,7 @@ def _median(values: Sequence[int]) -> int | None:
 # ---- steps
 
 
-def marked_steps(
+def step_times(
     attribution: Attribution, step: Ids, busy: Ints, time: DeviceTime | None = None
 ) -> tuple[TraceStep, ...]:
     """Return the steps with the `busy` ns of each. `step`: the step of each busy event.

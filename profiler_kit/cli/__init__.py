@@ -45,12 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     from profiler_kit.cli import output
-    from profiler_kit.cli.parser import parser
+    from profiler_kit.cli.parser import build_parser
 
     arguments = sys.argv[1:] if argv is None else argv
     try:
         try:
-            options = parser(arguments).parse_args(arguments)
+            options = build_parser(arguments).parse_args(arguments)
         except SystemExit as system_exit:  # after --help and --version
             return system_exit.code if isinstance(system_exit.code, int) else OK
         status: int = options.command.run(options)

@@ -32,37 +32,37 @@ def conventions() -> str:
 
 def gpus() -> str:
     """Devices whose memory can be simulated, and the default device."""
-    from profiler_kit.devices.registry import DEFAULT, architecture_names, choices, devices
+    from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, device_choices, devices
 
     return (
-        f"{choices(devices())}; an architecture ({architecture_names()}) selects its best-known card (default: the device "
-        f"of this machine, or {DEFAULT.short_names[0]})"
+        f"{device_choices(devices())}; an architecture ({architecture_names()}) selects its best-known card (default: the device "
+        f"of this machine, or {DEFAULT_DEVICE.short_names[0]})"
     )
 
 
 def cards() -> str:
     """Short names of the devices with datasheet peaks."""
-    from profiler_kit.devices.registry import choices, with_peaks
+    from profiler_kit.devices.registry import device_choices, devices_with_peaks
 
-    return choices(with_peaks())
+    return device_choices(devices_with_peaks())
 
 
 def cudnn_configurations() -> str:
     """The default configuration and the cuDNN flags."""
-    from profiler_kit.configurations.naming import DEFAULT, FLAGS
+    from profiler_kit.configurations.naming import CUDNN_FLAGS, DEFAULT_CONFIG
 
-    return ", ".join((DEFAULT, *FLAGS))
+    return ", ".join((DEFAULT_CONFIG, *CUDNN_FLAGS))
 
 
 def axes() -> str:
     """The axes, as written in a configuration name."""
-    from profiler_kit.configurations.naming import all_axes, spelled
+    from profiler_kit.configurations.naming import all_axes, axis_syntax
 
-    return ", ".join(spelled(axis) for axis in all_axes())
+    return ", ".join(axis_syntax(axis) for axis in all_axes())
 
 
 def changes() -> str:
     """Changes that ``--what-if`` accepts."""
-    from profiler_kit.records.variation import CHANGES, spelled
+    from profiler_kit.records.variation import CHANGES, change_syntax
 
-    return ", ".join(spelled(change) for change in CHANGES)
+    return ", ".join(change_syntax(change) for change in CHANGES)

@@ -31,9 +31,9 @@ def check_options(options: argparse.Namespace) -> None:
     from profiler_kit.report.tables import check_sort
 
     if options.format is not None:
-        render.by_name(options.format)
+        render.renderer_by_name(options.format)
     for file in options.output:
-        render.by_suffix(file)
+        render.renderer_by_suffix(file)
         if not file.parent.is_dir():
             raise UsageError(
                 "no such folder", where=str(file.parent), hint="create the folder, or use another path with -o"
@@ -90,7 +90,7 @@ def emit(document: Document, options: argparse.Namespace) -> None:
     from profiler_kit import render
 
     for file in options.output:
-        write_file(file, render.by_suffix(file).render(document, render.RenderOptions(detail=True)))
+        write_file(file, render.renderer_by_suffix(file).render(document, render.RenderOptions(detail=True)))
     live = sys.stdout.isatty()
     style = render.RenderOptions(
         width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
@@ -98,7 +98,7 @@ def emit(document: Document, options: argparse.Namespace) -> None:
         detail=options.detail,
     )
     with stdout_errors():
-        print(_encodable_text(render.by_name(options.format or "terminal").render(document, style)), end="")
+        print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
 
 
 def emit_report(report: Report, options: argparse.Namespace) -> None:
@@ -182,7 +182,7 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
     document = report_document(analysis.report, top=None)
     options = render.RenderOptions(detail=True)
     for name in ("report.json", "report.md", "layers.csv"):
-        write_file(folder / name, render.by_suffix(Path(name)).render(document, options))
+        write_file(folder / name, render.renderer_by_suffix(Path(name)).render(document, options))
     for traced in analysis.traces:
         write_file(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))
 

@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"run {self.prog} --help")
 
 
-def parser(arguments: Sequence[str]) -> Parser:
+def build_parser(arguments: Sequence[str]) -> Parser:
     """The parser for the command line `arguments`. The `command` of the parsed namespace is the `Command` to run.
 
     All commands are listed, but only the options of the command in `arguments` are built, because that is most of the work.

@@ -15,7 +15,7 @@ from profiler_kit.comparison.ratios import memory_splits, time_ratio
 from profiler_kit.comparison.sentences import notes, representative_configs, sentences
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.comparison import Comparison, LayerChange, MemorySplit, MetricRow, Side, TimeRatio, Verdict
-from profiler_kit.records.metrics import METRICS, static_reason, value_of
+from profiler_kit.records.metrics import METRICS, reason_not_comparable, value_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 
@@ -128,7 +128,7 @@ def _static_rows(a: Report, b: Report) -> tuple[MetricRow, ...]:
         before, after = value_of(a, metric), value_of(b, metric)
         if not metric.headline or (before is None and after is None):
             continue
-        reason = static_reason(a, b, metric)
+        reason = reason_not_comparable(a, b, metric)
         rows.append(
             MetricRow(
                 metric=metric.key,

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.records.comparison import AlgorithmUse, LayerEfficiency
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.families import FEWER_OPERATIONS, algorithms
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, algorithms_by_time
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.units import text
@@ -28,7 +28,7 @@ def algorithm_uses(run: ConfigRun, path: str, phase: Phase) -> tuple[AlgorithmUs
         return tuple(sorted(map(_algorithm_use, parts), key=lambda use: -use.kernel_ns))
     return tuple(
         AlgorithmUse(family=algorithm.family, math=algorithm.math, kernel_ns=algorithm.kernel_ns)
-        for algorithm in algorithms(_kernels(run, path, phase))
+        for algorithm in algorithms_by_time(_kernels(run, path, phase))
     )
 
 
@@ -66,7 +66,7 @@ def main_algorithm_text(layer: LayerEfficiency) -> str:
     words = layer.algorithms[0].words
     if not rate:
         return words
-    return f"{words} at {'an effective ' if layer.algorithms[0].family in FEWER_OPERATIONS else ''}{rate}"
+    return f"{words} at {'an effective ' if layer.algorithms[0].family in REDUCED_OPERATION_FAMILIES else ''}{rate}"
 
 
 def with_algorithm_text(layer: LayerEfficiency) -> str:

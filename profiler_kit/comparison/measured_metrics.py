@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_words
+from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import noise_between, side, step_verdict, within_noise_reason
@@ -70,7 +70,7 @@ def _title(metric: _MeasuredMetric, a_run: ConfigRun, b_run: ConfigRun) -> str:
     if metric.key != DEVICE_TIME:
         return metric.title
     timed_run = a_run if a_run.device_ns is not None else b_run
-    return f"{clock_words(timed_run.clock).capitalize()}, step"
+    return f"{clock_name(timed_run.clock).capitalize()}, step"
 
 
 def failure_reason(a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from profiler_kit.records.trace_comparison import Alike, TimeChange
+from profiler_kit.records.trace_comparison import MatchKind, TimeChange
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -104,7 +104,7 @@ def _group(entries: Sequence[TimedEntry], key: Callable[[TimedEntry], Key]) -> d
     return groups
 
 
-def _row(name: str, phase: str, a: Sequence[TimedEntry], b: Sequence[TimedEntry], alike: Alike) -> TimeChange:
+def _row(name: str, phase: str, a: Sequence[TimedEntry], b: Sequence[TimedEntry], alike: MatchKind) -> TimeChange:
     return TimeChange(
         name=name,
         phase=phase,

@@ -12,7 +12,7 @@ from typing import Any
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.report import TraceReport
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.traces import PhaseTime, TraceStep, TraceSummary
 
@@ -68,7 +68,7 @@ def _sum_ranks(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
         )
     steps = [trace.step_ns for trace in traces if trace.step_ns is not None]
     marks = [trace.host_step_ns for trace in traces if trace.host_step_ns is not None]
-    return added(
+    return sum_fields(
         traces,
         *("events", "device_events", "span_ns", "busy_ns", "idle_ns", "sum_ns", "linked"),
         *("unlinked_ns", "aligned_ns", "unattributed_ns", "moduleless_ns"),
@@ -95,7 +95,7 @@ def _sum_ranks(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
 def _mean_step(rank_steps: Sequence[TraceStep]) -> TraceStep:
     """The mean of one step over the ranks; a time that one rank lacks is None."""
     time_fields = ("host_ns", "device_ns", "kernel_ns", "idle_ns")
-    total = added(rank_steps, *time_fields, steady=all(step.steady for step in rank_steps))
+    total = sum_fields(rank_steps, *time_fields, steady=all(step.steady for step in rank_steps))
     sums = {field: getattr(total, field) for field in time_fields}
     means: dict[str, Any] = {field: None if ns is None else ns // len(rank_steps) for field, ns in sums.items()}
     return replace(total, **means)
@@ -106,7 +106,7 @@ def _phases(traces: Sequence[TraceSummary]) -> tuple[PhaseTime, ...]:
     for timing in (timing for trace in traces for timing in trace.phases):
         by_phase[timing.phase].append(timing)
     fields = ("host_ns", "kernel_ns", "sum_ns", "idle_ns", "wait_ns", "events")
-    return tuple(added(timings, *fields) for timings in by_phase.values())
+    return tuple(sum_fields(timings, *fields) for timings in by_phase.values())
 
 
 def _ranks(numbers: Sequence[int]) -> str:

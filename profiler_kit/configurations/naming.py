@@ -11,9 +11,9 @@ from profiler_kit.configurations.axis import ON, Axis
 from profiler_kit.errors import UsageError
 from profiler_kit.records.configs import NamedValue, RunConfig
 
-DEFAULT: Final = "default"
+DEFAULT_CONFIG: Final = "default"
 OFF: Final = "cudnn-off"
-FLAGS: Final = {
+CUDNN_FLAGS: Final = {
     "benchmark": "cuDNN times its algorithms for each new shape and keeps the fastest",
     "deterministic": "only bitwise reproducible cuDNN algorithms",
     "no-tf32": "float32 convolutions without TF32",
@@ -42,14 +42,14 @@ def axes_by_name() -> dict[str, Axis]:
     return dict(sorted(axes.items()))
 
 
-def spelled(axis: Axis) -> str:
+def axis_syntax(axis: Axis) -> str:
     """The syntax of an axis: ``batch=N|Fx``, ``compile[=MODE]``, ``no_item``."""
     if not axis.values:
         return axis.name
     return f"{axis.name}[={axis.values}]" if axis.bare else f"{axis.name}={axis.values}"
 
 
-def parse(name: str, plain: RunConfig) -> RunConfig:
+def parse_config(name: str, plain: RunConfig) -> RunConfig:
     """Parse a configuration's name. The result is `plain` (the device's default configuration) with the named changes.
 
     Raises:
@@ -60,18 +60,18 @@ def parse(name: str, plain: RunConfig) -> RunConfig:
     values: dict[str, list[str]] = {}
     for word in (part.strip() for part in name.split("+")):
         key, has_value, value = word.partition("=")
-        if word in FLAGS:
+        if word in CUDNN_FLAGS:
             flags.add(word)
         elif key in axes:
             axis = axes[key]
             values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
             flags.update({axis.flag} - {""})
-        elif word != DEFAULT:
-            raise UsageError(f"configuration {name!r}: unknown word {word!r}", hint=f"choose from {choices()}")
+        elif word != DEFAULT_CONFIG:
+            raise UsageError(f"configuration {name!r}: unknown word {word!r}", hint=f"choose from {config_choices()}")
     for key, axis_values in values.items():
         _require_compatible(axes[key], axis_values, values, name)
     settings = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
-    return named(replace(_with_flags(plain, flags), settings=settings))
+    return with_name(replace(_with_flags(plain, flags), settings=settings))
 
 
 def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:
@@ -92,7 +92,7 @@ def _value(axis: Axis, value: str, word: str) -> str:
             raise ValueError("it needs a value")
         return axis.parse_value(value)
     except ValueError as error:
-        raise UsageError(f"configuration {word!r}: {error}", hint=f"write {spelled(axis)} ({axis.doc})") from error
+        raise UsageError(f"configuration {word!r}: {error}", hint=f"write {axis_syntax(axis)} ({axis.doc})") from error
 
 
 def _require_compatible(axis: Axis, axis_values: list[str], values: dict[str, list[str]], name: str) -> None:
@@ -105,7 +105,7 @@ def _require_compatible(axis: Axis, axis_values: list[str], values: dict[str, li
         )
 
 
-def named(config: RunConfig) -> RunConfig:
+def with_name(config: RunConfig) -> RunConfig:
     """`config` with the name that follows from its flags and settings."""
     return replace(config, name=name_of(config))
 
@@ -120,9 +120,9 @@ def name_of(config: RunConfig) -> str:
     words = [OFF] if config.enabled is False else [flag for flag, is_set in flags.items() if is_set]
     for item in config.settings:
         words += (item.name if value == ON else f"{item.name}={value}" for value in item.value.split(","))
-    return "+".join(words) or DEFAULT
+    return "+".join(words) or DEFAULT_CONFIG
 
 
-def choices() -> str:
+def config_choices() -> str:
     """All words of configuration names, for messages and help."""
-    return ", ".join([DEFAULT, *FLAGS, *(spelled(axis) for axis in all_axes())])
+    return ", ".join([DEFAULT_CONFIG, *CUDNN_FLAGS, *(axis_syntax(axis) for axis in all_axes())])

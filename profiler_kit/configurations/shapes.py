@@ -75,7 +75,7 @@ class Schedule:
         return _followed(self.varied, shape, step.shape)
 
 
-def source_of(text: str) -> str:
+def schedule_source(text: str) -> str:
     """The source of the shapes in `text`: ``generated``, ``given``, or a file name."""
     schedule_text = text.strip()
     if schedule_text == AUTO:
@@ -83,7 +83,7 @@ def source_of(text: str) -> str:
     return Path(schedule_text).name if not _is_list(schedule_text) else GIVEN
 
 
-def schedule(text: str, inputs: tuple[InputInfo, ...]) -> Schedule:
+def parse_schedule(text: str, inputs: tuple[InputInfo, ...]) -> Schedule:
     """Parse the schedule `text` for a target with these `inputs`.
 
     `text` is a list such as ``192,224x256,8x3x512x512``, the path of a file with one shape per line, or ``auto``. An item is:
@@ -110,7 +110,7 @@ def schedule(text: str, inputs: tuple[InputInfo, ...]) -> Schedule:
     return _planned(Path(schedule_text).name, varied, inputs, [(1, shape) for shape in recorded])
 
 
-def told(shape: Sequence[int]) -> str:
+def sizes_text(shape: Sequence[int]) -> str:
     """A shape as text: ``8x3x256x256``."""
     return "x".join(map(str, shape)) or "()"
 
@@ -172,7 +172,7 @@ def _shape(text: str, varied: Varied, where: str) -> Shape:
     if not _SHAPE.match(text):
         raise UsageError(f"{text!r} is not a shape", where=where, hint=HINT)
     sizes = tuple(int(size) for size in text.lower().split("x"))
-    current = f"{varied.name!r} is {told(varied.shape)}"
+    current = f"{varied.name!r} is {sizes_text(varied.shape)}"
     if 0 in sizes:
         raise UsageError(f"{text}: a size is 0", where=where, hint="sizes must be 1 or more")
     if len(sizes) == len(varied.shape) and (len(sizes) > 1 or not varied.dims):
@@ -182,20 +182,20 @@ def _shape(text: str, varied: Varied, where: str) -> Shape:
                 raise UsageError(
                     f"{text}: dimension {i} is {size}, but {current}",
                     where=where,
-                    hint=f"only its batch and sizes may change, as in {told(_resized(varied, sizes))}",
+                    hint=f"only its batch and sizes may change, as in {sizes_text(_resized(varied, sizes))}",
                 )
         return sizes
     if not varied.dims:
         raise UsageError(
             f"{text}: {current}, and its size dimensions are unknown",
             where=where,
-            hint=f"write whole shapes, such as {told(varied.shape)}",
+            hint=f"write whole shapes, such as {sizes_text(varied.shape)}",
         )
     if len(sizes) not in (1, len(varied.dims)):
         raise UsageError(
             f"{text}: {len(sizes)} sizes, but {current}, with {len(varied.dims)} dimensions that change",
             where=where,
-            hint=f"write {told([varied.shape[i] for i in varied.dims])} or the whole shape, {told(varied.shape)}",
+            hint=f"write {sizes_text([varied.shape[i] for i in varied.dims])} or the whole shape, {sizes_text(varied.shape)}",
         )
     edges = sizes if len(sizes) == len(varied.dims) else sizes * len(varied.dims)
     return _with(varied.shape, varied.dims, edges)
@@ -215,9 +215,9 @@ def _with(shape: Shape, dims: Sequence[int], sizes: Sequence[int]) -> Shape:
 def _generated(varied: Varied, where: str) -> list[tuple[int, Shape]]:
     if not varied.dims:
         raise UsageError(
-            f"{AUTO}: {varied.name!r} is {told(varied.shape)}, and its size dimensions are unknown",
+            f"{AUTO}: {varied.name!r} is {sizes_text(varied.shape)}, and its size dimensions are unknown",
             where=where,
-            hint=f"write whole shapes, such as {told(varied.shape)}",
+            hint=f"write whole shapes, such as {sizes_text(varied.shape)}",
         )
     edges = [_sizes(varied.shape[i], up_to=varied.kind == "tokens") for i in varied.dims]
     if max(varied.shape[i] for i in varied.dims) > 1:  # a single frame or row stays single

@@ -17,10 +17,10 @@ from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.loading import Target
-from profiler_kit.loading.compiled import nothing_compiled
-from profiler_kit.loading.kinds import StepError, on_first_kind
+from profiler_kit.loading.compiled import compilation_disabled
+from profiler_kit.loading.kinds import StepError, run_on_first_kind
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restore import unchanged
+from profiler_kit.loading.restore import restored_model
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
@@ -39,7 +39,7 @@ def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> Sta
     return _count_on_first_kind(target, find_convention(convention))
 
 
-def count_both(
+def count_by_conventions(
     target: Target, convention: str = DEFAULT_CONVENTION, *, cross_check: bool = False
 ) -> tuple[StaticCount, StaticCount]:
     """Return two counts: by `convention`, and by the ``kit`` convention. Findings and rooflines always use the second.
@@ -58,8 +58,8 @@ def count_both(
 
 def _count_on_first_kind(target: Target, convention: Convention, *, cross_check: bool = False) -> StaticCount:
     load_entry_points()
-    with nothing_compiled():
-        result = on_first_kind(target, lambda variant: _count(variant, convention, cross_check=cross_check))
+    with compilation_disabled():
+        result = run_on_first_kind(target, lambda variant: _count(variant, convention, cross_check=cross_check))
     notes = (*result.value.notes, *((f"counted {result.note}",) if result.note else ()))
     return replace(result.value, device=result.kind, notes=notes)
 
@@ -91,7 +91,7 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
 
 
 def _trace(target: Target, memo: Memo[OpFacts], convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
-    with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+    with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
         try:
             return trace_step(target, memo, convention), ()
         except StepError as failed:

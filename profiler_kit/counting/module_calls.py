@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from profiler_kit.counting.operands import spec_of
-from profiler_kit.loading.ownership import Call, Ownership
+from profiler_kit.loading.ownership import Call, ModuleTracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ModuleCall:
     output_shape: tuple[int, ...] | None
 
 
-class ModuleWatch(Ownership):
+class ModuleWatch(ModuleTracker):
     """Ownership that also records module outputs, and attributes recomputation inside backward."""
 
     def __init__(self, paths: Mapping[int, str], owners: Mapping[int, str]) -> None:

@@ -13,7 +13,7 @@ from profiler_kit.counting.module_calls import ModuleCall, ModuleWatch, output_t
 from profiler_kit.counting.operands import OpFacts, spec_of
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.loading import Target
-from profiler_kit.loading.kinds import telling
+from profiler_kit.loading.kinds import as_step_errors
 from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor, TensorSpec
@@ -99,7 +99,7 @@ def trace_step(
         saved.exclude([*target.model.parameters(), *target.model.buffers()])
         saved.exclude(output_tensors([batch.args, batch.kwargs, batch.labels]))
 
-    with telling("forward"), ExitStack() as forward:
+    with as_step_errors("forward"), ExitStack() as forward:
         forward.enter_context(torch.set_grad_enabled(training))
         forward.enter_context(watch.watching())
         forward.enter_context(target.autocast())
@@ -128,7 +128,7 @@ def trace_step(
 
     tracer.set_phase("backward")
     if loss.requires_grad:
-        with telling("backward"), watch.watching(), tracer:
+        with as_step_errors("backward"), watch.watching(), tracer:
             loss.backward()
     return StepTrace(ops=_adjusted_ops(tracer, convention, training), calls=tuple(watch.calls), saved=saved_tensors)
 

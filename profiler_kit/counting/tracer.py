@@ -11,13 +11,13 @@ from torch._ops import HigherOrderOperator, OpOverload
 from profiler_kit.counting.conventions import Convention, OpCall
 from profiler_kit.counting.module_calls import ModuleWatch
 from profiler_kit.counting.operands import OpFacts, Plan, plan_op, run_higher_order, run_op
-from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.flex import UndecomposedFlexAttention
 from profiler_kit.loading.op_memo import Memo
-from profiler_kit.loading.stand_ins import stand_in
+from profiler_kit.loading.stand_ins import replacement_kernel
 from profiler_kit.records.counts import CountPhase, OpRecord
 
 
-class Tracer(WholeFlexAttention):
+class Tracer(UndecomposedFlexAttention):
     """A dispatch mode that records ops. It can be entered several times, once per phase.
 
     In backward an op is attributed to the module whose forward made the running autograd node. If gradients are enabled or
@@ -83,7 +83,7 @@ class Tracer(WholeFlexAttention):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        kernel = stand_in(func, args) or (func if key is None else self._memo.kernel(func, args))
+        kernel = replacement_kernel(func, args) or (func if key is None else self._memo.kernel(func, args))
         out, facts = run_op(kernel, plan, args, kwargs)
         facts = self._with_convention(facts, func, args, kwargs, out)
         if key is not None:

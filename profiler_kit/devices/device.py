@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 AttentionKernel = Literal["cudnn", "flash", "efficient", "math"]
 
-FIRST_WITH_TF32: Final = 80  # the first compute capability whose tensor cores support TF32 and bfloat16
+MIN_TF32_CAPABILITY: Final = 80  # the first compute capability whose tensor cores support TF32 and bfloat16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Architecture:
     @property
     def has_tf32(self) -> bool:
         """Whether tensor cores support TF32 and bfloat16."""
-        return self.capability >= FIRST_WITH_TF32
+        return self.capability >= MIN_TF32_CAPABILITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Peaks
 from profiler_kit.errors import UsageError
 
-DEFAULT: Final = H100  # simulated if no GPU is named or present: most figures were measured on it
+DEFAULT_DEVICE: Final = H100  # simulated if no GPU is named or present: most figures were measured on it
 
 
 @cache
@@ -23,12 +23,12 @@ def devices() -> tuple[Device, ...]:
     return tuple(sorted(listed, key=lambda device: -device.architecture.capability))
 
 
-def with_peaks() -> tuple[Device, ...]:
+def devices_with_peaks() -> tuple[Device, ...]:
     """The devices with datasheet peaks: the choices of ``--hardware``."""
     return tuple(device for device in devices() if device.peaks is not None)
 
 
-def choices(among: Iterable[Device]) -> str:
+def device_choices(among: Iterable[Device]) -> str:
     """The devices' names as help and error messages list them."""
     return ", ".join(device.short_names[0] for device in among)
 
@@ -36,7 +36,9 @@ def choices(among: Iterable[Device]) -> str:
 def architecture_names() -> str:
     """The architectures with a representative card, oldest first, as help lists them."""
     names = [
-        device.architecture.name for device in devices() if device.is_cuda and device.architecture.name in device.short_names
+        device.architecture.name
+        for device in devices()
+        if device.is_cuda and device.architecture.name in device.short_names
     ]
     return ", ".join(reversed(names))
 
@@ -46,7 +48,7 @@ def peaks_of(device_name: str | None) -> Peaks | None:
     return next((device.peaks for device in devices() if device_name in device.torch_names), None)
 
 
-def find(name: str, option: str, among: Sequence[Device], *, also: str = "") -> Device:
+def find_device(name: str, option: str, among: Sequence[Device], *, also: str = "") -> Device:
     """The device that a user calls `name`: torch's name or a short one, in any case, with or without dashes.
 
     A part of a name is enough if only one device of `among` matches.
@@ -61,7 +63,7 @@ def find(name: str, option: str, among: Sequence[Device], *, also: str = "") -> 
     if exact or len(partial) == 1:
         return (exact or partial)[0]
     problem = f"matches {len(partial)} devices" if partial else "is not a known device"
-    raise UsageError(f"{name!r} {problem}", where=option, hint=f"one of: {choices(partial or among)}{also}")
+    raise UsageError(f"{name!r} {problem}", where=option, hint=f"one of: {device_choices(partial or among)}{also}")
 
 
 def _normalized(name: str) -> str:

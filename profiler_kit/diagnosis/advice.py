@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.devices.device import FIRST_WITH_TF32
-from profiler_kit.diagnosis.pairs import Flag, is_same_configuration, run_of, with_flag, without
-from profiler_kit.diagnosis.words import listing
+from profiler_kit.devices.device import MIN_TF32_CAPABILITY
+from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
+from profiler_kit.diagnosis.words import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
 from profiler_kit.records.runs import ConfigRun
@@ -28,7 +28,7 @@ _IMAGE_DIMENSIONS: Final = (4, 5)  # NCHW and NCDHW: the tensors that have a cha
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AdviceTrials:
     """The configurations that try a piece of advice, and the trials of those that ran.
 
     `tries`: names of the configurations, in order of preference. `trial`: the best trial. `others`: the other trials.
@@ -45,14 +45,14 @@ class Attempt:
 
     def sentence(self) -> str:
         """Return a sentence with the results of the other trials; empty without other trials."""
-        outcomes = [f'"{trial.config}" ({outcome(trial)})' for trial in self.others]
-        return f"Also tried: {listing(outcomes)}." if outcomes else ""
+        outcomes = [f'"{trial.config}" ({outcome_text(trial)})' for trial in self.others]
+        return f"Also tried: {join_list(outcomes)}." if outcomes else ""
 
 
-NO_TRIALS: Final = Attempt()
+NO_TRIALS: Final = AdviceTrials()
 
 
-def outcome(trial: Trial) -> str:
+def outcome_text(trial: Trial) -> str:
     """Return the result of a trial in a few words: ``12.1 % less time``, ``no significant difference``."""
     if trial.verdict == "failed":
         return "failed"
@@ -63,15 +63,15 @@ def outcome(trial: Trial) -> str:
     return f"{percent(saving)} less time{per_example}" if saving > 0 else f"{percent(-saving)} more time{per_example}"
 
 
-def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
+def find_trials(report: Report, run: ConfigRun, words: Sequence[str]) -> AdviceTrials:
     """Return the configurations that add one of `words` (``amp_bf16``, ``batch=2x``, ``benchmark``) to `run`, with trials.
 
     Words that do not apply to the target or the device are skipped, and so are configurations that failed.
     """
     noise = noise_of(report)
     names, trials = [], []
-    for config in (changed(run.config, word) for word in words if _applies(report, run, word)):
-        measured_run = run_of(report, config)
+    for config in (with_option(run.config, word) for word in words if _applies(report, run, word)):
+        measured_run = find_run(report, config)
         if is_same_configuration(config, run.config) or (measured_run is not None and measured_run.failure is not None):
             continue  # rule `failed_runs` reports a failure; the configuration would fail again
         names.append(measured_run.config.name if measured_run is not None else config.name)
@@ -80,10 +80,10 @@ def attempt(report: Report, run: ConfigRun, words: Sequence[str]) -> Attempt:
     rank = ("failed", "worse", "same", "better")
     best = max(trials, key=lambda trial: (rank.index(trial.verdict), trial.gain_percent or 0.0), default=None)
     others = tuple(trial for trial in trials if trial is not best)
-    return Attempt(tries=tuple(dict.fromkeys(names)), trial=best, others=others)
+    return AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best, others=others)
 
 
-def changed(config: RunConfig, word: str) -> RunConfig:
+def with_option(config: RunConfig, word: str) -> RunConfig:
     """Return `config` with the flag or setting `word` added, and its new name: ``benchmark+channels_last``.
 
     ``default`` means that TF32 is allowed.
@@ -94,7 +94,7 @@ def changed(config: RunConfig, word: str) -> RunConfig:
     else:
         name, has_value, value = word.partition("=")
         setting = NamedValue(name=name, value=value if has_value else ON)
-        settings = sorted([*without(config, name).settings, setting], key=lambda item: item.name)
+        settings = sorted([*without_setting(config, name).settings, setting], key=lambda item: item.name)
         config = replace(config, settings=tuple(settings))
     return replace(config, name="+".join(_name_parts(config)) or "default")
 
@@ -143,4 +143,4 @@ def has_tensor_cores(run: ConfigRun) -> bool | None:
     if run.environment is None or run.environment.capability is None:
         return None
     parts = run.environment.capability.split(".")
-    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= divmod(FIRST_WITH_TF32, 10)
+    return tuple(int(part) for part in parts[:2] if part.isdigit()) >= divmod(MIN_TF32_CAPABILITY, 10)

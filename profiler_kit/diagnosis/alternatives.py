@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import Convolution, by
+from profiler_kit.diagnosis.convolution import Convolution, join_sizes
 from profiler_kit.diagnosis.roofline import FP32, floor_times_ns
 from profiler_kit.diagnosis.timing import device_share, layer_timing
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, ModuleNode
-from profiler_kit.records.families import FEWER_OPERATIONS, algorithm
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, main_algorithm
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun
@@ -27,7 +27,7 @@ _STRIDE: Final = re.compile(r",\s*s\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LayerChange:
     """One change of a convolution.
 
     `what`: the change in words. `layer_macs`: forward MACs of the changed layer. `macs`, `moved`: MACs and bytes of the
@@ -54,14 +54,14 @@ class StepBounds:
     low_ns: float | None
 
 
-def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
+def layer_changes(node: ModuleNode, conv: Convolution) -> Iterator[LayerChange]:
     """Yield changes that reduce the work of the convolution `node` and leave the layers around it almost as they are."""
     macs = node.forward.macs
     if min(conv.kernel) >= MIN_KERNEL_SIZE_TO_HALVE:
         half_kernel = tuple(size // 2 for size in conv.kernel)
         new_macs = macs * math.prod(half_kernel) // math.prod(conv.kernel)
-        yield Change(
-            description=f"half the kernel size ({by(half_kernel)}, same output size)",
+        yield LayerChange(
+            description=f"half the kernel size ({join_sizes(half_kernel)}, same output size)",
             layer_macs=new_macs,
             macs_share=new_macs / macs,
             shrinks_kernel=True,
@@ -69,8 +69,8 @@ def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
     if min(conv.grid) > 1:
         half_grid = tuple(-(-size // 2) for size in conv.grid)
         new_macs = macs * math.prod(half_grid) // math.prod(conv.grid)
-        yield Change(
-            description=f"stride 2 before it (so that its output is {by(half_grid)})",
+        yield LayerChange(
+            description=f"stride 2 before it (so that its output is {join_sizes(half_grid)})",
             layer_macs=new_macs,
             macs_share=new_macs / macs,
             bytes_share=new_macs / macs,
@@ -81,7 +81,7 @@ def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
         factorized_weights = conv.channels_in * conv.channels_out * height + conv.channels_out**2 * width
         if factorized_weights <= (1 - MIN_MACS_SAVING) * weights:
             new_macs = macs * factorized_weights // weights
-            yield Change(
+            yield LayerChange(
                 description=f"two layers instead of one ({height}x1, then 1x{width}, {conv.channels_out} channels between)",
                 layer_macs=new_macs,
                 macs_share=new_macs / macs,
@@ -90,7 +90,7 @@ def changes(node: ModuleNode, conv: Convolution) -> Iterator[Change]:
             )
 
 
-def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change: Change) -> StepBounds | None:
+def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change: LayerChange) -> StepBounds | None:
     """Return bounds for the run's step with `change`; None without times, or if the device waits for the host."""
     if run is None or run.step_ns is None or (device_share(run) or 0.0) < MIN_BUSY_SHARE:
         return None
@@ -102,8 +102,8 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
         timing = layer_timing(run, node.path, phase)
         if timing is None or not node.cost(phase).macs:
             continue
-        used = algorithm(timing.kernels)
-        is_unaffected = change.shrinks_kernel and used is not None and used.family in FEWER_OPERATIONS
+        used = main_algorithm(timing.kernels)
+        is_unaffected = change.shrinks_kernel and used is not None and used.family in REDUCED_OPERATION_FAMILIES
         scaled_ns = timing.kernel_ns * (1.0 if is_unaffected else change.macs_share)
         floor = _floor_ns(node, phase, change, maths.get((node.path, phase)), line.roof if line is not None else None)
         layer_ns += timing.kernel_ns
@@ -116,7 +116,7 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
 
 
 def _floor_ns(
-    node: ModuleNode, phase: CountPhase, change: Change, arithmetic: str | None, roof: Roof | None
+    node: ModuleNode, phase: CountPhase, change: LayerChange, arithmetic: str | None, roof: Roof | None
 ) -> float | None:
     """Return the shortest time of the changed layer in `phase` under the roof; None without an fp32 peak.
 

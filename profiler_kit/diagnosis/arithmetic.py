@@ -24,7 +24,7 @@ _CONTRACTIONS: Final = ("conv", "gemm", "attention", "rnn")  # kernel families t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arithmetic:
+class StepArithmetic:
     """The arithmetic of a step: of convolutions and recurrent layers, of all other contractions, and the reason in words."""
 
     convolution: str
@@ -36,20 +36,20 @@ class Arithmetic:
         return self.convolution if is_convolution else self.product
 
 
-def arithmetic(target: TargetInfo, roof: Roof, run: ConfigRun | None) -> Arithmetic:
+def step_arithmetic(target: TargetInfo, roof: Roof, run: ConfigRun | None) -> StepArithmetic:
     """Return the arithmetic of `target`'s contractions with the flags of `run` (None: torch's defaults) on `roof`'s device."""
     if target.amp is not None:
         math = _BY_DTYPE.get(target.amp, target.amp)
-        return Arithmetic(convolution=math, product=math, reason=f"{math}, because of autocast to {target.amp}")
+        return StepArithmetic(convolution=math, product=math, reason=f"{math}, because of autocast to {target.amp}")
     dtype = target.dtype or next((i.dtype for i in target.inputs if i.dtype in _BY_DTYPE), "float32")
     math = _BY_DTYPE.get(dtype, dtype)
     if math != "fp32" or roof.peak("tf32") is None:
-        return Arithmetic(convolution=math, product=math, reason=f"{math}, because the tensors are {dtype}")
+        return StepArithmetic(convolution=math, product=math, reason=f"{math}, because the tensors are {dtype}")
     convolution = "fp32" if run is not None and run.config.allow_tf32 is False else "tf32"
     flags = run.environment.flags if run is not None and run.environment is not None else ()
     product = "tf32" if any(f.name == "cuda.matmul.allow_tf32" and f.value == "True" for f in flags) else "fp32"
     source = "torch's defaults" if run is None else f"the flags of {run.config.name}"
-    return Arithmetic(
+    return StepArithmetic(
         convolution=convolution,
         product=product,
         reason=f"{convolution} for convolutions and recurrent layers, {product} for other products, by {source}",
@@ -74,7 +74,7 @@ def main_kernel_math(kernels: Iterable[KernelStat]) -> str | None:
 
 
 def contraction_math(
-    node: ModuleNode, phase: CountPhase, kernels: Iterable[KernelStat], assumed: Arithmetic, static: StaticCount
+    node: ModuleNode, phase: CountPhase, kernels: Iterable[KernelStat], assumed: StepArithmetic, static: StaticCount
 ) -> str | None:
     """Return the arithmetic of `node`'s contractions in `phase`, by its kernels or else as `assumed`; None without any."""
     if not node.cost(phase).macs:

@@ -11,7 +11,7 @@ from profiler_kit.records.runs import ConfigRun
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PassResult:
     """One result of a pass.
 
     `repeats`: whether it is bitwise reproducible within the process of a run. `digest`: its hash in a process.
@@ -22,10 +22,10 @@ class Part:
     digest: Callable[[ConfigRun | Repeat], str | None]
 
 
-PARTS: Final = (
-    Part("outputs", lambda run: run.repeatable_outputs, lambda run: run.output_digest),
-    Part("loss", lambda run: run.repeatable_loss, lambda run: run.loss_digest),
-    Part("gradients", lambda run: run.repeatable_gradients, lambda run: run.gradient_digest),
+PASS_RESULTS: Final = (
+    PassResult("outputs", lambda run: run.repeatable_outputs, lambda run: run.output_digest),
+    PassResult("loss", lambda run: run.repeatable_loss, lambda run: run.loss_digest),
+    PassResult("gradients", lambda run: run.repeatable_gradients, lambda run: run.gradient_digest),
 )
 
 
@@ -36,16 +36,16 @@ def differs_between_passes(run: ConfigRun) -> bool:
 
 def parts_that_differ(run: ConfigRun) -> tuple[str, ...]:
     """Return the names of the parts that differed between the passes of one process."""
-    return tuple(part.name for part in PARTS if part.repeats(run) is False)
+    return tuple(part.name for part in PASS_RESULTS if part.repeats(run) is False)
 
 
-def only_within(first: ConfigRun, second: ConfigRun | Repeat) -> tuple[Part, ...]:
+def parts_that_differ_between_processes(first: ConfigRun, second: ConfigRun | Repeat) -> tuple[PassResult, ...]:
     """Return the parts that are reproducible within each process but differ between the two.
 
     A second process that is only a `Repeat` has no record of its own reproducibility, and is assumed to be reproducible.
     """
     parts = []
-    for part in PARTS:
+    for part in PASS_RESULTS:
         runs = [run for run in (first, second) if isinstance(run, ConfigRun)]
         # older reports record one value for the run instead of one per part
         repeats = [run.repeatable if part.repeats(run) is None else part.repeats(run) for run in runs]

@@ -10,7 +10,7 @@ from typing import Final
 from profiler_kit.records.counts import ModuleNode
 
 # Tensor cores load rows of 16 bytes: 8 values of 2 bytes, or 4 of TF32. The tiles of both are multiples of 8 values.
-MULTIPLE: Final = 8
+CHANNEL_MULTIPLE: Final = 8
 _CHANNELS: Final = re.compile(r"\A(?P<first>\d+)->(?P<second>\d+)(?:,.*?\bg(?P<groups>\d+))?")
 _CLASS_NAME_PARTS: Final = ("Conv", "Linear")
 # The count describes a convolution as "30->50, k16, p7" or "8->8, k3x5, s2, g8, no bias".
@@ -36,15 +36,15 @@ class Convolution:
     def macs_formula(self) -> str:
         """Return `macs_per_image` as a formula: ``30 x 50 x 16x16 x 256x256``."""
         group_channels = self.channels_in // self.groups
-        return f"{group_channels} x {self.channels_out} x {by(self.kernel)} x {by(self.grid)}"
+        return f"{group_channels} x {self.channels_out} x {join_sizes(self.kernel)} x {join_sizes(self.grid)}"
 
 
-def by(sizes: tuple[int, ...]) -> str:
+def join_sizes(sizes: tuple[int, ...]) -> str:
     """Return sizes joined by "x": ``16x16``."""
     return "x".join(map(str, sizes))
 
 
-def convolution_of(node: ModuleNode) -> Convolution | None:
+def parse_convolution(node: ModuleNode) -> Convolution | None:
     """Return the sizes of the convolution `node`; None if it is not one, or if its counted MACs differ from the formula."""
     match = _CONVOLUTION.match(node.config)
     shape = node.output_shape
@@ -76,20 +76,22 @@ class Channels:
     @property
     def unaligned(self) -> tuple[int, ...]:
         """The channel counts that are not a multiple of `MULTIPLE`."""
-        return tuple(count for count in (self.inputs, self.outputs) if count % MULTIPLE)
+        return tuple(count for count in (self.inputs, self.outputs) if count % CHANNEL_MULTIPLE)
 
     @property
     def padded_share(self) -> float:
         """The share of the multiplications that is padding if both counts are rounded up to the next multiple."""
-        return 1.0 - self.inputs * self.outputs / (padded(self.inputs) * padded(self.outputs))
+        return 1.0 - self.inputs * self.outputs / (
+            round_up_to_multiple(self.inputs) * round_up_to_multiple(self.outputs)
+        )
 
 
-def padded(count: int) -> int:
+def round_up_to_multiple(count: int) -> int:
     """Return `count` rounded up to the next multiple of `MULTIPLE`."""
-    return -(-count // MULTIPLE) * MULTIPLE
+    return -(-count // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
 
 
-def channels_of(node: ModuleNode) -> Channels | None:
+def layer_channels(node: ModuleNode) -> Channels | None:
     """Return the channels of the convolution or linear layer `node`; None for other layers and depthwise convolutions."""
     match = _CHANNELS.match(node.config)
     if match is None or not any(part in node.class_name for part in _CLASS_NAME_PARTS):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.rule import known
-from profiler_kit.diagnosis.timing import layer_timing, node_of
-from profiler_kit.diagnosis.words import work
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.timing import layer_timing, module_node
+from profiler_kit.diagnosis.words import work_text
 from profiler_kit.records.counts import CountPhase, Phase
-from profiler_kit.records.families import FEWER_OPERATIONS, algorithm, family_words
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -46,7 +46,7 @@ class Efficiency:
         if peak is not None:
             share = f", {percent(rate / peak)} of the {self.math} peak of {self.device} ({text(peak, 'flops/s')})"
         return (
-            f"computes {work(self.flops, 'FLOP')} in {text(self.ns, 'ns')} with {family_words(self.family)}: "
+            f"computes {work_text(self.flops, 'FLOP')} in {text(self.ns, 'ns')} with {family_name(self.family)}: "
             f"{text(rate, 'flops/s')}{share}."
         )
 
@@ -54,11 +54,11 @@ class Efficiency:
         """Return time, rate and algorithm, and the share of the peak if it is known."""
         where = f"{self.path}, {self.phase}, {self.config}"
         rate, peak = self.rate_flops_per_s, self.peak_flops_per_s
-        return known(
+        return evidence_of(
             where,
             ("device time", self.ns, "ns"),
             ("effective rate", rate, "flops/s"),
-            ("algorithm", family_words(self.family), "text"),
+            ("algorithm", family_name(self.family), "text"),
             (f"share of {self.math} peak", 100.0 * rate / peak if peak is not None else None, "percent"),
         )
 
@@ -66,15 +66,15 @@ class Efficiency:
 def efficiency(report: Report, run: ConfigRun, path: str, phase: CountPhase) -> Efficiency | None:
     """Return the efficiency of a layer in `run`; None without a count, without device time, or on a CPU."""
     timing = layer_timing(run, path, phase)
-    node = node_of(report.static, path)
+    node = module_node(report.static, path)
     if timing is None or node is None or run.clock != "kernel" or timing.kernel_ns <= 0:
         return None
-    used = algorithm(timing.kernels)
+    used = main_algorithm(timing.kernels)
     flops = node.cost(phase).flops
     if used is None or flops <= 0:
         return None
     device = run.environment.device_name if run.environment is not None else None
-    peaks = peaks_of(device) if used.family not in FEWER_OPERATIONS else None
+    peaks = peaks_of(device) if used.family not in REDUCED_OPERATION_FAMILIES else None
     return Efficiency(
         path=path,
         phase=phase,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.words import quoted
+from profiler_kit.diagnosis.words import quoted_name
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -19,22 +19,22 @@ SAME_WORK_SETTINGS: Final = frozenset({"channels_last", "benchmark_limit"})
 LIMIT_SETTINGS: Final = frozenset({"benchmark_limit", "memory_limit"})
 
 
-def measured(report: Report) -> tuple[ConfigRun, ...]:
+def measured_runs(report: Report) -> tuple[ConfigRun, ...]:
     """Return the runs with samples in the report's order, without repeats of a configuration."""
     return tuple(run for run in report.runs if run.failure is None and run.config.repeat_of is None)
 
 
-def plain(report: Report) -> tuple[ConfigRun, ...]:
+def plain_runs(report: Report) -> tuple[ConfigRun, ...]:
     """Return the measured runs whose configuration consists of cuDNN flags only."""
-    return tuple(run for run in measured(report) if run.config.is_plain)
+    return tuple(run for run in measured_runs(report) if run.config.is_plain)
 
 
-def with_settings(report: Report) -> tuple[ConfigRun, ...]:
+def runs_with_settings(report: Report) -> tuple[ConfigRun, ...]:
     """Return the measured runs with settings other than cuDNN flags, such as ``channels_last``."""
-    return tuple(run for run in measured(report) if not run.config.is_plain)
+    return tuple(run for run in measured_runs(report) if not run.config.is_plain)
 
 
-def is_limited(config: RunConfig) -> bool:
+def limits_algorithms(config: RunConfig) -> bool:
     """Return whether a setting limits the choice of algorithms. Such runs are not candidates for a faster step."""
     return any(config.setting(name) is not None for name in LIMIT_SETTINGS)
 
@@ -48,17 +48,17 @@ def counterpart(report: Report, run: ConfigRun, flag: Flag, value: bool) -> Conf
     """Return the run, failed or not, that differs from `run` only in that `flag` is `value`; None without one."""
     if getattr(run.config, flag) is not (not value) or run.config.enabled is False:
         return None
-    return run_of(report, with_flag(run.config, flag, value))
+    return find_run(report, with_flag(run.config, flag, value))
 
 
-def run_of(report: Report, config: RunConfig) -> ConfigRun | None:
+def find_run(report: Report, config: RunConfig) -> ConfigRun | None:
     """Return the run, failed or not, with the flags and settings of `config`, under any name; None without one."""
     return next(
         (r for r in report.runs if r.config.repeat_of is None and is_same_configuration(r.config, config)), None
     )
 
 
-def without(config: RunConfig, setting: str) -> RunConfig:
+def without_setting(config: RunConfig, setting: str) -> RunConfig:
     """Return `config` without the setting called `setting`; the configuration keeps its name."""
     return replace(config, settings=tuple(item for item in config.settings if item.name != setting))
 
@@ -75,7 +75,7 @@ def with_flag(config: RunConfig, flag: Flag, value: bool) -> RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class FlagPair:
     """Two measured runs that differ in one flag only: `off` without it, `on` with it. `before`, `after`: their steps."""
 
     off: ConfigRun
@@ -86,16 +86,16 @@ class Pair:
     def summary(self) -> str:
         """Return both names and steps: ``"default" to "benchmark": 26.2 ms to 15 ms``."""
         steps = f"{text(self.before.median, 'ns')} to {text(self.after.median, 'ns')}"
-        return f"{quoted(self.off)} to {quoted(self.on)}: {steps}"
+        return f"{quoted_name(self.off)} to {quoted_name(self.on)}: {steps}"
 
 
-def pairs(report: Report, flag: Flag) -> tuple[Pair, ...]:
+def flag_pairs(report: Report, flag: Flag) -> tuple[FlagPair, ...]:
     """Return all pairs of measured runs that differ in `flag` only: pairs of the baseline first, then plain runs."""
     matching_pairs = []
-    for off in measured(report):
+    for off in measured_runs(report):
         on = counterpart(report, off, flag, True)
         if on is not None and on.failure is None and on.step_ns is not None and off.step_ns is not None:
-            matching_pairs.append(Pair(off, on, off.step_ns, on.step_ns))
+            matching_pairs.append(FlagPair(off, on, off.step_ns, on.step_ns))
     baseline = report.baseline()
     matching_pairs.sort(
         key=lambda pair: (baseline is not pair.off and baseline is not pair.on, not pair.off.config.is_plain)

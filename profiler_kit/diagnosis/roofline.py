@@ -13,7 +13,7 @@ from typing import Final
 
 from profiler_kit.devices.device import Peaks
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.arithmetic import Arithmetic, arithmetic, contraction_math, is_cudnn_op
+from profiler_kit.diagnosis.arithmetic import StepArithmetic, contraction_math, is_cudnn_op, step_arithmetic
 from profiler_kit.diagnosis.pairs import preserves_layer_work
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
@@ -83,7 +83,7 @@ def rooflines(report: Report, ceilings: Ceilings | None) -> tuple[Roofline, ...]
 
 def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun | None = None) -> Roofline:
     """Return floors of the counted step under `roof`, with the device times of `run` if it was traced."""
-    assumed = arithmetic(target, roof, run)
+    assumed = step_arithmetic(target, roof, run)
     works = _layer_works(static, assumed, run)
     phases: list[PhaseBound] = [
         _phase_bound(phase, [work for work in works if work.phase == phase], roof)
@@ -103,7 +103,7 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
     )
 
 
-def _layer_works(static: StaticCount, assumed: Arithmetic, run: ConfigRun | None) -> list[_LayerWork]:
+def _layer_works(static: StaticCount, assumed: StepArithmetic, run: ConfigRun | None) -> list[_LayerWork]:
     """Return the counted work of every module and phase, with arithmetic and time from the trace of `run`."""
     traced = run.modules if run is not None and run.unattributed_ns is not None else ()
     timings = {(timing.path, timing.phase): timing for timing in traced}
@@ -157,7 +157,7 @@ def _layer_bound(work: _LayerWork, roof: Roof) -> LayerBound:
     )
 
 
-def _op_bounds(static: StaticCount, assumed: Arithmetic, roof: Roof) -> Iterator[OpBound]:
+def _op_bounds(static: StaticCount, assumed: StepArithmetic, roof: Roof) -> Iterator[OpBound]:
     """Yield the floor of every counted op, in the assumed arithmetic because kernels are not attributed to ops."""
     for total in static.ops:
         if total.cost is None or not (total.cost.flops or total.cost.bytes_moved):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.advice import NO_TRIALS, Attempt
+from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import Unit
 
@@ -42,7 +42,7 @@ class Rule:
         advice: str,
         evidence: Iterable[Evidence],
         paths: Iterable[str] = (),
-        trials: Attempt = NO_TRIALS,
+        trials: AdviceTrials = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
     ) -> Finding:
@@ -66,12 +66,12 @@ class Rule:
         )
 
 
-def never(report: Report) -> Iterable[Finding]:
+def no_findings(report: Report) -> Iterable[Finding]:
     """Yield no findings: the check of a rule that reads traces only."""
     return ()
 
 
-def known(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:
+def evidence_of(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:
     """Yield evidence from `where` for each of `measures` (name, value, unit) whose value is not None."""
     for name, value, unit in measures:
         if value is not None:

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import Literal
 
 from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
-from profiler_kit.records.families import LAYOUT, Algorithm, algorithm, is_convolution
+from profiler_kit.records.families import LAYOUT, Algorithm, is_convolution, main_algorithm
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 
 
-def node_of(static: StaticCount | None, path: str) -> ModuleNode | None:
+def module_node(static: StaticCount | None, path: str) -> ModuleNode | None:
     """Return the counted module at `path`; None without a count."""
     return next((node for node in static.modules if node.path == path), None) if static is not None else None
 
 
-def is_product(family: str) -> bool:
+def is_contraction(family: str) -> bool:
     """Return whether `family` is a contraction (convolution or matrix product); layout conversions are not."""
     return family.startswith(("conv", "gemm")) and family != LAYOUT
 
@@ -24,7 +24,7 @@ def is_product(family: str) -> bool:
 def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> Algorithm | None:
     """Return the algorithm that the run uses for one module and phase; None if it is unknown."""
     timing = layer_timing(run, path, phase)
-    return algorithm(timing.kernels) if timing is not None else None
+    return main_algorithm(timing.kernels) if timing is not None else None
 
 
 def ratio(part: float | None, total: float | None) -> float | None:
@@ -56,7 +56,7 @@ def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:
     return next((item for item in run.modules if item.path == path and item.phase == phase), None)
 
 
-def time_by_path(run: ConfigRun) -> Counter[str]:
+def ns_by_path(run: ConfigRun) -> Counter[str]:
     """Return device time per module, ns per step, over all phases."""
     times: Counter[str] = Counter()
     for item in run.modules:
@@ -64,27 +64,27 @@ def time_by_path(run: ConfigRun) -> Counter[str]:
     return times
 
 
-def time_by_family(run: ConfigRun) -> Counter[str]:
+def ns_by_family(run: ConfigRun) -> Counter[str]:
     """Return device time per kernel family, ns per step."""
     times: Counter[str] = Counter()
-    for kernel in kernels(run):
+    for kernel in kernels_of(run):
         times[kernel.family] += kernel.kernel_ns
     return times
 
 
-def kernels(run: ConfigRun) -> tuple[KernelStat, ...]:
+def kernels_of(run: ConfigRun) -> tuple[KernelStat, ...]:
     """Return all kernels of the run; those of its modules if the run has no kernel list."""
     return run.kernels or tuple(kernel for item in run.modules for kernel in item.kernels)
 
 
 def tf32_convolution_ns(run: ConfigRun) -> int:
     """Return the device time of convolution kernels in TF32 arithmetic, ns per step."""
-    return sum(k.kernel_ns for k in kernels(run) if k.math == "tf32" and is_convolution(k.family))
+    return sum(k.kernel_ns for k in kernels_of(run) if k.math == "tf32" and is_convolution(k.family))
 
 
 def median_kernel_ns(run: ConfigRun) -> float | None:
     """Return the median duration of the launched kernels, from the mean duration and the calls of each kernel."""
-    return weighted_median((k.kernel_ns / k.calls, k.calls) for k in kernels(run) if k.calls > 0)
+    return weighted_median((k.kernel_ns / k.calls, k.calls) for k in kernels_of(run) if k.calls > 0)
 
 
 def weighted_median(lengths: Iterable[tuple[float, int]]) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.timing import weighted_median
-from profiler_kit.diagnosis.words import listing, plural
+from profiler_kit.diagnosis.words import join_list, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
@@ -22,7 +22,7 @@ MIN_BUSY_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gravest(Generic[Match]):
+class WorstTrace(Generic[Match]):
     """The worst of the traces on which a rule fires.
 
     `found`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `also`: names of the other
@@ -43,18 +43,18 @@ class Gravest(Generic[Match]):
         """Return a sentence that names the other traces on which the rule fires; empty without any."""
         if len(self.other_names) > MAX_LISTED_TRACES:
             return f"The same holds for {plural(len(self.other_names), 'other trace')}."
-        return f"The same holds for {listing(self.other_names)}." if self.other_names else ""
+        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
 
 
-def gravest(
+def worst_trace(
     report: TraceReport, find_match: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
-) -> Gravest[Match] | None:
+) -> WorstTrace[Match] | None:
     """Return the trace whose result of `look` has the largest `weight`; None if `look` returns None for every trace."""
     matches = [(trace, match) for trace in report.traces if (match := find_match(trace)) is not None]
     if not matches:
         return None
     trace, match = max(matches, key=lambda pair: weight(pair[1]))
-    return Gravest(
+    return WorstTrace(
         trace=trace,
         match=match,
         where=report.name(trace) if len(report.traces) > 1 else "",

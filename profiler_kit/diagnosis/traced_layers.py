@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.timing import is_product
-from profiler_kit.diagnosis.traced import gravest, module_times, on_device
-from profiler_kit.diagnosis.words import listing, opening, phase, sentences
+from profiler_kit.diagnosis.timing import is_contraction
+from profiler_kit.diagnosis.traced import module_times, on_device, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name_capitalized, phase_name
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
@@ -46,16 +46,16 @@ def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | No
         path, ns = times[0]
         return (path, ns / trace.busy_ns) if ns >= min_share * trace.busy_ns else None
 
-    if (worst := gravest(report, look, lambda match: match[1])) is None:
+    if (worst := worst_trace(report, look, lambda match: match[1])) is None:
         return None
     path, share = worst.match
     phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
-    parts = [f"{phase(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
+    parts = [f"{phase_name(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
     return DominantLayer(
         share=share,
-        title=f"{opening(path)} takes {percent(share)} of the device time",
-        explanation=sentences(
-            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: {listing(parts)}.",
+        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the device time",
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: {join_list(parts)}.",
             worst.others_sentence(),
         ),
         advice="Change this layer first: fewer channels or features, a smaller kernel or input, or fewer calls. "
@@ -76,7 +76,7 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
 
     **Counts**: at most three kernels, in traces without modules only.
     """
-    if (worst := gravest(report, lambda trace: _once_per_step(trace, min_share), lambda match: match[1])) is None:
+    if (worst := worst_trace(report, lambda trace: _once_per_step(trace, min_share), lambda match: match[1])) is None:
         return None
     kernels, share = worst.match
     total_ns, busy_ns = sum(kernel.kernel_ns for kernel in kernels), worst.trace.busy_ns
@@ -87,8 +87,8 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
     return DominantLayer(
         share=share,
         title=f"{subject} {percent(share)} of the device time{_layer_guess(kernels)}",
-        explanation=sentences(
-            f"{worst.sentence_prefix}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {listing(parts)}."
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {join_list(parts)}."
             if len(kernels) > 1
             else f"{worst.sentence_prefix}It takes {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}.",
             "The trace has no module names, so the layer is unknown.",
@@ -108,7 +108,7 @@ def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKe
     steps = len(trace.steps)
     if steps < 2 or not on_device(trace) or module_times(trace):
         return None
-    layer_kernels = [k for k in trace.kernels if is_product(k.family) or k.family.startswith("attention")]
+    layer_kernels = [k for k in trace.kernels if is_contraction(k.family) or k.family.startswith("attention")]
     # one more call than steps, because the profiler starts while the step before it still runs
     single_calls = [kernel for kernel in layer_kernels if 0 < kernel.calls <= steps + 1]
     longest = sorted(single_calls, key=lambda kernel: -kernel.kernel_ns)[:MAX_KERNELS]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import by
-from profiler_kit.diagnosis.rule import known
-from profiler_kit.diagnosis.traced import gravest, module_times, on_device
+from profiler_kit.diagnosis.convolution import join_sizes
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.traced import module_times, on_device, worst_trace
 from profiler_kit.diagnosis.traced_layers import DominantLayer
-from profiler_kit.diagnosis.words import listing, plural, sentences
+from profiler_kit.diagnosis.words import join_list, join_sentences, plural
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
@@ -22,7 +22,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
 
     **Counts**: traces without modules only.
     """
-    if (worst := gravest(report, lambda trace: _dominant(trace, min_share), lambda match: match.kernel_ns)) is None:
+    if (worst := worst_trace(report, lambda trace: _dominant(trace, min_share), lambda match: match.kernel_ns)) is None:
         return None
     trace, operator = worst.trace, worst.match
     share = operator.kernel_ns / trace.busy_ns
@@ -39,11 +39,11 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
     in_steps = f" in {plural(steps, 'step')}" if steps else ""
     return DominantLayer(
         share=share,
-        title=f"{subject} {percent(share)} of the device time: {words(operator)}",
-        explanation=sentences(
+        title=f"{subject} {percent(share)} of the device time: {operator_text(operator)}",
+        explanation=join_sentences(
             f"{worst.sentence_prefix}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
             f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(trace.busy_ns, 'ns')}"
-            f"{f': {listing(parts)}' if parts else ''}.",
+            f"{f': {join_list(parts)}' if parts else ''}.",
             "The trace has no module names; the input shapes identify the layer.",
             "" if is_single_layer else "These may be several layers of the same size.",
             worst.others_sentence(),
@@ -53,7 +53,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=worst.where),
-            *known(worst.where, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
+            *evidence_of(worst.where, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
         ),
     )
 
@@ -67,9 +67,9 @@ def _dominant(trace: TraceSummary, min_share: float) -> ShapedOperator | None:
     return longest if longest.kernel_ns >= min_share * trace.busy_ns else None
 
 
-def words(operator: ShapedOperator) -> str:
+def operator_text(operator: ShapedOperator) -> str:
     """Return the operator and its sizes in words: ``a 16x16 convolution of 30 to 50 channels at 257x257``."""
-    shapes = listing([by(shape) for shape in operator.shapes[:3]])
+    shapes = join_list([join_sizes(shape) for shape in operator.shapes[:3]])
     return _convolution(operator) or _linear(operator) or f"{operator.name} of {shapes}"
 
 
@@ -79,10 +79,10 @@ def _convolution(operator: ShapedOperator) -> str | None:
     data, weight = operator.shapes[:2]
     if not 3 <= len(weight) == len(data) or not weight[1] or data[1] % weight[1]:
         return None
-    kernel = by(weight[2:]) if len(weight) > 3 else f"{weight[2]}-wide"
+    kernel = join_sizes(weight[2:]) if len(weight) > 3 else f"{weight[2]}-wide"
     groups = data[1] // weight[1]
     split = f" in {groups} groups" if groups > 1 else ""
-    return f"a {kernel} convolution of {data[1]} to {weight[0]} channels{split} at {by(data[2:])}"
+    return f"a {kernel} convolution of {data[1]} to {weight[0]} channels{split} at {join_sizes(data[2:])}"
 
 
 def _linear(operator: ShapedOperator) -> str | None:
@@ -91,5 +91,5 @@ def _linear(operator: ShapedOperator) -> str | None:
     data, (features_out, features_in) = operator.shapes[:2]
     if data[-1] != features_in:
         return None
-    rows = f" for {by(data[:-1])} rows" if len(data) > 1 else ""
+    rows = f" for {join_sizes(data[:-1])} rows" if len(data) > 1 else ""
     return f"a linear layer of {features_in} to {features_out} features{rows}"

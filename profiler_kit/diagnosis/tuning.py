@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.records.runs import ConfigRun
 
 # A search that takes more than this share of the planned run is reported, even if the run is faster with it.
-TUNING_SHARE: Final = 0.10
+LARGE_SEARCH_SHARE: Final = 0.10
 
 
 def start_up_ns(run: ConfigRun) -> int | None:
@@ -25,7 +25,7 @@ def tuning_ns(off: ConfigRun, on: ConfigRun) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedTime:
     """A planned number of steps of one input shape: their time without the search, and with it including the search."""
 
     steps: int
@@ -44,13 +44,13 @@ class Planned:
         return self.tuning_ns / self.on_ns if self.on_ns > 0 else 0.0
 
 
-def planned(off: ConfigRun, on: ConfigRun, steps: int | None) -> Planned | None:
+def planned_time(off: ConfigRun, on: ConfigRun, steps: int | None) -> PlannedTime | None:
     """Return the time of `steps` steps with the flags of `off` and `on`; None without `steps`, or if a time is unknown."""
     cost_ns = tuning_ns(off, on)
     if not steps or steps < 1 or cost_ns is None or off.step_ns is None or on.step_ns is None:
         return None
     start_ns = max(0, start_up_ns(off) or 0)
-    return Planned(
+    return PlannedTime(
         steps=steps,
         off_ns=start_ns + steps * off.step_ns.median,
         on_ns=start_ns + cost_ns + steps * on.step_ns.median,

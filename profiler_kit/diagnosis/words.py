@@ -30,7 +30,7 @@ _PHASES: Final = {
 }
 
 
-def layer(path: str) -> str:
+def layer_name(path: str) -> str:
     """Return the layer at `path` in words: its path, or a description of the root and of pseudo paths.
 
     A numeric path gets the prefix "layer": ``0``, a member of an ``nn.Sequential``, would look like a figure in a sentence.
@@ -38,38 +38,38 @@ def layer(path: str) -> str:
     return _PSEUDO_LAYERS.get(path) or (f"layer {path}" if path.replace(".", "").isdecimal() else path)
 
 
-def opening(path: str) -> str:
+def layer_name_capitalized(path: str) -> str:
     """Return `layer` for the start of a sentence: words get a capital letter, a path stays unchanged."""
-    name = layer(path)
-    return name if name == path else capital(name)
+    name = layer_name(path)
+    return name if name == path else capitalize(name)
 
 
-def phase(name: str) -> str:
+def phase_name(name: str) -> str:
     """Return the phase `name` in words, with an article: ``the backward pass``."""
     return _PHASES.get(name, name)
 
 
-def threshold(share: float) -> str:
+def limit_percent(share: float) -> str:
     """Return a limit as percent: ``20 %`` for 0.2."""
     return f"{100.0 * share:g} %"
 
 
-def times(factor: float) -> str:
+def factor_text(factor: float) -> str:
     """Return a factor as text: ``3.93x``."""
     return text(factor, "ratio")
 
 
-def span(low: float, high: float) -> str:
+def share_range(low: float, high: float) -> str:
     """Return a range of shares: ``54.0 % to 95.0 %``, or one number if both look the same."""
     return percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
 
 
-def capital(sentence: str) -> str:
+def capitalize(sentence: str) -> str:
     """Return `sentence` with its first letter in upper case."""
     return sentence[:1].upper() + sentence[1:]
 
 
-def listing(items: Sequence[str], most: int = 4) -> str:
+def join_list(items: Sequence[str], most: int = 4) -> str:
     """Return `items` as ``a, b and c``; more than `most` items as ``a, b, c, d and 3 more``."""
     if len(items) > most:
         return f"{', '.join(items[:most])} and {len(items) - most} more"
@@ -78,22 +78,22 @@ def listing(items: Sequence[str], most: int = 4) -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
-def quoted(run: ConfigRun) -> str:
+def quoted_name(run: ConfigRun) -> str:
     """Return the configuration's name in quotes."""
     return f'"{run.config.name}"'
 
 
-def work(value: float, unit: Literal["FLOP", "MACs"]) -> str:
+def work_text(value: float, unit: Literal["FLOP", "MACs"]) -> str:
     """Return a count of FLOPs or MACs with a prefix: ``402.7 GFLOP``, ``12 MACs``."""
     number, _, prefix = scaled(value).partition(" ")
     return f"{number} {prefix}{unit}"
 
 
-def interval(value: Interval) -> str:
+def interval_text(value: Interval) -> str:
     """Return a median with its interval: ``26.2 ms (26.1 ms to 26.3 ms)``."""
     return f"{text(value.median, 'ns')} ({text(value.low, 'ns')} to {text(value.high, 'ns')})"
 
 
-def sentences(*parts: str) -> str:
+def join_sentences(*parts: str) -> str:
     """Return the non-empty parts, joined by spaces."""
     return " ".join(part for part in parts if part)

@@ -51,7 +51,7 @@ class _Target:
     files: tuple[Path, ...]
 
 
-def base_report(
+def load_base(
     rev: str | None,
     target_argv: Sequence[str],
     *,

@@ -29,7 +29,7 @@ from typing import Any, Final, get_args
 from profiler_kit.errors import UsageError
 from profiler_kit.records.comparison import Budget, BudgetSeverity
 from profiler_kit.records.metrics import METRICS, StaticMetric
-from profiler_kit.records.metrics import metric as metric_by_key
+from profiler_kit.records.metrics import find_metric as metric_by_key
 from profiler_kit.units import parse_bytes, parse_count
 
 TABLE: Final = "[tool.profiler-kit.budgets]"
@@ -72,7 +72,7 @@ def parse_budget(option: str) -> Budget:
     return _budget(find_metric(name.strip(), where), limit.strip(), where)
 
 
-def with_strictness(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
+def with_strict_budget(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     """`budgets` with the budget of ``--strict``: no call of an op without a formula."""
     strict = replace(parse_budget("uncounted=0"), where="--strict")
     return (*(budget for budget in budgets if budget.metric != strict.metric), strict)

@@ -11,13 +11,13 @@ from fractions import Fraction
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK
 from profiler_kit.gate.budgets import TABLE, find_metric
 from profiler_kit.records.comparison import Budget, BudgetRow, CheckResult, Comparison
-from profiler_kit.records.metrics import StaticMetric, static_reason, value_of
+from profiler_kit.records.metrics import StaticMetric, reason_not_comparable, value_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import inputs_text
 from profiler_kit.units import plural, text
 
 
-def verdict(
+def judge_budgets(
     base: Report | None,
     head: Report,
     budgets: Sequence[Budget],
@@ -131,7 +131,7 @@ def _refusal(budget: Budget, metric: StaticMetric, base: Report | None, head: Re
     if metric.depends_on_inputs and _shapes(base) != _shapes(head):
         base_inputs, head_inputs = inputs_text(base.target.inputs), inputs_text(head.target.inputs)
         return f"the inputs differ (base: {base_inputs}; now: {head_inputs}): give both sides the same shapes with -i"
-    return static_reason(base, head, metric)
+    return reason_not_comparable(base, head, metric)
 
 
 def _shapes(report: Report) -> list[tuple[tuple[int, ...], str]]:

@@ -45,7 +45,7 @@ def compiled_parts(model: nn.Module) -> tuple[str, ...]:
     return tuple(compiled_paths)
 
 
-def as_written(model: nn.Module) -> nn.Module:
+def remove_compilation(model: nn.Module) -> nn.Module:
     """Remove torch.compile from all modules of `model` in place, so that it runs op by op; returns the model."""
     model, _ = unwrap_compiled(model)
     for module in model.modules():
@@ -58,7 +58,7 @@ def as_written(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def nothing_compiled() -> Iterator[None]:
+def compilation_disabled() -> Iterator[None]:
     """Run functions decorated with ``@torch.compile`` uncompiled inside the block."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled, and importing dynamo takes longer than counting
         yield

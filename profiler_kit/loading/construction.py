@@ -13,7 +13,7 @@ import torch
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel, is_model
-from profiler_kit.loading.place import first_line, is_out_of_memory, type_with_article, user_place
+from profiler_kit.loading.place import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
 
 
@@ -88,7 +88,7 @@ def construct(
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001
             # Not an error yet: a constructor that reads values works on a real device only.
-            notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({first_line(error)})",)
+            notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
     try:
         built = _built_model(name, factory(**arguments), where, spec)
     except KitError:
@@ -97,7 +97,7 @@ def construct(
         if is_out_of_memory(error):
             raise
         raise TargetError(
-            f"{name}() raised {first_line(error)}",
+            f"{name}() raised {one_line_message(error)}",
             where=user_place(error) or where,
             hint=f"fix it, or change its arguments: {next_command(spec, add=() if spec.kwargs else ('--kw', 'name=...'))}",
         ) from error

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.loading.values import copy_values
 
 
@@ -60,7 +60,7 @@ def _scripted_on_meta(script: torch.jit.ScriptModule) -> nn.Module:
         script_copy: nn.Module = torch.jit.load(buffer, map_location="meta")
     except RuntimeError as error:
         raise TargetError(
-            f"the scripted module {script.original_name} cannot be copied: {first_line(error)}",
+            f"the scripted module {script.original_name} cannot be copied: {one_line_message(error)}",
             hint="use the model before torch.jit.script or torch.jit.trace",
         ) from error
     return script_copy.train(script.training)
@@ -87,7 +87,7 @@ def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
         model_copy = copy.deepcopy(model, memo)
     except Exception as error:
         raise TargetError(
-            f"{type(model).__name__} cannot be copied: {first_line(error)}",
+            f"{type(model).__name__} cannot be copied: {one_line_message(error)}",
             hint="use the file that builds it as the target",
         ) from error
     del alive

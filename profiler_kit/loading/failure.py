@@ -21,7 +21,7 @@ from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.input_check import input_texts, missing_inputs
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.layers import dims_text, needed_shape
-from profiler_kit.loading.place import first_line, is_out_of_memory, library_place, user_place, user_source
+from profiler_kit.loading.place import is_out_of_memory, library_place, one_line_message, user_place, user_source
 from profiler_kit.loading.validation import AMP_DTYPES
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     # an error outside all modules comes from the loss, backward or the optimizer
     place = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
     return TargetError(
-        f"{place} raised {first_line(error)}",
+        f"{place} raised {one_line_message(error)}",
         where=where,
         hint=f"if the inputs are wrong, pass others: {_command(target)}",
     )
@@ -164,14 +164,14 @@ def _explain_missing_kernel(
 ) -> TargetError | None:
     if target.device.type != "cuda" and _CUDA_ONLY.search(str(error)) is not None:
         return NeedsDataError(
-            f"a kernel runs on CUDA only ({first_line(error).partition('. ')[0]})",
+            f"a kernel runs on CUDA only ({one_line_message(error).partition('. ')[0]})",
             where=where,
             hint=next_command(target.spec, add=("--device", "cuda")),
         )
     if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
         return None
     return NeedsDataError(
-        f"an op does not support meta tensors ({first_line(error).partition('. ')[0]})",
+        f"an op does not support meta tensors ({one_line_message(error).partition('. ')[0]})",
         where=where,
         hint=next_command(target.spec, add=("--device", "cpu")),
     )
@@ -184,7 +184,7 @@ def _explain_value_access(
         return None
     source = user_source(error)
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
-    expression = f".{call.group(1)}()" if call else source[:60] or first_line(error)
+    expression = f".{call.group(1)}()" if call else source[:60] or one_line_message(error)
     return NeedsDataError(
         f"data-dependent control flow ({expression}) cannot run on meta tensors",
         where=where,
@@ -211,7 +211,9 @@ def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, w
         hint += f"; or run {next_command(target.spec, add=('--device', 'cpu'))}"
     kind = NeedsDataError if target.device.type == "meta" else TargetError
     return kind(
-        f"a tensor is not on the model's device ({target.device.type}): {first_line(error)}", where=where, hint=hint
+        f"a tensor is not on the model's device ({target.device.type}): {one_line_message(error)}",
+        where=where,
+        hint=hint,
     )
 
 
@@ -225,7 +227,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
     if layer_input is not None and needed is not None:
         mismatch = f"got {dims_text(tuple(layer_input.shape))}, needs {dims_text(needed)}"
     else:
-        mismatch = first_line(error)
+        mismatch = one_line_message(error)
     trial = _Trial(target)
     finished = trial.finished_modules()
     message = f"shape mismatch in {_label(target, inner.module)}: {mismatch}"
@@ -308,7 +310,9 @@ def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where
         hint = f"the model creates tensors of another dtype, so run {next_command(plain, add=add)}"
     else:
         hint = "create the model's internal tensors with dtype=x.dtype"
-    return TargetError(f"dtype mismatch in {_label(target, inner.module)}: {first_line(error)}", where=where, hint=hint)
+    return TargetError(
+        f"dtype mismatch in {_label(target, inner.module)}: {one_line_message(error)}", where=where, hint=hint
+    )
 
 
 def _explain_single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:

@@ -15,7 +15,7 @@ _MODULE: Final = "torch.nn.attention.flex_attention"
 _UNCOMPILED: Final = {"_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True, "_validate_device": lambda *tensors: None}
 
 
-class WholeFlexAttention(TorchDispatchMode):
+class UndecomposedFlexAttention(TorchDispatchMode):
     """A dispatch mode that receives flex_attention as one op, from torch 2.7 on. It can be entered several times.
 
     A fused kernel does not store its scores, so counting the decomposed op would give other FLOPs and memory. Without this

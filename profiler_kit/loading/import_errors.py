@@ -13,7 +13,7 @@ from types import FrameType
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
-from profiler_kit.loading.place import first_line, shown, user_frame, user_place
+from profiler_kit.loading.place import display_path, one_line_message, user_frame, user_place
 from profiler_kit.records.target import TargetSpec
 
 _GUARD = 'if __name__ == "__main__":'
@@ -58,7 +58,7 @@ def watchdog(spec: TargetSpec, file: Path | None) -> Iterator[None]:
         line = interrupted_at[0]
         raise TargetError(
             f"import still running after {limit:g} s" + (f" at line {line[1]} (training loop?)" if line else ""),
-            where=f"{shown(line[0])}:{line[1]}" if line else spec.spec,
+            where=f"{display_path(line[0])}:{line[1]}" if line else spec.spec,
             hint=f"move the loop under {_GUARD}, then run {next_command(spec)}",
         ) from error
     finally:
@@ -88,14 +88,14 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
             hint=f"move the script code under {_GUARD}, then run {next_command(spec)}",
         )
     if isinstance(error, SyntaxError):
-        place = f"{shown(error.filename)}:{error.lineno}" if error.filename else where
+        place = f"{display_path(error.filename)}:{error.lineno}" if error.filename else where
         return TargetError(f"syntax error: {error.msg}", where=place, hint=f"fix it, then run {next_command(spec)}")
     if isinstance(error, ImportError) and "relative import" in str(error) and file is not None:
         return _relative(spec, file, error, where)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return _missing(spec, file, error.name, where)
     return TargetError(
-        f"import failed: {first_line(error)}",
+        f"import failed: {one_line_message(error)}",
         where=where,
         hint=f"fix it until this works: {_import_command(file, spec)}",
     )
@@ -104,7 +104,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
 def _import_command(file: Path | None, spec: TargetSpec) -> str:
     if file is None:
         return f'{sys.executable} -c "import {spec.spec.split(":")[0]}"'
-    return f"{sys.executable} {shown(file)}"
+    return f"{sys.executable} {display_path(file)}"
 
 
 def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> TargetError:
@@ -115,11 +115,11 @@ def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> T
         return TargetError(
             f"relative import beyond the package {top.name!r}",
             where=where,
-            hint=f"touch {shown(top.parent / '__init__.py')} && {next_command(spec)}",
+            hint=f"touch {display_path(top.parent / '__init__.py')} && {next_command(spec)}",
         )
     package = file.parent
     attr = f":{spec.spec.rpartition(':')[2]}" if ":" in spec.spec else ":Net"
-    cd = "" if package.parent == Path.cwd() else f"cd {shown(package.parent)} && "
+    cd = "" if package.parent == Path.cwd() else f"cd {display_path(package.parent)} && "
     return TargetError(
         f"relative import, but {file.name} was not imported as part of the package {package.name!r}",
         where=where,
@@ -141,7 +141,7 @@ def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> Targ
             return TargetError(
                 message,
                 where=where,
-                hint=f"it is in {shown(folder)}, so run PYTHONPATH={shown(folder)} {next_command(spec)}",
+                hint=f"it is in {display_path(folder)}, so run PYTHONPATH={display_path(folder)} {next_command(spec)}",
             )
     package = _INSTALLED_AS.get(top, top)
     return TargetError(

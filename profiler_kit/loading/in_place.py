@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.restore import unchanged
+from profiler_kit.loading.restore import restored_model
 
 # Reasons why a module's input may not be overwritten.
 READ_AGAIN: Final = "its input is read again"
@@ -22,7 +22,7 @@ RETURNED: Final = "its input is an output of the model"
 
 
 @contextmanager
-def in_place(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
+def run_in_place(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     """Run the modules at `paths` in place inside the block."""
     modules: list[Any] = [model.get_submodule(path) for path in paths]
     before = [module.inplace for module in modules]
@@ -35,7 +35,7 @@ def in_place(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
             module.inplace = flag
 
 
-def switchable(model: nn.Module) -> tuple[str, ...]:
+def in_place_candidates(model: nn.Module) -> tuple[str, ...]:
     """Paths of the activation modules that have an ``inplace`` option and do not use it."""
     return tuple(
         path
@@ -44,7 +44,7 @@ def switchable(model: nn.Module) -> tuple[str, ...]:
     )
 
 
-def refused(target: Target, paths: Iterable[str]) -> dict[str, str]:
+def unsafe_in_place_modules(target: Target, paths: Iterable[str]) -> dict[str, str]:
     """The modules at `paths` that would change the results by working in place, each with the reason.
 
     Found by one forward pass: a module is refused if a later op reads its input. Objections of autograd, such as an input
@@ -57,7 +57,7 @@ def refused(target: Target, paths: Iterable[str]) -> dict[str, str]:
     reads = _Reads()
     calls: dict[str, list[tuple[Tensor, int]]] = {path: [] for path in modules}
     with ExitStack() as stack:
-        stack.enter_context(unchanged(target.model, inputs=inputs))
+        stack.enter_context(restored_model(target.model, inputs=inputs))
         for path, module in modules.items():
             stack.callback(module.register_forward_hook(_recording_hook(calls[path], reads), with_kwargs=True).remove)
         stack.enter_context(torch.no_grad())

@@ -21,7 +21,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.place import first_line, type_with_article, user_place
+from profiler_kit.loading.place import one_line_message, type_with_article, user_place
 from profiler_kit.loading.smoke_test import smoke_test
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.surroundings import seeded, user_code
@@ -185,7 +185,7 @@ class InputFinder:
                 raise
             except Exception as error:
                 raise TargetError(
-                    f"{name}() raised {first_line(error)}",
+                    f"{name}() raised {one_line_message(error)}",
                     where=user_place(error) or where,
                     hint=f"fix it, or add -i: {self._command_with_inputs()}",
                 ) from error

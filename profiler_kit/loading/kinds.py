@@ -20,7 +20,7 @@ from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
-from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import is_out_of_memory, one_line_message, user_place
 from profiler_kit.loading.surroundings import seeded
 from profiler_kit.loading.values import ValueTracking, copy_values
 from profiler_kit.records.counts import CountPhase
@@ -57,7 +57,7 @@ class AttemptResult(Generic[T]):
 
 
 @contextmanager
-def telling(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
+def as_step_errors(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
     """Wrap exceptions of the block in StepError; a KitError passes through."""
     try:
         yield
@@ -67,7 +67,7 @@ def telling(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
         raise StepError(phase, error) from error
 
 
-def on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
+def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """Run ``attempt(target)`` on the first kind of tensors that works for the model.
 
     `attempt` raises StepError if the model fails. The kinds are: meta tensors; meta tensors with the values of small
@@ -87,7 +87,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     try:
         return AttemptResult(value=attempt(target), kind=target.device.type)
     except StepError as step_error:
-        error = explained(target, step_error)
+        error = explain_step_error(target, step_error)
     if target.device.type != "meta" or not isinstance(error, NeedsDataError):
         raise error
     first_error = error
@@ -97,7 +97,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
                 note = f"on meta tensors with known values of small tensors: {_reason(first_error)}"
                 return AttemptResult(value=attempt(target), kind="meta", note=note)
         except StepError as step_error:
-            error = explained(target, step_error)
+            error = explain_step_error(target, step_error)
             if not isinstance(error, NeedsDataError):
                 raise error from step_error.error
             if step_error.phase != "backward":
@@ -106,13 +106,13 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     return result if result is not None else _on_cpu(target, attempt, error)
 
 
-def explained(target: Target, step_error: StepError) -> TargetError:
+def explain_step_error(target: Target, step_error: StepError) -> TargetError:
     """A TargetError that explains the failed step; its cause is the model's exception."""
     error = explain_forward_failure(target, step_error.error)
     if step_error.phase in _AFTER_FORWARD and not isinstance(error, NeedsDataError):
         phase, hint = _AFTER_FORWARD[step_error.phase]
         where = user_place(step_error.error) or target.spec.spec
-        error = TargetError(f"{phase} raised {first_line(step_error.error)}", where=where, hint=hint)
+        error = TargetError(f"{phase} raised {one_line_message(step_error.error)}", where=where, hint=hint)
     error.__cause__ = step_error.error
     return error
 
@@ -129,7 +129,7 @@ def _on_fake_tensors(target: Target, attempt: Attempt[T], note: str) -> AttemptR
         return AttemptResult(value=value, kind="fake", note=note)
     except StepError as step_error:
         if is_out_of_memory(step_error.error):
-            raise explained(target, step_error) from step_error.error
+            raise explain_step_error(target, step_error) from step_error.error
         return None
     except TargetError:
         return None  # the loss or a copy failed: real tensors give a better message
@@ -164,7 +164,7 @@ def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> 
         target.copy_info_from(real)
         return AttemptResult(value=value, kind="cpu", note=f"on the CPU, with real computation: {_reason(meta_error)}")
     except StepError as step_error:
-        raise explained(real, step_error) from step_error.error
+        raise explain_step_error(real, step_error) from step_error.error
 
 
 def free_bytes() -> int:

@@ -43,7 +43,7 @@ REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
 
 
-def plain(output: object) -> object:
+def as_mapping(output: object) -> object:
     """`output` as a mapping if it is a model output class; tensors, mappings, tuples and lists are unchanged."""
     if isinstance(output, (Tensor, Mapping, tuple, list)):
         return output
@@ -52,7 +52,7 @@ def plain(output: object) -> object:
 
 def floats_in(output: object) -> list[Tensor]:
     """The floating-point and complex tensors of `output`, in order."""
-    return [t for t in tensors_in(plain(output)) if t.is_floating_point() or t.is_complex()]
+    return [t for t in tensors_in(as_mapping(output)) if t.is_floating_point() or t.is_complex()]
 
 
 def loss_in_output(output: object) -> tuple[str, Tensor] | None:
@@ -72,7 +72,7 @@ def loss_in_output(output: object) -> tuple[str, Tensor] | None:
 
 def main_output(output: object) -> Tensor:
     """The tensor for the loss: ``logits`` or ``out`` of the output, or its first floating-point tensor. Raises TargetError."""
-    values = plain(output)
+    values = as_mapping(output)
     if isinstance(values, Mapping):
         for name in ("logits", "out"):
             if isinstance(values.get(name), Tensor):

@@ -40,7 +40,7 @@ def wrapped_calls(paths: Mapping[int, str], around: Callable[[str, Call], Any]) 
         nn.Module.__call__ = original  # type: ignore[method-assign]
 
 
-class Ownership:
+class ModuleTracker:
     """Tracks the running module, and the module whose forward created each autograd node.
 
     Autograd numbers its nodes in the order of the forward ops. Recording the next number when a module starts or returns

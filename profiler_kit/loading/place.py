@@ -28,7 +28,7 @@ _LIBRARIES = tuple(
 LINE_CHARACTERS = 400  # enough for torch's longest messages, but not for a printed tensor
 
 
-def shown(path: str | Path) -> str:
+def display_path(path: str | Path) -> str:
     """`path` for display: relative to the working directory if it is inside."""
     full_path = Path(path).resolve()
     folder = Path.cwd()
@@ -53,7 +53,7 @@ def user_lines(error: BaseException) -> Iterator[tuple[str, int]]:
 def user_place(error: BaseException) -> str | None:
     """The innermost line of user code in the traceback of `error`, as ``file.py:41``; None without one."""
     lines = list(user_lines(error))
-    return f"{shown(lines[-1][0])}:{lines[-1][1]}" if lines else None
+    return f"{display_path(lines[-1][0])}:{lines[-1][1]}" if lines else None
 
 
 def user_source(error: BaseException) -> str:
@@ -84,7 +84,7 @@ def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
     return None
 
 
-def first_line(error: BaseException) -> str:
+def one_line_message(error: BaseException) -> str:
     """``Type: message`` of `error` with the first line of its message, shortened if long; the type alone without a message."""
     lines = str(error).strip().splitlines()
     if not lines:
@@ -93,7 +93,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}"
 
 
-def exit_line(error: SystemExit) -> str:
+def exit_message(error: SystemExit) -> str:
     """A message for a SystemExit of the model: ``the model called sys.exit(3)``."""
     return f"the model called sys.exit({'' if error.code is None else repr(error.code)})"
 
@@ -120,7 +120,7 @@ def user_errors(action: str, *, hint: str, where: str | None = None) -> Iterator
         if is_out_of_memory(error):
             raise
         raise TargetError(
-            f"{action} raised {first_line(error)}", where=user_place(error) or where, hint=hint
+            f"{action} raised {one_line_message(error)}", where=user_place(error) or where, hint=hint
         ) from error
 
 

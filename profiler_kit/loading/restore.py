@@ -10,7 +10,7 @@ from torch import nn
 
 
 @contextmanager
-def unchanged(model: nn.Module, *, weights: bool = False, inputs: Sequence[torch.Tensor] = ()) -> Iterator[None]:
+def restored_model(model: nn.Module, *, weights: bool = False, inputs: Sequence[torch.Tensor] = ()) -> Iterator[None]:
     """Run the block without gradients on `model` and `inputs`, and restore both afterwards, also after an exception.
 
     Restores buffers (running statistics), and with `weights` also parameters, for a block that runs an optimizer. Meta

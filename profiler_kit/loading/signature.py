@@ -22,7 +22,7 @@ def op_name(op: object) -> str:
     return text.rpartition(".")[0] if text.count(".") > 1 else text
 
 
-def signature(args: Any, kwargs: Mapping[str, Any]) -> str:
+def call_signature(args: Any, kwargs: Mapping[str, Any]) -> str:
     """The arguments of an op call as text: ``float32[8,3,32,32], float32[4,3,3,3], None, [1,1], ...``.
 
     Contains the dtypes and shapes of tensors, the strides of non-contiguous tensors, and the values of other arguments.

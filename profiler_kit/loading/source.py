@@ -17,7 +17,7 @@ from types import ModuleType
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
-from profiler_kit.loading.place import is_user_code, shown
+from profiler_kit.loading.place import display_path, is_user_code
 from profiler_kit.loading.surroundings import seeded, user_code
 from profiler_kit.records.target import TargetSpec
 
@@ -52,7 +52,7 @@ class Source:
 
     def at(self, line: int | None) -> str:
         """The location ``net.py:41``; the file alone if `line` is None."""
-        place = shown(self.file) if self.file is not None else self.module.__name__
+        place = display_path(self.file) if self.file is not None else self.module.__name__
         return place if line is None else f"{place}:{line}"
 
 
@@ -163,12 +163,12 @@ def _parse(file: Path) -> ast.Module:
     except SyntaxError as error:
         raise TargetError(
             f"syntax error: {error.msg}",
-            where=shown(file) if error.lineno is None else f"{shown(file)}:{error.lineno}",
-            hint=f"for the full error, run {sys.executable} {shown(file)}",
+            where=display_path(file) if error.lineno is None else f"{display_path(file)}:{error.lineno}",
+            hint=f"for the full error, run {sys.executable} {display_path(file)}",
         ) from error
     except (OSError, ValueError) as error:
         raise TargetError(
-            f"cannot read this file: {error}", where=shown(file), hint="use a Python file in UTF-8"
+            f"cannot read this file: {error}", where=display_path(file), hint="use a Python file in UTF-8"
         ) from error
 
 

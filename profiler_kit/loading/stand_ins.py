@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 _GROUPED_MM: Final = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)  # from torch 2.7 on
 
 
-def stand_in(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """The function to run instead of `op`; None, in nearly all cases, to run `op` itself."""
     if op is not _GROUPED_MM or op is None:
         return None

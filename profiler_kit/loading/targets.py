@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
-from profiler_kit.loading.compiled import as_written
+from profiler_kit.loading.compiled import remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
@@ -152,7 +152,7 @@ def _from_model(
     form = as_module(model)
     name = type(form.model).__name__
     forward = checked_forward(spec, form.model, name)
-    model_copy = as_written(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
+    model_copy = remove_compilation(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
     model_copy = converted(spec, model_copy)
     finder = InputFinder(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
@@ -198,7 +198,7 @@ def _build(
     elif not (source.is_fresh or isinstance(candidate.value, type)):
         model = copy_with_weights(model)
     if not compiled:
-        model = as_written(model)
+        model = remove_compilation(model)
     inputs = form.inputs if built.inputs is NO_INPUTS else built.inputs
     compiles = form.compiles if compiled else None
     return BuiltModel(model=model, inputs=inputs, notes=built.notes + form.notes, compiles=compiles)

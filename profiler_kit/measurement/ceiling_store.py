@@ -19,7 +19,7 @@ from typing import Final
 
 from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.records.saved import Saved
@@ -39,13 +39,13 @@ class CachedCeilings(Saved, kind="ceilings_cache"):
     ceilings: Ceilings
 
 
-def ceilings_of(
+def load_or_measure(
     device: str,
     key: tuple[str, ...],
     *,
     fresh: bool = False,
     limit_s: float | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
     """The peaks of `device`, from the cache or measured now (always measured if `fresh`), and notes; None if this fails.
 

@@ -141,7 +141,7 @@ def _parse_row(cells: Mapping[str, str], ranges: str, metrics: Metrics) -> Kerne
 
     instructions = value(metrics.tensor_instructions) if metrics.tensor_instructions is not None else 0
     # The user's ranges may enclose ours. Ours are never nested.
-    part, path = marks.counted_range_in(ranges) or (None, None)
+    part, path = marks.parse_counted_range(ranges) or (None, None)
     return KernelRow(
         path=path,
         part=part,

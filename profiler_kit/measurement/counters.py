@@ -20,13 +20,13 @@ from profiler_kit.errors import KitError
 from profiler_kit.measurement import counter_metrics
 from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, UnreadableError
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import CountersEnd, CountersJob
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
 from profiler_kit.records.target import TargetSpec
 
-REST: Final = "(rest)"  # the path of kernels that no convolution launched
+OTHER_KERNELS: Final = "(rest)"  # the path of kernels that no convolution launched
 TIMEOUT_S: Final = 600.0  # import, algorithm search, and several replays of each kernel of a step
 QUERY_TIMEOUT_S: Final = 60.0
 
@@ -87,7 +87,7 @@ def count(
     *,
     device: str,
     timeout_s: float | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> tuple[Counters | None, tuple[str, ...]]:
     """The counters of one step of `spec` under `config`, and notes. On failure the counters are None and the note has the reason.
 
@@ -226,11 +226,13 @@ def _failure_reason(text: str, outcome: process.Outcome) -> str:
 def _parts(rows: tuple[KernelRow, ...]) -> tuple[CountedPart, ...]:
     groups: dict[tuple[str, ConvolutionPart | None], list[KernelRow]] = {}
     for row in rows:
-        key = (row.path, row.part) if row.path is not None else (REST, None)
+        key = (row.path, row.part) if row.path is not None else (OTHER_KERNELS, None)
         groups.setdefault(key, []).append(row)
     return tuple(
         CountedPart(path=path, part=part, counters=_sum(group), kernels=_sum_by_kernel(group))
-        for (path, part), group in sorted(groups.items(), key=lambda item: item[0] == (REST, None))  # REST last
+        for (path, part), group in sorted(
+            groups.items(), key=lambda item: item[0] == (OTHER_KERNELS, None)
+        )  # REST last
     )
 
 

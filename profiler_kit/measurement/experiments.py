@@ -9,15 +9,15 @@ from typing import Final
 
 from profiler_kit import process, units
 from profiler_kit.configurations import shapes
-from profiler_kit.configurations.naming import named
+from profiler_kit.configurations.naming import with_name
 from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
-from profiler_kit.records.laboratory import ConvolutionTiming, LaboratoryQuestions, ShapeSchedule, ShapeStep
+from profiler_kit.records.laboratory import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -26,7 +26,7 @@ from profiler_kit.records.target import TargetInfo, TargetSpec
 LIMIT_S: Final = 1800.0
 
 
-def measure_under_cap(session: Session, limit_bytes: int | None, folder: Path) -> None:
+def measure_with_memory_limit(session: Session, limit_bytes: int | None, folder: Path) -> None:
     """Run every configuration that exceeds the memory limit again under the limit. A note lists those that fit without it."""
     if limit_bytes is None or session.interrupted:
         return
@@ -54,10 +54,10 @@ def measure_under_cap(session: Session, limit_bytes: int | None, folder: Path) -
         measure_more(session, exceeding, folder)
 
 
-def check_shapes(questions: LaboratoryQuestions, info: TargetInfo) -> None:
+def check_shapes(experiments: ExperimentOptions, info: TargetInfo) -> None:
     """Raise UsageError if the schedule of shapes is invalid for the target. Called before anything is measured."""
-    if questions.shapes is not None and info.inputs:
-        shapes.schedule(questions.shapes, info.inputs)
+    if experiments.shapes is not None and info.inputs:
+        shapes.parse_schedule(experiments.shapes, info.inputs)
 
 
 def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ...]:
@@ -69,7 +69,7 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
         return ()
     configs = [base]
     if base.benchmark is False and base.enabled:
-        configs.append(named(replace(base, benchmark=True)))
+        configs.append(with_name(replace(base, benchmark=True)))
     schedules: list[ShapeSchedule] = []
     try:
         for config in configs:
@@ -96,7 +96,7 @@ def run_schedule(
     device: str,
     text: str,
     timeout_s: float | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> ShapeSchedule:
     """Run the schedule in `text` (see `shapes.schedule`) under `config` in a separate process.
 
@@ -112,7 +112,7 @@ def run_schedule(
         )  # fmt: skip
         schedule = ShapeSchedule(
             config=config.name,
-            source=shapes.source_of(text),
+            source=shapes.schedule_source(text),
             steps=_read_steps(steps),
             benchmark=config.benchmark,
             device=device.partition(":")[0],
@@ -142,7 +142,7 @@ def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
     return f"the process ended ({outcome.ending}) {after}{last}"
 
 
-def count_operations(session: Session, enabled: bool) -> None:
+def add_hardware_counters(session: Session, enabled: bool) -> None:
     """Add hardware counters to the runs. Runs with the same kernels share one counting process."""
     if not enabled or session.interrupted:
         return

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.configurations.axes.choice import size_text
-from profiler_kit.configurations.naming import DEFAULT, all_axes, axes_by_name, named, parse
+from profiler_kit.configurations.axes.choice import exact_size_text
+from profiler_kit.configurations.naming import DEFAULT_CONFIG, all_axes, axes_by_name, parse_config, with_name
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
@@ -21,7 +21,7 @@ MEMORY_LIMIT: Final = "memory_limit"
 
 # Further axes for devices without cuDNN. On a CPU channels_last comes last: oneDNN's only weight gradient in NHWC is its
 # reference implementation ("ref:any"), which is a hundred times slower.
-INSTEAD: Final[dict[Backend, tuple[str, ...]]] = {
+ALTERNATIVE_AXES: Final[dict[Backend, tuple[str, ...]]] = {
     "cpu": ("amp_bf16", "threads=half", "no_onednn", "channels_last"),
     "mps": ("channels_last", "amp_fp16"),
 }
@@ -50,7 +50,7 @@ class Plan:
     optional: tuple[RunConfig, ...] = ()
 
 
-def plan(
+def make_plan(
     backend: Backend,
     *,
     has_tf32: bool = True,
@@ -80,9 +80,9 @@ def plan(
     more = [c for c in (parser.read(name) for name in also) if c is not None]
     configs = list(dict.fromkeys([*configs, *more]))
     optional: list[RunConfig] = []
-    if only is None and backend in INSTEAD:
+    if only is None and backend in ALTERNATIVE_AXES:
         quiet = _ConfigParser(defaults, _DEVICE_OF[backend], info)  # its notes are dropped: the user did not name these
-        candidates = (quiet.read(name) for name in INSTEAD[backend])
+        candidates = (quiet.read(name) for name in ALTERNATIVE_AXES[backend])
         excluded = _CONVOLUTION_AXES if not uses_cudnn else frozenset()
         fitting = [c for c in candidates if c is not None and excluded.isdisjoint(item.name for item in c.settings)]
         optional = [c for c in dict.fromkeys(fitting) if c not in configs]
@@ -95,9 +95,9 @@ def with_memory_limit(config: RunConfig, limit_bytes: int) -> RunConfig:
     """`config` with a memory limit of `limit_bytes`, which replaces an existing limit."""
     others = [item for item in config.settings if item.name != MEMORY_LIMIT]
     settings = sorted(
-        [*others, NamedValue(name=MEMORY_LIMIT, value=size_text(limit_bytes))], key=lambda item: item.name
+        [*others, NamedValue(name=MEMORY_LIMIT, value=exact_size_text(limit_bytes))], key=lambda item: item.name
     )
-    return named(replace(config, settings=tuple(settings), repeat_of=None))
+    return with_name(replace(config, settings=tuple(settings), repeat_of=None))
 
 
 class _ConfigParser:
@@ -113,11 +113,11 @@ class _ConfigParser:
     def read(self, name: str) -> RunConfig | None:
         """The configuration `name` on this device; None if it has no effect here or equals the default."""
         plain = self._defaults[0]
-        everywhere = parse(name, _EVERYWHERE)  # also accepts flags that this device does not have
-        config = parse(name, plain)
+        everywhere = parse_config(name, _EVERYWHERE)  # also accepts flags that this device does not have
+        config = parse_config(name, plain)
         flags = replace(config, name="", settings=())
         if all(flags != replace(default, name="") for default in self._defaults):
-            config = named(replace(plain, settings=config.settings))  # the flags have no effect here
+            config = with_name(replace(plain, settings=config.settings))  # the flags have no effect here
         reason = self._reason_to_skip(config)
         if reason is not None:
             self._notes.append(f"Skipped {everywhere.name}: {reason}.")
@@ -148,12 +148,12 @@ class _ConfigParser:
         return None
 
 
-_EVERYWHERE: Final = RunConfig(name=DEFAULT, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+_EVERYWHERE: Final = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
 def _flag_configs(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
     if backend in _WITHOUT_CUDNN:
-        return [RunConfig(name=DEFAULT)], [_WITHOUT_CUDNN[backend]]
+        return [RunConfig(name=DEFAULT_CONFIG)], [_WITHOUT_CUDNN[backend]]
     if not uses_cudnn:
         note = "Only one cuDNN configuration runs: the model has no convolution, recurrent layer or batch norm."
         return [_EVERYWHERE], [note]
@@ -169,7 +169,9 @@ def _flag_configs(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool
         notes.append(f"No TF32 configurations: {reason}, so the flag has no effect.")
     choices: tuple[bool | None, ...] = (True, False) if tf32 and backend == "cudnn" else (None,)
     configs = [
-        named(RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=allow_tf32))
+        with_name(
+            RunConfig(name="", enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=allow_tf32)
+        )
         for allow_tf32, deterministic, benchmark in itertools.product(choices, (False, True), (False, True))
     ]
     off = RunConfig(name="cudnn-off", enabled=False, benchmark=False, deterministic=False, allow_tf32=choices[0])

@@ -22,7 +22,7 @@ from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.measurement.worker_process import read_result, spawn_worker, worker_folder
-from profiler_kit.process.protocol import GO, OnProgress, silent
+from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
@@ -45,7 +45,7 @@ class RunProcess:
 
     def go(self) -> None:
         """Allow the process to use the device."""
-        self._child.send_line(GO)
+        self._child.send_line(START_LINE)
 
     def result(self) -> ConfigRun:
         """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after `go`."""
@@ -89,7 +89,9 @@ class NotStarted:
 
 
 @contextlib.contextmanager
-def spawn_run(spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = silent) -> Iterator[RunProcess]:
+def spawn_run(
+    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = ignore_progress
+) -> Iterator[RunProcess]:
     """Start the run of `visit` in a fresh process; leaving the block terminates it."""
     # traces are written to the worker's folder and copied when complete, so a terminated worker leaves no partial trace
     with worker_folder() as folder:

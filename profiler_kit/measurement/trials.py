@@ -27,7 +27,7 @@ MAX_ROUNDS: Final = 2
 ReadConfig = Callable[[str], RunConfig | None]
 
 
-def try_advice(
+def run_trials(
     session: Session, report: Report, read_config: ReadConfig, folder: Path, rebuild_report: Callable[[], Report]
 ) -> Report:
     """`report` with a trial in each finding whose advice was run; unchanged where no advice can be run.

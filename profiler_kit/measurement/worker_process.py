@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from profiler_kit import process
-from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, progress_of, silent
+from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, ignore_progress, parse_progress
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
@@ -37,7 +37,7 @@ def spawn_worker(
     *,
     launcher: Sequence[str] = (),
     talks: bool = False,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> Iterator[process.Child]:
     """Run ``python -m profiler_kit.worker.MODULE`` on `job`; leaving the block terminates the process and its children.
 
@@ -48,11 +48,11 @@ def spawn_worker(
     file.write_text(dumps(job), encoding="utf-8")
 
     def on_line(line: str) -> None:
-        progress = progress_of(line)
+        progress = parse_progress(line)
         if progress is not None:
             on_progress(progress)
 
-    with process.started(
+    with process.start_child(
         [*launcher, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
         env=process.child_environment(os.environ.get("PYTHONPATH", "")),
         accepts_line=talks,
@@ -70,7 +70,7 @@ def run_worker(
     *,
     timeout_s: float,
     launcher: Sequence[str] = (),
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
 ) -> tuple[Result | None, process.Outcome]:
     """The result of the worker `module` and the outcome of its process; the result is None if it left none.
 

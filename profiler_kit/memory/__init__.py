@@ -10,21 +10,21 @@ import torch
 from profiler_kit.devices.architectures import nearest_architecture
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.device import Device, Figure
-from profiler_kit.devices.registry import DEFAULT
+from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.loading import Target
-from profiler_kit.loading.compiled import COMPILED_NOTE, nothing_compiled
-from profiler_kit.loading.kinds import on_first_kind
+from profiler_kit.loading.compiled import COMPILED_NOTE, compilation_disabled
+from profiler_kit.loading.kinds import run_on_first_kind
 from profiler_kit.memory.measured_workspace import MeasuredWorkspace, with_measured_workspace
 from profiler_kit.memory.prediction import predict, predict_on_device
-from profiler_kit.memory.steps import Setup, record
+from profiler_kit.memory.steps import Setup, record_steps
 from profiler_kit.memory.workspace import LibraryConfig
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
-__all__ = ["LibraryConfig", "Setup", "device_here", "simulate", "simulate_measured"]
+__all__ = ["LibraryConfig", "Setup", "local_device", "simulate", "simulate_measured"]
 
 
-def simulate(target: Target, device: Device = DEFAULT, setup: Setup | None = None) -> MemoryEstimate:
+def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | None = None) -> MemoryEstimate:
     """Simulate the memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
     The step runs twice on meta tensors, with the CUDA behavior of `device`. A model that needs tensor values runs on another
@@ -32,8 +32,10 @@ def simulate(target: Target, device: Device = DEFAULT, setup: Setup | None = Non
 
     Raises: TargetError if the model does not run on any kind of tensors.
     """
-    with nothing_compiled():
-        result = on_first_kind(target, lambda variant: predict(record(variant, device, setup or Setup()), device))
+    with compilation_disabled():
+        result = run_on_first_kind(
+            target, lambda variant: predict(record_steps(variant, device, setup or Setup()), device)
+        )
     notes = list(result.value.notes)
     if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
         notes.append("memory simulated without torch.compile: compiled code allocates and saves other tensors")
@@ -61,7 +63,7 @@ def simulate_measured(
 
     def attempt(variant: Target) -> tuple[DeviceMemory, ...]:
         logs = {
-            cudnn: record(variant, device, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
+            cudnn: record_steps(variant, device, Setup(watched=watched, config=LibraryConfig(cudnn=cudnn)))
             for cudnn in {config.cudnn for _, config in probes}
         }
         return tuple(
@@ -69,11 +71,11 @@ def simulate_measured(
             for workspace, (_, config) in zip(measured, probes, strict=True)
         )
 
-    with nothing_compiled():
-        return on_first_kind(target, attempt).value
+    with compilation_disabled():
+        return run_on_first_kind(target, attempt).value
 
 
-def device_here(place: str | None = None) -> Device:
+def local_device(place: str | None = None) -> Device:
     """The device at `place` (``cpu``, ``cuda:0``). Default: this machine's GPU, or the default device without one.
 
     A GPU uses the entry of its architecture, or of the nearest older one, with its own number of multiprocessors.
@@ -81,7 +83,7 @@ def device_here(place: str | None = None) -> Device:
     if place is not None and not place.startswith("cuda"):
         return CPU
     if torch.version.hip is not None or not torch.cuda.is_available():
-        return DEFAULT
+        return DEFAULT_DEVICE
     properties = torch.cuda.get_device_properties(place if place is not None else "cuda")
     return Device(
         label=properties.name,

@@ -15,7 +15,7 @@ from profiler_kit.memory.allocator import Block, CachingAllocator
 from profiler_kit.memory.log import CATEGORIES, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.records.counts import (
     DeviceMemory,
-    LibraryScratch,
+    LibraryWorkspace,
     MemoryCategories,
     MemoryEstimate,
     MemoryPoint,
@@ -230,7 +230,7 @@ def _peak_of(log: MemoryLog, result: Replay) -> tuple[Phase, str, str]:
     return "other", "", ""
 
 
-def _uncertain(log: MemoryLog, levels: list[int], low: Replay) -> tuple[LibraryScratch, ...]:
+def _uncertain(log: MemoryLog, levels: list[int], low: Replay) -> tuple[LibraryWorkspace, ...]:
     """Workspace uses that can raise the peak above its lower bound, largest first; once per op, module and phase."""
     highest: dict[tuple[str, str, Phase], tuple[int, WorkspaceUse]] = {}
     handle_bytes = 0
@@ -244,7 +244,7 @@ def _uncertain(log: MemoryLog, levels: list[int], low: Replay) -> tuple[LibraryS
                 highest[key] = (nbytes, use)
     ordered = sorted(highest.values(), key=lambda entry: -entry[0])[:_MAX_UNCERTAIN]
     return tuple(
-        LibraryScratch(
+        LibraryWorkspace(
             op=use.op, path=use.path, phase=use.phase, low_bytes=use.workspace.low, likely_bytes=use.workspace.likely,
             high_bytes=use.workspace.high, source=use.workspace.source,
         )

@@ -15,11 +15,11 @@ from profiler_kit.devices.device import Device
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.checkpointing import checkpointed
-from profiler_kit.loading.in_place import in_place
+from profiler_kit.loading.in_place import run_in_place
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.kinds import telling
-from profiler_kit.loading.ownership import Ownership, parameter_owners
-from profiler_kit.loading.restore import unchanged
+from profiler_kit.loading.kinds import as_step_errors
+from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.loading.restore import restored_model
 from profiler_kit.memory.emulation import Emulation, emulated
 from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker
@@ -49,22 +49,22 @@ class Setup:
     watched: frozenset[str] = frozenset()
 
 
-def record(target: Target, device: Device, setup: Setup) -> MemoryLog:
+def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
     """Run `target`'s steps (forward passes in ``infer`` mode) and return the log. `target` is restored afterwards.
 
     Meta tensors behave as on `device`. Other tensors behave as on their own device.
 
     Raises: StepError around an exception of the model or the optimizer.
     """
-    ownership = Ownership(target.paths(), parameter_owners(target.model))
+    ownership = ModuleTracker(target.paths(), parameter_owners(target.model))
     tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
     emulated_device = device if target.device.type == "meta" else CPU
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
     with ExitStack() as stack:
-        stack.enter_context(unchanged(target.model, weights=True, inputs=inputs))
+        stack.enter_context(restored_model(target.model, weights=True, inputs=inputs))
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
-        stack.enter_context(in_place(target.model, setup.in_place))
+        stack.enter_context(run_in_place(target.model, setup.in_place))
         emulation = stack.enter_context(emulated(emulated_device, tracker, tracker.log.note))
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
         tracker.label(inputs, "inputs")
@@ -73,7 +73,7 @@ def record(target: Target, device: Device, setup: Setup) -> MemoryLog:
             for _ in range(setup.steps):  # the first pass creates library handles, as in training
                 run.forward_pass()
             return tracker.finish()
-        with telling("optimizer"):
+        with as_step_errors("optimizer"):
             optimizer = target.make_optimizer()
         if device.is_cuda and not emulated_device.is_cuda:
             _use_foreach(optimizer)
@@ -96,14 +96,14 @@ class _Run:
     target: Target
     tracker: Tracker
     emulation: Emulation
-    ownership: Ownership
+    ownership: ModuleTracker
 
     def forward_pass(self) -> None:
         """Run forward without gradients."""
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
-        with telling("forward"), torch.no_grad(), self._watched(), self._autocast():
+        with as_step_errors("forward"), torch.no_grad(), self._watched(), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
         tracker.mark_results(tensors_in(output))
         tracker.log.mark("after forward")
@@ -113,7 +113,7 @@ class _Run:
         target, tracker = self.target, self.tracker
         tracker.log.begin_step()
         tracker.enter_phase("forward", "")
-        with telling("forward"), torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
+        with as_step_errors("forward"), torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
             output = target.model(*target.batch.args, **target.batch.kwargs)
         tracker.mark_results(tensors_in(output))
         tracker.log.mark("after forward")
@@ -129,7 +129,7 @@ class _Run:
         tracker.log.mark("after loss")
 
         tracker.enter_phase("backward", "")
-        with telling("backward"), self._watched():
+        with as_step_errors("backward"), self._watched():
             if loss.requires_grad:
                 loss.backward()
         gradients = (parameter.grad for parameter in target.model.parameters())
@@ -137,7 +137,7 @@ class _Run:
         tracker.log.mark("after backward")
 
         tracker.enter_phase("optimizer", OPTIMIZER_PATH)
-        with telling("optimizer"), tracker:
+        with as_step_errors("optimizer"), tracker:
             optimizer.step()
         tracker.label(tensors_in(list(optimizer.state.values())), "optimizer_state")
         with tracker:

@@ -18,12 +18,12 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
-from profiler_kit.loading.flex import WholeFlexAttention
+from profiler_kit.loading.flex import UndecomposedFlexAttention
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.ownership import Ownership
-from profiler_kit.loading.place import shown, user_frame
-from profiler_kit.loading.signature import op_name, signature
-from profiler_kit.loading.stand_ins import stand_in
+from profiler_kit.loading.ownership import ModuleTracker
+from profiler_kit.loading.place import display_path, user_frame
+from profiler_kit.loading.signature import call_signature, op_name
+from profiler_kit.loading.stand_ins import replacement_kernel
 from profiler_kit.memory.gradient_sums import ADD_IN_PLACE, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, workspace_of
@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
     op: Any
 
 
-class Tracker(WholeFlexAttention):
+class Tracker(UndecomposedFlexAttention):
     """Log allocations, resizes and frees of storages on one device type, and the workspace of libraries.
 
     Autograd's sums of gradients run in place, as without a dispatch mode (see `gradient_sums`).
@@ -64,7 +64,7 @@ class Tracker(WholeFlexAttention):
 
     def __init__(
         self,
-        ownership: Ownership,
+        ownership: ModuleTracker,
         device: Device,
         config: LibraryConfig | None = None,
         device_type: str = "meta",
@@ -164,7 +164,7 @@ class Tracker(WholeFlexAttention):
                 if isinstance(tensor, Tensor):
                     self._lifetime(tensor, plan.name)
         if plan.has_workspace:
-            arguments = signature(args, kwargs) if self._watched else ""
+            arguments = call_signature(args, kwargs) if self._watched else ""
             self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
         if plan.uses_blas:
             for handle, size in _blas_handles(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
@@ -177,7 +177,7 @@ class Tracker(WholeFlexAttention):
         entry = None if key is None else self._memo.find(key)
         if entry is not None:
             return entry.result(func, args, kwargs)
-        kernel = stand_in(func, args) or (func if key is None else self._memo.kernel(func, args))
+        kernel = replacement_kernel(func, args) or (func if key is None else self._memo.kernel(func, args))
         out = kernel(*args, **kwargs)
         if key is not None:
             self._memo.store(key, func, args, out, None)
@@ -226,7 +226,7 @@ class Tracker(WholeFlexAttention):
             self._ignored_layouts.add(layout)
             owner = self._owner() or "the root module"
             line = user_frame(sys._getframe()) if self.phase == "forward" else None
-            location = f", {shown(line[0])}:{line[1]}" if line is not None else ""
+            location = f", {display_path(line[0])}:{line[1]}" if line is not None else ""
             phase = self._current_phase()
             self.log.note(f"memory of {layout} tensors is not simulated; first in {phase} of {owner}{location}")
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import DEFAULT
+from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target
-from profiler_kit.loading.in_place import refused, switchable
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.in_place import in_place_candidates, unsafe_in_place_modules
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.memory.search import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
-from profiler_kit.records.counts import MemoryEstimate, MemoryQuestions, StaticCount, WhatIf
-from profiler_kit.records.variation import Variation, told
+from profiler_kit.records.counts import MemoryEstimate, MemoryOptions, StaticCount, WhatIf
+from profiler_kit.records.variation import Variation, variation_text
 from profiler_kit.units import text
 
 AUTO: Final = "auto"
@@ -31,7 +31,7 @@ Price = Callable[[StaticCount], "float | None"]
 
 
 @dataclass(slots=True, eq=False)
-class Study:
+class WhatIfStudy:
     """What-if questions about one target.
 
     `again(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
@@ -53,24 +53,25 @@ class Study:
     _answers: dict[Variation, WhatIf] = field(default_factory=dict)
     _candidates: tuple[Candidate, ...] | None = None
 
-    def answers(self, questions: MemoryQuestions) -> Iterator[WhatIf]:
+    def answers(self, memory_options: MemoryOptions) -> Iterator[WhatIf]:
         """One row per question, after the row of the unchanged step.
 
         Raises UsageError for the CPU, and for a path that is not a module or is never called.
         """
         if not self.device.is_cuda:
             raise UsageError(
-                "what-if questions need a GPU: a CPU has no device memory", hint=f"add --gpu {DEFAULT.short_names[0]}"
+                "what-if questions need a GPU: a CPU has no device memory",
+                hint=f"add --gpu {DEFAULT_DEVICE.short_names[0]}",
             )
         yield self.at(UNCHANGED)
-        for batch in questions.batches:
+        for batch in memory_options.batches:
             yield self.at(Variation(batch=batch))
-        paths = tuple(dict.fromkeys(path for path in questions.checkpoint if path != AUTO))
+        paths = tuple(dict.fromkeys(path for path in memory_options.checkpoint if path != AUTO))
         if paths:
             yield self._priced(Variation(checkpoint=paths))
-        if AUTO in questions.checkpoint:
+        if AUTO in memory_options.checkpoint:
             yield from self._proposed()
-        for variation in questions.variations:
+        for variation in memory_options.variations:
             answer = self._varied(variation)
             if answer is not None:
                 yield answer
@@ -85,7 +86,7 @@ class Study:
 
     def _simulate(self, variation: Variation, in_place: tuple[str, ...] = ()) -> WhatIf:
         self._check(variation.checkpoint)
-        self.on_progress(f"simulating the step: {told(variation)}")
+        self.on_progress(f"simulating the step: {variation_text(variation)}")
         words = variation.of_target
         target = self.rebuild(words) if words else self.target
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
@@ -97,11 +98,11 @@ class Study:
                 raise
             hint = "a checkpointed module must compute the same result again" if variation.checkpoint else error.hint
             raise TargetError(
-                f"the step fails with {told(variation)}: {error.message}", where=error.where, hint=hint
+                f"the step fails with {variation_text(variation)}: {error.message}", where=error.where, hint=hint
             ) from error
         except _STEP_FAILURES as error:
             raise TargetError(
-                f"the step fails with {told(variation)}: {first_line(error)}",
+                f"the step fails with {variation_text(variation)}: {one_line_message(error)}",
                 hint="the unchanged step runs: remove this question",
             ) from error
         if variation == UNCHANGED:
@@ -137,7 +138,7 @@ class Study:
     def _label(self, variation: Variation) -> str:
         if variation == UNCHANGED and self.batch is not None:
             return f"as it is (batch {self.batch})"
-        return told(variation)
+        return variation_text(variation)
 
     def _check(self, paths: tuple[str, ...]) -> None:
         """Raise UsageError for a module that is never called: checkpointing it has no effect."""
@@ -250,8 +251,8 @@ class Study:
 
     def _in_place_paths(self, variation: Variation) -> tuple[str, ...]:
         """The activations that can work in place: results stay the same, and autograd accepts it."""
-        activations = switchable(self.target.model)
-        reasons = dict(refused(self.target, activations))
+        activations = in_place_candidates(self.target.model)
+        reasons = dict(unsafe_in_place_modules(self.target, activations))
         paths = tuple(path for path in activations if path not in reasons)
         legal = self._accepted(variation, paths, reasons)
         if not activations:

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.measurement import experiments, trials
+from profiler_kit.measurement import experiments as experiment_runs
+from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import new_report, with_findings
-from profiler_kit.pipeline.run_traces import attributed, with_counted_work, with_parts
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
-from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule
+from profiler_kit.records.laboratory import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Span
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -56,13 +57,13 @@ def analyze(
     traces: Path | str | None = None,
     on_progress: OnProgress | None = None,
     convention: str = DEFAULT_CONVENTION,
-    questions: LaboratoryQuestions | None = None,
+    experiments: ExperimentOptions | None = None,
     **options: Any,
 ) -> Report:
     """Count a target, measure it under each cuDNN configuration, attribute the time, and return the explained report.
 
     `target` is a TargetSpec, or a TARGET text with the fields of `TargetSpec` as `options` (``inputs``, ``mode``, ``batch``
-    …). `traces` is a folder for the Chrome traces; without it they are deleted. `asked` requests experiments: more
+    …). `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
     configurations, trials of the findings' advice, changing shapes and others. `say` receives progress texts. Ctrl-C stops
     the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
@@ -79,9 +80,9 @@ def analyze(
         steps=steps,
         timeout_s=timeout_s,
         traces=folder,
-        on_progress=on_progress or silent,
+        on_progress=on_progress or ignore_progress,
         convention=convention,
-        questions=questions,
+        experiments=experiments,
     ).report
 
 
@@ -94,34 +95,34 @@ def analyze_spec(
     steps: int | None = None,
     timeout_s: float | None = None,
     traces: Path | None = None,
-    on_progress: OnProgress = silent,
+    on_progress: OnProgress = ignore_progress,
     convention: str = DEFAULT_CONVENTION,
-    questions: LaboratoryQuestions | None = None,
+    experiments: ExperimentOptions | None = None,
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
     require_torch()
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
-    questions = questions or LaboratoryQuestions()
+    experiments = experiments or ExperimentOptions()
     device_name = environment.pick_device(device)
     on_progress("counting")
     counted = counted_if_possible(spec, convention, device_name)
     by_kit = counted.by_kit
-    experiments.check_shapes(questions, counted.info)
+    experiment_runs.check_shapes(experiments, counted.info)
     plan_of = partial(
-        configurations.plan,
+        configurations.make_plan,
         environment.backend(device_name),
         has_tf32=environment.has_tf32(device_name),
         float32=_computes_float32(counted.info),
         uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
         info=counted.info,
     )
-    plan = plan_of(only=configs, also=questions.also)
+    plan = plan_of(only=configs, also=experiments.also)
     traced_runs: list[Traced] = []
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        run, spans = attributed(run, trace)
+        run, spans = attribute_run_trace(run, trace)
         if traces is not None:
             traced_runs.append(Traced(config=run.config.name, file=trace, spans=spans))
         return run
@@ -132,31 +133,31 @@ def analyze_spec(
         budget_s=budget_s,
         on_progress=on_progress,
         read_trace=attribute_trace,
-        read_parts_trace=with_parts,
+        read_parts_trace=with_convolution_parts,
         steps=steps,
         timeout_s=timeout_s,
         keep_traces=traces is not None,
     )
     with trace_folder(traces) as folder:
         measure_plan(session, plan, folder)
-        experiments.measure_under_cap(session, questions.memory_limit_bytes, folder)
-        schedules = experiments.run_schedules(session, questions.shapes)
-        experiments.count_operations(session, questions.counters)
+        experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
+        schedules = experiment_runs.run_schedules(session, experiments.shapes)
+        experiment_runs.add_hardware_counters(session, experiments.counters)
 
         def build_report() -> Report:
             try:
-                return _measured_report(session, counted, plan.notes, questions, schedules)
+                return _measured_report(session, counted, plan.notes, experiments, schedules)
             except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
                 session.interrupted = True
-                return _measured_report(session, counted, plan.notes, questions, schedules)
+                return _measured_report(session, counted, plan.notes, experiments, schedules)
 
         def parse_config(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
             return None if config == plan.configs[0] else config
 
         report = build_report()
-        if questions.trials and not session.interrupted:
-            report = trials.try_advice(session, report, parse_config, folder, build_report)
+        if experiments.trials and not session.interrupted:
+            report = trials.run_trials(session, report, parse_config, folder, build_report)
     return Analysis(report=report, traces=tuple(traced_runs), interrupted=session.interrupted)
 
 
@@ -164,7 +165,7 @@ def _measured_report(
     session: Session,
     counted: Counted,
     notes: Sequence[str],
-    questions: LaboratoryQuestions,
+    experiments: ExperimentOptions,
     schedules: tuple[ShapeSchedule, ...],
 ) -> Report:
     """The explained report of the finished runs. Ctrl-C skips the current step and sets `session.interrupted`."""
@@ -177,7 +178,7 @@ def _measured_report(
     runs = with_counted_work(configurations.with_tuning(session.runs), counted.by_kit)
     report = replace(
         new_report(counted.info, counted.static, runs=runs, notes=(*notes, *session.notes)),
-        asked=questions if questions != LaboratoryQuestions() else None,
+        asked=experiments if experiments != ExperimentOptions() else None,
         schedules=schedules,
         sweep=session.time,
     )

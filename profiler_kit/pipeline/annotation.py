@@ -37,26 +37,28 @@ def annotate_trace(
         TraceError: the trace cannot be read.
         UsageError: the trace has no such steps, or the limit is too small for one step.
     """
-    from profiler_kit.attribution.cutting import Period, clipped, cut
-    from profiler_kit.traces.entries import scan
-    from profiler_kit.traces.splitting import rewrite
+    from profiler_kit.attribution.cutting import Period, clip_annotation, cut
+    from profiler_kit.traces.entries import scan_entries
+    from profiler_kit.traces.splitting import rewrite_trace
 
     annotation, periods, steady = _analyze_trace(trace)
-    entries = scan(trace)
+    entries = scan_entries(trace)
 
     def annotation_bytes(period: Period | None) -> int:
-        return sum(len(line) + 2 for line in lines(clipped(annotation, period), entries.pids))
+        return sum(len(line) + 2 for line in lines(clip_annotation(annotation, period), entries.pids))
 
-    selection = cut(entries, periods, step_range=steps, steady=steady, limit_bytes=limit_bytes, annotation_bytes=annotation_bytes)
-    size = rewrite(trace, out, lines(clipped(annotation, selection.period), entries.pids), selection.keep)
+    selection = cut(
+        entries, periods, step_range=steps, steady=steady, limit_bytes=limit_bytes, annotation_bytes=annotation_bytes
+    )
+    size = rewrite_trace(trace, out, lines(clip_annotation(annotation, selection.period), entries.pids), selection.keep)
     return Annotated(size_bytes=size, notes=(*selection.notes, *annotation.notes))
 
 
 def check_steps(trace: TraceSummary, steps: tuple[int, int]) -> None:
     """Raise UsageError if `trace` has no step in `steps` (first and last number)."""
-    from profiler_kit.attribution.cutting import check_wanted
+    from profiler_kit.attribution.cutting import check_step_range
 
-    check_wanted([marked.number for marked in trace.steps], steps, where=trace.file)
+    check_step_range([marked.number for marked in trace.steps], steps, where=trace.file)
 
 
 def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
@@ -64,12 +66,12 @@ def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tup
     from profiler_kit.attribution.cutting import step_periods
     from profiler_kit.attribution.device_time import device_time
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.lanes import annotation
-    from profiler_kit.attribution.summary import marked_steps
+    from profiler_kit.attribution.lanes import build_annotation
+    from profiler_kit.attribution.summary import step_times
     from profiler_kit.traces.reader import read
 
     attribution = attribute(read(trace))
     time = device_time(attribution)
-    steps = marked_steps(attribution, attribution.device.step, time.timeline.event_busy_ns, time)
+    steps = step_times(attribution, attribution.device.step, time.timeline.event_busy_ns, time)
     steady = tuple(step.number for step in steps if step.steady)
-    return annotation(attribution), step_periods(attribution), steady
+    return build_annotation(attribution), step_periods(attribution), steady

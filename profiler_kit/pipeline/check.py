@@ -7,9 +7,9 @@ from pathlib import Path
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import NotComparableError
-from profiler_kit.gate.base import base_report
-from profiler_kit.gate.budgets import load_budgets, with_strictness
-from profiler_kit.gate.verdict import verdict
+from profiler_kit.gate.base import load_base
+from profiler_kit.gate.budgets import load_budgets, with_strict_budget
+from profiler_kit.gate.verdict import judge_budgets
 from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Budget, CheckResult
@@ -43,13 +43,13 @@ def check_target(
     """
     limits = load_budgets(folder, name, budgets)
     if strict:
-        limits = with_strictness(limits)
+        limits = with_strict_budget(limits)
     on_progress("counting")
     head = count_spec(spec, convention=convention)
     on_progress("counting the base")
     base_side, notes = None, []
     try:
-        base_side = base_report(base, target_argv, repo=folder)
+        base_side = load_base(base, target_argv, repo=folder)
     except NotComparableError as error:  # the target is new: absolute limits still apply
         if not limits:
             raise
@@ -72,4 +72,4 @@ def check_reports(
             comparison = compare(base, head, labels=("the base", "this change"))
         except NotComparableError as error:
             notes = (error.message, *notes)
-    return verdict(base, head, budgets, comparison, notes=notes)
+    return judge_budgets(base, head, budgets, comparison, notes=notes)

@@ -9,8 +9,8 @@ from profiler_kit.pipeline import roofs
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import new_report, with_findings
-from profiler_kit.process.protocol import OnProgress, silent
-from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryQuestions
+from profiler_kit.process.protocol import OnProgress, ignore_progress
+from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
 from profiler_kit.records.report import Report
 from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetSpec
@@ -44,15 +44,15 @@ def count(
             spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
         report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
     else:
-        from profiler_kit.counting import count_both
+        from profiler_kit.counting import count_by_conventions
         from profiler_kit.loading import from_model
 
         with as_target_errors(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
             static, by_kit = with_memory(
-                *count_both(live, convention, cross_check=cross_check), live, simulated_device()
+                *count_by_conventions(live, convention, cross_check=cross_check), live, simulated_device()
             )
-        report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, silent))
+        report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, ignore_progress))
     if strict:
         require_counted(report)
     return report
@@ -65,12 +65,12 @@ def count_spec(
     cross_check: bool = False,
     hardware: str | None = None,
     gpu: str | None = None,
-    questions: MemoryQuestions | None = None,
-    on_progress: OnProgress = silent,
+    memory_options: MemoryOptions | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Report:
     """Count the target of `spec` and return the static report.
 
-    `gpu` selects the device whose memory is predicted (None: the device of this machine); `questions` requests further
+    `gpu` selects the device whose memory is predicted (None: the device of this machine); `memory_options` requests further
     memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks
     of this machine, which are measured once and take some seconds.
 
@@ -80,16 +80,18 @@ def count_spec(
     roofs.check_hardware(hardware)
     require_torch()
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
-    from profiler_kit.counting import count_both
+    from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
 
     with as_target_errors(spec.spec):
         target = load(spec, device="meta")
-        static, by_kit = with_memory(*count_both(target, convention, cross_check=cross_check), target, simulated)
-        if questions is not None:
+        static, by_kit = with_memory(
+            *count_by_conventions(target, convention, cross_check=cross_check), target, simulated
+        )
+        if memory_options is not None:
             recompute_ns = roofs.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(
-                static, target, simulated, questions=questions, recompute_ns=recompute_ns, on_progress=on_progress
+                static, target, simulated, memory_options=questions, recompute_ns=recompute_ns, on_progress=on_progress
             )
     report = new_report(target.info, static)  # the first output has determined the loss in the info by now
     return with_findings(report, by_kit, _with_roofline(hardware, on_progress))

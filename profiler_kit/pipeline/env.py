@@ -9,12 +9,12 @@ from dataclasses import replace
 from profiler_kit._version import VERSION
 from profiler_kit.pipeline.packages import INSTALL_TORCH, packages
 from profiler_kit.process import usable_cores
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Tool
 
 
-def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = silent) -> Machine:
+def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = ignore_progress) -> Machine:
     """Describe this machine: devices, versions, the measured peaks of `device`, and the configurations that apply to it.
 
     Peaks are measured once and saved; `fresh` measures them again. Raises UsageError for a missing device.
@@ -47,11 +47,11 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: On
     from profiler_kit.worker import ceilings, environment
 
     device = environment.pick_device(device_name)
-    plan = configs.plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
+    plan = configs.make_plan(environment.backend(device), has_tf32=environment.has_tf32(device), again=False)
     description = environment.describe(device)
     peaks, notes = ceilings_of(device, fresh=fresh, on_progress=on_progress)
     folder = ceiling_store.cache_folder()
-    cuda_version, devices = environment.built_for(), environment.devices()
+    cuda_version, devices = environment.accelerator_platform(), environment.devices()
     if cuda_version is not None and not any(entry.id.startswith("cuda") for entry in devices):
         notes = (
             f"torch is built for {cuda_version} but finds no such device: check the driver with nvidia-smi.",
@@ -62,7 +62,7 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: On
         environment=description,
         driver=ceilings.driver_version(),
         torch_cuda=cuda_version,
-        simd=environment.simd(),
+        simd=environment.simd_name(),
         devices=devices,
         configs=plan.configs,
         config_notes=plan.notes,

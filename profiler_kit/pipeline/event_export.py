@@ -22,7 +22,7 @@ def export_events(trace: Path, destination: Path | TextIO, event_format: EventFo
     """
     from profiler_kit.traces import exports
 
-    exports.check(event_format)
+    exports.require_format(event_format)
     events = _events(trace)
     exports.write(events, destination, event_format)
     return events.length
@@ -37,9 +37,9 @@ def events_frame(trace: Path) -> pandas.DataFrame:
 
 def _events(trace: Path) -> Events:
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.result import owner_columns
+    from profiler_kit.attribution.result import attribution_columns
     from profiler_kit.traces.columns import events
     from profiler_kit.traces.reader import read
 
     attribution = attribute(read(trace))
-    return events(attribution.table, owner_columns(attribution))
+    return events(attribution.table, attribution_columns(attribution))

@@ -10,11 +10,11 @@ from profiler_kit.pipeline.inspection import Inspection
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.report import TraceReport
 
 
-def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgress = silent) -> Inspection:
+def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgress = ignore_progress) -> Inspection:
     """Read `traces` and report where their time goes.
 
     `traces` is a file, a folder of traces, or several of both; several traces may be the ranks of one job. Files that

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import architecture_names, devices, find
+from profiler_kit.devices.registry import architecture_names, devices, find_device
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.counts import MemoryQuestions, StaticCount
+from profiler_kit.records.counts import MemoryOptions, StaticCount
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
@@ -48,15 +48,15 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
     Counting fails for control flow that depends on values, and for bugs in the counting code. Neither may prevent the
     measurement. Errors of the target itself are raised, because the measurement would fail in the same way.
     """
-    from profiler_kit.counting import count_both
+    from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import NeedsDataError, load
-    from profiler_kit.loading.place import first_line, is_out_of_memory
+    from profiler_kit.loading.place import is_out_of_memory, one_line_message
 
     with as_target_errors(spec.spec):
         target = load(spec, device="meta")
         try:
             simulated = simulated_device(torch_device=device)
-            static, by_kit = with_memory(*count_both(target, convention), target, simulated, is_measured=True)
+            static, by_kit = with_memory(*count_by_conventions(target, convention), target, simulated, is_measured=True)
         except NeedsDataError as error:
             note = f"Not counted; the measurements are not affected: {error}".replace("\nhint: ", "; ")
         except KitError:
@@ -66,7 +66,7 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
                 raise
             frame = traceback.extract_tb(error.__traceback__)[-1]
             note = (
-                f"Not counted because of an internal error in profiler_kit, please report it: {first_line(error)} "
+                f"Not counted because of an internal error in profiler_kit, please report it: {one_line_message(error)} "
                 f"at {Path(frame.filename).name}:{frame.lineno}. The measurements are not affected."
             )
         else:
@@ -138,11 +138,11 @@ def with_what_ifs(
     target: Target,
     simulated: Device,
     *,
-    questions: MemoryQuestions,
+    memory_options: MemoryOptions,
     recompute_ns: Callable[[StaticCount], float | None],
     on_progress: OnProgress,
 ) -> StaticCount:
-    """Add the answers to `questions` about memory to the count of `target`.
+    """Add the answers to `memory_options` about memory to the count of `target`.
 
     `recompute_ns` returns a lower bound of the time that a count's recomputation takes, or None.
 
@@ -152,7 +152,7 @@ def with_what_ifs(
     from profiler_kit.counting import count_target
     from profiler_kit.loading.checkpointing import checkpointed
     from profiler_kit.memory import simulate
-    from profiler_kit.memory.what_if import Study
+    from profiler_kit.memory.what_if import WhatIfStudy
 
     def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(variant.model, paths):
@@ -162,19 +162,19 @@ def with_what_ifs(
         return static  # a note gives the reason
     rebuild = target.rebuild
     assert rebuild is not None  # a target loaded from a spec can be rebuilt
-    study = Study(
+    study = WhatIfStudy(
         target=target,
         device=simulated,
         static=static,
         rebuild=lambda options: rebuild("meta", **options),
         simulate=simulate,
         count=count_checkpointed,
-        fits_bytes=questions.fits_bytes,
+        fits_bytes=memory_options.fits_bytes,
         batch=target.spec.batch,
         recompute_ns=recompute_ns,
         on_progress=on_progress,
     )
-    answers = tuple(study.answers(questions))
+    answers = tuple(study.answers(memory_options))
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
 
 
@@ -184,22 +184,22 @@ def simulated_device(gpu: str | None = None, torch_device: str | None = None) ->
     Raises UsageError with the choices for an unknown `gpu`. Does not import torch if `gpu` is set.
     """
     if gpu is not None:
-        return find(gpu, "--gpu", devices(), also=f"; or an architecture: {architecture_names()}")
-    from profiler_kit.memory import device_here
+        return find_device(gpu, "--gpu", devices(), also=f"; or an architecture: {architecture_names()}")
+    from profiler_kit.memory import local_device
 
-    return device_here(torch_device)
+    return local_device(torch_device)
 
 
 @contextlib.contextmanager
 def as_target_errors(target: str) -> Iterator[None]:
     """Turn sys.exit() in the user's code and out-of-memory errors inside the block into a TargetError."""
-    from profiler_kit.loading.place import exit_line, first_line, is_out_of_memory, user_place
+    from profiler_kit.loading.place import exit_message, is_out_of_memory, one_line_message, user_place
 
     try:
         yield
     except SystemExit as error:
         raise TargetError(
-            exit_line(error),
+            exit_message(error),
             where=user_place(error) or target,
             hint="raise an exception instead of calling sys.exit()",
         ) from error
@@ -207,7 +207,7 @@ def as_target_errors(target: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise TargetError(
-            f"out of memory while building or counting the model: {first_line(error)}",
+            f"out of memory while building or counting the model: {one_line_message(error)}",
             where=user_place(error) or target,
             hint="create tensors in the model's constructor or in get_model(), which run on meta; or use a smaller model",
         ) from error
@@ -215,6 +215,6 @@ def as_target_errors(target: str) -> Iterator[None]:
 
 def _short_message(error: BaseException) -> str:
     """`error` in one line: the message of a KitError, otherwise the type and the message."""
-    from profiler_kit.loading.place import first_line
+    from profiler_kit.loading.place import one_line_message
 
-    return str(error).partition("\n")[0] if isinstance(error, KitError) else first_line(error)
+    return str(error).partition("\n")[0] if isinstance(error, KitError) else one_line_message(error)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.devices.registry import find, with_peaks
-from profiler_kit.process.protocol import OnProgress, silent
+from profiler_kit.devices.registry import devices_with_peaks, find_device
+from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report
@@ -78,20 +78,20 @@ def _datasheet_roof(hardware: str) -> Roof:
     """The datasheet roof of the device named `hardware`. Raises UsageError with the choices."""
     from profiler_kit.diagnosis.roofline import datasheet_roof
 
-    device = find(hardware, "--hardware", with_peaks(), also=f"; or {HERE}, to measure this machine")
+    device = find_device(hardware, "--hardware", devices_with_peaks(), also=f"; or {HERE}, to measure this machine")
     assert device.peaks is not None
     return datasheet_roof(device.peaks, device.torch_names[0] if device.torch_names else device.label)
 
 
 def ceilings_of(
-    device: str, *, fresh: bool = False, limit_s: float | None = None, on_progress: OnProgress = silent
+    device: str, *, fresh: bool = False, limit_s: float | None = None, on_progress: OnProgress = ignore_progress
 ) -> tuple[Ceilings | None, tuple[str, ...]]:
     """Saved or newly measured peaks of `device` for the torch version, driver and flags of this process, with notes."""
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.worker import ceilings
 
-    key = ceilings.identity(device)
-    return ceiling_store.ceilings_of(device, key, fresh=fresh, limit_s=limit_s, on_progress=on_progress)
+    key = ceilings.cache_key(device)
+    return ceiling_store.load_or_measure(device, key, fresh=fresh, limit_s=limit_s, on_progress=on_progress)
 
 
 def _measured_roofs(on_progress: OnProgress) -> tuple[tuple[Roof, ...], tuple[str, ...]]:

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from profiler_kit.attribution.result import Attribution
 
 
-def attributed(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
+def attribute_run_trace(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
     """Add the attributed times of the trace to `run`, and return the spans of its lanes; an unreadable trace adds a note."""
-    from profiler_kit.attribution.lanes import annotation
+    from profiler_kit.attribution.lanes import build_annotation
     from profiler_kit.attribution.runs import attribute_run
 
     try:
         attribution = _attribute_file(trace)
-        return attribute_run(run, attribution), annotation(attribution).spans
+        return attribute_run(run, attribution), build_annotation(attribution).spans
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
 
 
-def with_parts(run: ConfigRun, trace: Path) -> ConfigRun:
+def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:
     """Add the times of each convolution's parts from their trace to `run`; an unreadable trace adds a note."""
-    from profiler_kit.attribution.convolutions import convolutions
+    from profiler_kit.attribution.convolutions import convolution_timings
 
     try:
-        timings = convolutions(_attribute_file(trace), run.part_workspaces)
+        timings = convolution_timings(_attribute_file(trace), run.part_workspaces)
     except TraceError as error:
         return replace(run, notes=(*run.notes, f"The trace of the convolutions could not be read: {error}"))
     return replace(run, convolutions=timings, part_workspaces=())

@@ -59,13 +59,13 @@ def folder_files(folder: Path) -> TraceFiles:
         UsageError: the folder contains no trace or cannot be read.
     """
     other_files: list[Path] = []
-    from profiler_kit.traces.recognition import seems_trace
+    from profiler_kit.traces.recognition import looks_like_trace
 
     try:
         for subfolder in (folder, folder / "traces"):
             candidates = [file for file in sorted(subfolder.glob("*.json*"), key=_by_number) if _may_be_trace(file)]
             handler_files = [file for file in candidates if file.name.endswith(HANDLER_SUFFIXES)]
-            traces = [file for file in handler_files or candidates if seems_trace(file)]
+            traces = [file for file in handler_files or candidates if looks_like_trace(file)]
             other_files += [file for file in handler_files or candidates if file not in set(traces)]
             if traces:
                 return TraceFiles(tuple(traces), _skipped_note(folder, other_files))

@@ -14,7 +14,7 @@ from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
-    from profiler_kit.attribution.extract import Extract
+    from profiler_kit.attribution.extract import RankExtract
 
 
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
@@ -48,7 +48,7 @@ def read_all(files: Sequence[Path], on_progress: OnProgress) -> ReadTraces:
     Raises:
         TraceError: no file can be read.
     """
-    extracts: list[tuple[Path, Extract]] = []
+    extracts: list[tuple[Path, RankExtract]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
@@ -77,18 +77,18 @@ def summary(file: Path) -> TraceSummary:
     return extract_trace(file).summary
 
 
-def extract_trace(file: Path) -> Extract:
+def extract_trace(file: Path) -> RankExtract:
     """The summary of the trace in `file`, and the events needed to combine ranks. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.extract import extract
+    from profiler_kit.attribution.extract import extract_rank
     from profiler_kit.traces.reader import read
 
     table = read(file)
     attribution = attribute(table)
-    return extract(attribution)
+    return extract_rank(attribution)
 
 
-def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[Extract | KitError]:
+def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[RankExtract | KitError]:
     """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
@@ -107,7 +107,7 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[Extrac
         yield extract
 
 
-def _extract_or_error(file: Path) -> Extract | TraceError:
+def _extract_or_error(file: Path) -> RankExtract | TraceError:
     try:
         return extract_trace(file)
     except TraceError as error:
@@ -123,12 +123,12 @@ def _text_bytes(file: Path) -> int:
     return size * GZIP_RATIO if file.name.endswith(".gz") else size
 
 
-def _combine_ranks(extracts: Sequence[Extract]) -> Ranks | None:
+def _combine_ranks(extracts: Sequence[RankExtract]) -> Ranks | None:
     if len(extracts) < 2:
         return None
-    from profiler_kit.attribution.ranks import ranks_of
+    from profiler_kit.attribution.ranks import compare_ranks
 
-    return ranks_of(extracts)
+    return compare_ranks(extracts)
 
 
 def _with_file(error: KitError, file: Path) -> TraceError:

@@ -3,7 +3,7 @@
 No other package of profiler_kit starts processes.
 """
 
-from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, end_with_parent, run, started
+from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, exit_with_parent, run, start_child
 from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
 __all__ = [
@@ -11,10 +11,10 @@ __all__ = [
     "Child",
     "Outcome",
     "child_environment",
-    "end_with_parent",
+    "exit_with_parent",
     "in_processes",
     "run",
-    "started",
+    "start_child",
     "usable_cores",
     "workers_for",
 ]

@@ -90,12 +90,12 @@ def run(
     Raises:
         KitError: the command cannot be started, or `log` cannot be written.
     """
-    with started(argv, cwd=cwd, env=env, stdin_text=stdin_text, log=log, on_line=on_line) as child:
+    with start_child(argv, cwd=cwd, env=env, stdin_text=stdin_text, log=log, on_line=on_line) as child:
         return child.finish(timeout_s)
 
 
 @contextlib.contextmanager
-def started(
+def start_child(
     argv: Sequence[str | os.PathLike[str]],
     *,
     cwd: str | Path | None = None,
@@ -130,7 +130,7 @@ def child_environment(*paths: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package_parent, *paths]))}
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """Let the system kill this process when its parent process exits. Call it first in a child.
 
     A killed parent cannot stop its children, and a hanging child would block the device forever. Works on Linux only;

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, end_with_parent, kill_group, tail
+from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, exit_with_parent, kill_group, tail
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -35,7 +35,7 @@ SINGLE_THREAD_ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }  # the processes are the parallelism
-WORKER_CODE: Final = "from profiler_kit.process.pool import answer_questions; answer_questions()"
+WORKER_CODE: Final = "from profiler_kit.process.pool import serve_requests; answer_questions()"
 
 
 def usable_cores() -> int:
@@ -190,19 +190,19 @@ class _Pool:
         return code, log_tail
 
 
-def answer_questions() -> None:
+def serve_requests() -> None:
     """Main loop of a worker: read items from stdin and write answers to stdout until stdin closes.
 
     Anything else that is printed goes to stderr.
     """
-    end_with_parent()
+    exit_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops the workers
-    questions = os.fdopen(os.dup(0), "rb")
+    requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while head := questions.read(LENGTH_PREFIX.size):
+    while head := requests.read(LENGTH_PREFIX.size):
         (length,) = LENGTH_PREFIX.unpack(head)
-        function, item = pickle.loads(questions.read(length))
+        function, item = pickle.loads(requests.read(length))
         try:
             reply: tuple[str, Any] = ("answer", pickle.loads(function)(item))
         except KitError as error:

@@ -13,15 +13,15 @@ OnProgress = Callable[[str], None]  # called with each line of progress
 
 JOB_FILE, RESULT_FILE = "job.json", "result.json"  # in the folder that the parent creates for the child
 PROGRESS: Final = "pk:progress:"  # prefix of progress lines
-GO: Final = "go"  # allows a waiting worker to use the device
+START_LINE: Final = "go"  # allows a waiting worker to use the device
 
 
-def silent(_: str) -> None:
+def ignore_progress(_: str) -> None:
     """Ignore progress."""
 
 
 @contextlib.contextmanager
-def progress_apart() -> Iterator[OnProgress]:
+def progress_channel() -> Iterator[OnProgress]:
     """In the child: yield a function that sends progress to the parent; other output goes to stderr inside the block."""
     # Redirect the file descriptor too, for C libraries and subprocesses of the model.
     to_parent = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -42,6 +42,6 @@ def write_result(text: str, job_file: Path) -> None:
     partial.replace(result)
 
 
-def progress_of(line: str) -> str | None:
+def parse_progress(line: str) -> str | None:
     """In the parent: the progress text in a line of the child's stdout; None for any other line."""
     return line.removeprefix(PROGRESS) if line.startswith(PROGRESS) else None

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.records.saved import Saved
 
 # A ceiling that varies more than this was measured while something else used the device: on an idle one it is under 1 %.
-STEADY_PERCENT: Final = 10.0
+MAX_SPREAD_PERCENT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class MathRate:
     @property
     def steady(self) -> bool:
         """Whether the rate varied little enough to serve as a peak."""
-        return self.spread_percent <= STEADY_PERCENT
+        return self.spread_percent <= MAX_SPREAD_PERCENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,4 +68,4 @@ class Ceilings(Saved, kind="ceilings"):
     @property
     def steady(self) -> bool:
         """Whether all figures varied little enough to serve as peaks."""
-        return self.largest_spread_percent <= STEADY_PERCENT
+        return self.largest_spread_percent <= MAX_SPREAD_PERCENT

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.families import brief_math_words, brief_words
+from profiler_kit.records.families import short_family_name, short_math_name
 from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.samples import Outcome
@@ -21,7 +21,7 @@ Verdict = Literal[Outcome, "noise", "failed", "not_comparable"]
 Clock = Literal["kernel", "operator"]
 
 
-def clock_words(clock: Clock | None) -> str:
+def clock_name(clock: Clock | None) -> str:
     """The name of the times per layer. A CPU has no separate device: its operators are timed on the host."""
     return "operator time" if clock == "operator" else "device time"
 
@@ -110,7 +110,7 @@ class AlgorithmUse:
     @property
     def words(self) -> str:
         """The algorithm and its arithmetic: ``direct convolution in fp32``."""
-        return brief_words(self.family) + (f" in {brief_math_words(self.math)}" if self.math is not None else "")
+        return short_family_name(self.family) + (f" in {short_math_name(self.math)}" if self.math is not None else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

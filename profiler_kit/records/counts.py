@@ -207,7 +207,7 @@ class ModuleMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryScratch:
+class LibraryWorkspace:
     """The workspace that a library or kernel allocates for an op, beyond its results, as an interval.
 
     - `source`: the origin of the figures.
@@ -255,12 +255,12 @@ class DeviceMemory:
     context_bytes: int | None = None
     reserved_high_bytes: int | None = None
     timeline: tuple[MemoryPoint, ...] = ()
-    uncertain: tuple[LibraryScratch, ...] = ()
+    uncertain: tuple[LibraryWorkspace, ...] = ()
     kept_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryQuestions:
+class MemoryOptions:
     """The memory questions of the command line.
 
     - `batches`: further batch sizes to predict.

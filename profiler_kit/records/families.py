@@ -16,10 +16,10 @@ IM2COL: Final = "conv:im2col(aten)"
 DIRECT: Final = "conv:legacy_direct"
 
 # Families that execute fewer operations than the counted 2 x MACs; their effective rate may exceed the device's peak.
-FEWER_OPERATIONS: Final = frozenset({FFT, WINOGRAD})
+REDUCED_OPERATION_FAMILIES: Final = frozenset({FFT, WINOGRAD})
 
 # A family that begins with "conv:" is a way to compute a convolution.
-WORDS: Final = {
+FAMILY_NAMES: Final = {
     "conv:layout": "layout conversion",
     "conv:winograd": "Winograd",
     "conv:fft": "FFT",
@@ -63,7 +63,7 @@ WORDS: Final = {
 }
 
 # Arithmetic as in `KernelStat.math` and `ConvolutionTiming.math`.
-MATH_WORDS: Final = {
+MATH_NAMES: Final = {
     "tf32": "TF32",
     "fp32": "fp32 SIMT",  # per thread, not on tensor cores
     "f16": "fp16",
@@ -71,25 +71,29 @@ MATH_WORDS: Final = {
 }
 
 # Short display names for narrow columns.
-BRIEF: Final = {IM2COL: "im2col", DIRECT: "direct convolution", "conv:legacy_cask": "implicit GEMM (older)"}
+SHORT_FAMILY_NAMES: Final = {
+    IM2COL: "im2col",
+    DIRECT: "direct convolution",
+    "conv:legacy_cask": "implicit GEMM (older)",
+}
 
 
-def family_words(family: str) -> str:
+def family_name(family: str) -> str:
     """The name of `family` for display: ``family_words("conv:xmma_igemm") == "implicit GEMM (xmma)"``.
 
     An unknown family keeps its name.
     """
-    return WORDS.get(family, family)
+    return FAMILY_NAMES.get(family, family)
 
 
-def math_words(math: str) -> str:
+def math_name(math: str) -> str:
     """The display name of `math`: ``math_words("tf32") == "TF32"``; an unknown name is unchanged."""
-    return MATH_WORDS.get(math, math)
+    return MATH_NAMES.get(math, math)
 
 
-def brief_math_words(math: str) -> str:
+def short_math_name(math: str) -> str:
     """The short display name of `math`: ``brief_math_words("fp32") == "fp32"``."""
-    return math_words(math).removesuffix(" SIMT")
+    return math_name(math).removesuffix(" SIMT")
 
 
 def is_convolution(family: str) -> bool:
@@ -97,7 +101,7 @@ def is_convolution(family: str) -> bool:
     return family.startswith("conv:") and family != LAYOUT
 
 
-def stands_for(family: str, present: Collection[str]) -> str:
+def parent_algorithm(family: str, present: Collection[str]) -> str:
     """The algorithm that kernels of `family` are a stage of, if kernels of the families `present` ran with them.
 
     Complex matrix products together with FFT kernels are part of the FFT algorithm. Matrix products together with im2col are
@@ -110,9 +114,9 @@ def stands_for(family: str, present: Collection[str]) -> str:
     return family
 
 
-def brief_words(family: str) -> str:
+def short_family_name(family: str) -> str:
     """The short display name of `family`: ``brief_words("conv:legacy_direct") == "direct convolution"``."""
-    return BRIEF.get(family) or family_words(family)
+    return SHORT_FAMILY_NAMES.get(family) or family_name(family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +132,13 @@ class Algorithm:
     kernel_ns: int = 0
 
 
-def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
+def algorithms_by_time(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
     """The algorithms among `kernels`, sorted by time, longest first. Stages of FFT and im2col count as these algorithms."""
     kernel_list = list(kernels)
     present = {k.family for k in kernel_list}
     groups: defaultdict[str, list[KernelStat]] = defaultdict(list)
     for kernel in kernel_list:
-        groups[stands_for(kernel.family, present)].append(kernel)
+        groups[parent_algorithm(kernel.family, present)].append(kernel)
     result = []
     for family in sorted(groups):
         longest = max(groups[family], key=lambda k: k.kernel_ns)
@@ -144,6 +148,6 @@ def algorithms(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
     return tuple(sorted(result, key=lambda entry: -entry.kernel_ns))
 
 
-def algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
+def main_algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
     """The algorithm with the most time among `kernels`; None without kernels."""
-    return next(iter(algorithms(kernels)), None)
+    return next(iter(algorithms_by_time(kernels)), None)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from profiler_kit.errors import ReportError
-from profiler_kit.records.saved import GIVE, REWRITE, SCHEMA
+from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, SCHEMA
 
 _ABSENT: Final = msgspec.Raw()
 
@@ -39,14 +39,14 @@ def kind_of(text: str | bytes, where: str) -> str | None:
             raise _trace(where) from error
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ReportError(f"not JSON: {error}", where=where, hint=GIVE) from error
+        raise ReportError(f"not JSON: {error}", where=where, hint=HINT_GIVE_REPORT) from error
     if header.trace_events != _ABSENT:
         raise _trace(where)
     if header.schema is None:
         return None
     if type(header.schema) is not int or header.schema < 1:
         message = f"'schema' is {header.schema!r}, not a version number"
-        raise ReportError(message, where=where, hint=REWRITE)
+        raise ReportError(message, where=where, hint=HINT_REWRITE_FILE)
     if header.schema > SCHEMA:
         message = f"written by a newer version (schema {header.schema}, this one reads up to {SCHEMA})"
         raise ReportError(message, where=where, hint="upgrade profiler_kit")

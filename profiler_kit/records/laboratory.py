@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 
 ConvolutionPart = Literal["fprop", "dgrad", "wgrad"]
 CONVOLUTION_PARTS: Final[tuple[ConvolutionPart, ...]] = get_args(ConvolutionPart)
@@ -36,7 +36,7 @@ class KernelCounters:
 
     def __add__(self, other: KernelCounters) -> KernelCounters:
         fields = ("flops", "dram_read_bytes", "dram_write_bytes", "kernels")
-        return added((self, other), *fields, complete=self.complete and other.complete)
+        return sum_fields((self, other), *fields, complete=self.complete and other.complete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class SweepTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaboratoryQuestions:
+class ExperimentOptions:
     """The options of `analyze` beyond the cuDNN configurations.
 
     - `also`: further configurations by name, such as ``channels_last`` or ``benchmark+amp_bf16``.

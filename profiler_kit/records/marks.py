@@ -36,7 +36,7 @@ def convolution(part: ConvolutionPart, path: str) -> str:
     return f"{CONVOLUTION}{part}:{path}"
 
 
-def convolution_of(name: str) -> tuple[ConvolutionPart, str] | None:
+def parse_convolution_mark(name: str) -> tuple[ConvolutionPart, str] | None:
     """The part and the path in the mark `name`; None where `name` is not the mark of a convolution."""
     part_text, colon, path = name.removeprefix(CONVOLUTION).partition(":")
     part = next((part for part in CONVOLUTION_PARTS if part == part_text), None)
@@ -48,7 +48,7 @@ def counted_range(path: str, part: ConvolutionPart) -> str:
     return f"{COUNTED}{quote(path, safe='')}|{part}"
 
 
-def counted_range_in(ranges: str) -> tuple[ConvolutionPart, str] | None:
+def parse_counted_range(ranges: str) -> tuple[ConvolutionPart, str] | None:
     """The part and the path of the range of ours in `ranges`, which may include the user's ranges; None without one."""
     match = _COUNTED_RANGE.search(ranges)
     if match is None:

@@ -71,7 +71,7 @@ METRICS: Final[tuple[StaticMetric, ...]] = (
 )  # fmt: skip
 
 
-def metric(key: str) -> StaticMetric | None:
+def find_metric(key: str) -> StaticMetric | None:
     """The metric named `key`; None if unknown."""
     return next((entry for entry in METRICS if entry.key == key), None)
 
@@ -81,7 +81,7 @@ def value_of(report: Report, counted: StaticMetric) -> int | None:
     return counted.value(report.static) if report.static is not None else None
 
 
-def static_reason(a: Report, b: Report, counted: StaticMetric) -> str:
+def reason_not_comparable(a: Report, b: Report, counted: StaticMetric) -> str:
     """Why `counted` does not compare between the two reports; empty where it does."""
     if a.static is None or b.static is None:
         return "not counted"
@@ -91,7 +91,7 @@ def static_reason(a: Report, b: Report, counted: StaticMetric) -> str:
         return f"counted by different conventions ({a.static.convention}; {b.static.convention})"
     if counted.depends_on_inputs and a.static.device != b.static.device:
         return f"counted on {a.static.device} and on {b.static.device}, where ops are decomposed differently"
-    versions = (torch_of(a), torch_of(b))
+    versions = (torch_version(a), torch_version(b))
     if counted.depends_on_inputs and None not in versions and versions[0] != versions[1]:
         return f"counted with torch {versions[0]} and {versions[1]}"
     if counted.depends_on_inputs and a.target.mode != b.target.mode:
@@ -103,7 +103,7 @@ def static_reason(a: Report, b: Report, counted: StaticMetric) -> str:
     return ""
 
 
-def torch_of(report: Report) -> str | None:
+def torch_version(report: Report) -> str | None:
     """The torch version in `report`; None where it is missing."""
     if report.static is not None and report.static.torch is not None:
         return report.static.torch

@@ -10,14 +10,14 @@ def shown_path(path: str) -> str:
     return path or "(root)"
 
 
-def parent(path: str) -> str:
+def parent_path(path: str) -> str:
     """The path of the parent module; the root's parent is the root."""
     return path.rpartition(".")[0]
 
 
-def enclosing(paths: Sequence[str], module_paths: Container[str]) -> str:
+def innermost_module(paths: Sequence[str], module_paths: Container[str]) -> str:
     """The innermost module of `module_paths` that contains all of `paths` (at least one); the root if none does."""
     path = paths[0]
     while path and not (path in module_paths and all(each == path or each.startswith(path + ".") for each in paths)):
-        path = parent(path)
+        path = parent_path(path)
     return path

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.laboratory import LaboratoryQuestions, ShapeSchedule, SweepTime
+from profiler_kit.records.laboratory import ExperimentOptions, ShapeSchedule, SweepTime
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -125,7 +125,7 @@ class Report(Saved, kind="report"):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     roofline: tuple[Roofline, ...] = ()
-    asked: LaboratoryQuestions | None = None
+    asked: ExperimentOptions | None = None
     schedules: tuple[ShapeSchedule, ...] = ()
     sweep: SweepTime | None = None
 

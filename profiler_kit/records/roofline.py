@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from profiler_kit.records.counts import CountPhase
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 
 RoofSource = Literal["datasheet", "measured"]
 Resource = Literal["compute", "memory"]
@@ -58,7 +58,7 @@ class Floor:
     time_ns: int = 0
 
     def __add__(self, other: Floor) -> Floor:
-        return added((self, other), "compute_ns", "memory_ns", "timed_ns", "time_ns")
+        return sum_fields((self, other), "compute_ns", "memory_ns", "timed_ns", "time_ns")
 
     @property
     def floor_ns(self) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 SCHEMA: Final = 1  # raised when a name in any kind of file is removed or changes its meaning
-GIVE: Final = "give the report.json that analyze wrote"
-REWRITE: Final = "the file is incomplete or was edited: write it again"
+HINT_GIVE_REPORT: Final = "give the report.json that analyze wrote"
+HINT_REWRITE_FILE: Final = "the file is incomplete or was edited: write it again"
 
 
 class Saved:

@@ -86,17 +86,17 @@ def shape_times(schedule: ShapeSchedule) -> tuple[ShapeTime, ...]:
     )
 
 
-def new_ns(schedule: ShapeSchedule) -> int | None:
+def new_shape_ns(schedule: ShapeSchedule) -> int | None:
     """The median step of a new shape, without smaller last batches."""
     return _median(time.first_ns for time in shape_times(schedule) if not time.last_batch)
 
 
-def seen_ns(schedule: ShapeSchedule) -> int | None:
+def repeated_shape_ns(schedule: ShapeSchedule) -> int | None:
     """The median step of a repeated shape, without smaller last batches."""
     return _median(step.ns for step in schedule.steps if step.seen and not step.last_batch)
 
 
-def new_factor(schedule: ShapeSchedule) -> float | None:
+def new_shape_factor(schedule: ShapeSchedule) -> float | None:
     """The first step of a shape divided by its later steps: the median over all shapes that occur more than once.
 
     Computed per shape, because large shapes are slower than small ones whether they are new or not.
@@ -115,7 +115,7 @@ def total_ns(schedule: ShapeSchedule) -> int:
     return sum(step.ns for step in schedule.steps)
 
 
-def pairs(schedules: Iterable[ShapeSchedule]) -> tuple[SchedulePair, ...]:
+def benchmark_pairs(schedules: Iterable[ShapeSchedule]) -> tuple[SchedulePair, ...]:
     """Pairs of completed schedules without and with cudnn.benchmark that are otherwise equal and ran the same steps.
 
     The configurations' names identify the pairs, because they list all differences from the default.

@@ -20,12 +20,14 @@ from profiler_kit.errors import ReportError
 from profiler_kit.records.comparison import CheckResult, Comparison
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.saved import GIVE, REWRITE, Saved, kind_words
+from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, Saved, kind_words
 from profiler_kit.records.trace_comparison import TraceComparison
 
 T = TypeVar("T")
-Shown = Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine  # the records that `show` renders
-SHOWN: Final[dict[str, type[Shown]]] = {record.kind: record for record in typing.get_args(Shown)}
+SavedRecord = (
+    Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine
+)  # the records that `show` renders
+SAVED_KINDS: Final[dict[str, type[SavedRecord]]] = {record.kind: record for record in typing.get_args(SavedRecord)}
 
 LARGEST: Final = 10**30  # larger than any real count or time; a larger number cannot be divided as a float
 _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
@@ -82,7 +84,7 @@ def loads_report(text: str | bytes, where: str) -> Report:
     return _report(loads_saved(text, where), where)
 
 
-def loads_saved(text: str | bytes, where: str) -> Shown:
+def loads_saved(text: str | bytes, where: str) -> SavedRecord:
     """The record in `text`, of any kind that `show` renders; `where` names the file in errors. Raises ReportError."""
     from profiler_kit.records.header import kind_of
 
@@ -90,10 +92,10 @@ def loads_saved(text: str | bytes, where: str) -> Shown:
         text = text.decode(json.detect_encoding(text), errors="replace")
     kind = kind_of(text, where)
     if kind is None:
-        raise ReportError("not a profiler_kit report: no 'schema', or no 'kind'", where=where, hint=GIVE)
-    if kind not in SHOWN:
+        raise ReportError("not a profiler_kit report: no 'schema', or no 'kind'", where=where, hint=HINT_GIVE_REPORT)
+    if kind not in SAVED_KINDS:
         raise _wrong_kind(kind, Report.kind, where)
-    return _decode(SHOWN[kind], text, where)
+    return _decode(SAVED_KINDS[kind], text, where)
 
 
 def is_saved_report(path: Path) -> bool:
@@ -109,7 +111,7 @@ def read_report(path: str | Path) -> Report:
     return _report(read_saved(path), str(path))
 
 
-def read_saved(path: str | Path) -> Shown:
+def read_saved(path: str | Path) -> SavedRecord:
     """The record saved at `path` (a file, or a folder with ``report.json``), of any kind that `show` renders.
 
     Raises ReportError.
@@ -126,14 +128,14 @@ def read_saved(path: str | Path) -> Shown:
     return loads_saved(text, str(file))
 
 
-def _report(record: Shown, where: str) -> Report:
+def _report(record: SavedRecord, where: str) -> Report:
     if not isinstance(record, Report):
         raise _wrong_kind(record.kind, Report.kind, where)
     return record
 
 
 def _wrong_kind(kind: str, expected: str, where: str) -> ReportError:
-    hint = f"profiler-kit show {where} renders it" if kind in SHOWN else GIVE
+    hint = f"profiler-kit show {where} renders it" if kind in SAVED_KINDS else HINT_GIVE_REPORT
     return ReportError(f"{kind_words(kind)}, not {kind_words(expected)}", where=where, hint=hint)
 
 
@@ -148,7 +150,7 @@ def _decode(record: type[T], text: str | bytes, where: str) -> T:
     except msgspec.ValidationError as error:
         raise _misfit(record, text, where, str(error)) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ReportError(f"not JSON: {error}", where=where, hint=REWRITE) from error
+        raise ReportError(f"not JSON: {error}", where=where, hint=HINT_REWRITE_FILE) from error
     return decoded
 
 
@@ -161,7 +163,7 @@ def _refuse_large(data: Any, where: str, path: str = "") -> None:
         for i, value in enumerate(data):
             _refuse_large(value, where, f"{path}[{i}]")
     elif isinstance(data, int) and abs(data) > LARGEST:
-        raise ReportError("a number beyond 1e30", where=_place(where, path), hint=REWRITE)
+        raise ReportError("a number beyond 1e30", where=_place(where, path), hint=HINT_REWRITE_FILE)
 
 
 def _misfit(record: type, text: str | bytes, where: str, message: str) -> ReportError:
@@ -170,14 +172,14 @@ def _misfit(record: type, text: str | bytes, where: str, message: str) -> Report
     path = path.rstrip("`")
     place = _place(where, path)
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", message):
-        return ReportError(f"'{missing[1]}' is missing", where=place, hint=REWRITE)
+        return ReportError(f"'{missing[1]}' is missing", where=place, hint=HINT_REWRITE_FILE)
     if message.endswith("out of range"):
-        return ReportError("a number beyond 1e30", where=place, hint=REWRITE)
+        return ReportError("a number beyond 1e30", where=place, hint=HINT_REWRITE_FILE)
     if not message.startswith(("Expected `", "Invalid enum value")):  # raised by a record's own check
-        return ReportError(message, where=place, hint=REWRITE)
+        return ReportError(message, where=place, hint=HINT_REWRITE_FILE)
     steps = [name or int(index) for name, index in _STEP.findall(path)]
     expected, actual = _words(_type_at(record, steps)), _value_at(text, steps)
-    return ReportError(f"expected {expected}, found {actual}", where=place, hint=REWRITE)
+    return ReportError(f"expected {expected}, found {actual}", where=place, hint=HINT_REWRITE_FILE)
 
 
 def _type_at(kind: Any, steps: Sequence[str | int]) -> Any:

@@ -11,7 +11,7 @@ from typing import TypeVar
 Record = TypeVar("Record")
 
 
-def added(records: Sequence[Record], *fields: str, **others: object) -> Record:
+def sum_fields(records: Sequence[Record], *fields: str, **others: object) -> Record:
     """The first of `records` with the sum of each of `fields`, and with `others` replaced. A sum is None if any value is None."""
     columns = {field: [getattr(record, field) for record in records] for field in fields}
     sums = {field: None if None in values else reduce(operator.add, values) for field, values in columns.items()}

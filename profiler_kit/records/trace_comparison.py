@@ -7,7 +7,7 @@ from typing import Literal
 
 from profiler_kit.records.saved import Saved
 
-Alike = Literal["same", "alike", "only a", "only b"]
+MatchKind = Literal["same", "alike", "only a", "only b"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class TimeChange:
     a_calls: int = 0
     b_calls: int = 0
     phase: str = ""
-    alike: Alike = "same"
+    alike: MatchKind = "same"
     a_names: tuple[str, ...] = ()
     b_names: tuple[str, ...] = ()
 

@@ -169,7 +169,7 @@ class TraceKernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitedFor:
+class WaitByPhase:
     """The part of a host wait in which kernels of `phase` ran ("" if the device was idle or the kernels are unattributed)."""
 
     phase: TracePhase | Literal[""]
@@ -190,7 +190,7 @@ class SyncWait:
     phase: TracePhase | Literal[""]
     calls: int
     wait_ns: int
-    waited_for: tuple[WaitedFor, ...]
+    waited_for: tuple[WaitByPhase, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,9 +62,11 @@ def read_variations(text: str) -> tuple[Variation, ...]:
         name, has_value, value = part.partition("=")
         change = next((change for change in CHANGES if change.name == name.strip()), None)
         if change is None:
-            raise ValueError(f"unknown change {part!r}: choose from {', '.join(spelled(change) for change in CHANGES)}")
+            raise ValueError(
+                f"unknown change {part!r}: choose from {', '.join(change_syntax(change) for change in CHANGES)}"
+            )
         if not (value.strip() if has_value else change.bare):
-            raise ValueError(f"{part!r} has no value: write {spelled(change)}")
+            raise ValueError(f"{part!r} has no value: write {change_syntax(change)}")
         choices.append([change.read(text) for text in ([value.strip()] if has_value else change.bare)])
     variations = []
     for combination in product(*choices):
@@ -75,12 +77,12 @@ def read_variations(text: str) -> tuple[Variation, ...]:
     return tuple(variations)
 
 
-def spelled(change: Change) -> str:
+def change_syntax(change: Change) -> str:
     """The syntax of a change: ``batch=N``."""
     return f"{change.name}={change.values}" if change.values else change.name
 
 
-def told(variation: Variation) -> str:
+def variation_text(variation: Variation) -> str:
     """The changes in a few words, for a table row."""
     words = []
     if variation.batch is not None:

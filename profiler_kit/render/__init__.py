@@ -44,7 +44,7 @@ def renderers() -> tuple[Renderer, ...]:
     return tuple(renderer for renderer in candidates if isinstance(renderer, Renderer))
 
 
-def by_name(name: str) -> Renderer:
+def renderer_by_name(name: str) -> Renderer:
     """The format called `name`. Raises: UsageError for an unknown name."""
     for renderer in renderers():
         if renderer.name == name:
@@ -53,7 +53,7 @@ def by_name(name: str) -> Renderer:
     raise UsageError(f"unknown format {name!r}", hint=f"choose one of: {names}")
 
 
-def by_suffix(file: Path) -> Renderer:
+def renderer_by_suffix(file: Path) -> Renderer:
     """The format for the suffix of `file`. Raises: UsageError for an unknown suffix."""
     name = file.name.lower()
     matches = [(suffix, renderer) for renderer in renderers() for suffix in renderer.suffixes if name.endswith(suffix)]

@@ -30,7 +30,7 @@ PROCESS_NAME: Final = "profiler_kit"
 
 # Color names of chrome://tracing that are easy to tell apart and light enough for black text. Phases have fixed colors; the
 # viewer colors other spans by their names.
-COLOURS: Final = {
+PHASE_COLORS: Final = {
     "data": "thread_state_runnable",  # light blue
     "transfer": "background_memory_dump",  # teal
     "forward": "thread_state_running",  # light green
@@ -44,7 +44,7 @@ COLOURS: Final = {
 }
 
 # The same for the causes of idle time, which have their own lane.
-IDLE_COLOURS: Final = {
+IDLE_COLORS: Final = {
     "waiting for data": "thread_state_runnable",
     "synchronisation": "rail_animation",
     "op dispatch": "thread_state_iowait",
@@ -88,7 +88,7 @@ def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
     return gzip.compress(plain, compresslevel=6, mtime=0) if zipped else plain
 
 
-def lines(annotation: Annotation, used_pids: Container[str]) -> Iterator[bytes]:
+def event_lines(annotation: Annotation, used_pids: Container[str]) -> Iterator[bytes]:
     """One JSON event at a time: lanes as tracks of one process, counters as tracks of another.
 
     `used_pids`: process ids of the trace. Lanes are the same as from `annotate`; a counter keeps its value until the next point.
@@ -197,7 +197,7 @@ def _box(group: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
     longest = max(group, key=lambda span: span.end_ns - span.start_ns)
     start_ns = group[0].start_ns
     end_ns = max(start_ns, min(group[-1].end_ns, latest_ns))
-    color = COLOURS.get(longest.family or "") or IDLE_COLOURS.get(longest.family or "")
+    color = PHASE_COLORS.get(longest.family or "") or IDLE_COLORS.get(longest.family or "")
     color_field = f',"cname":"{color}"' if color else ""
     args: dict[str, str | int] = {}
     if longest.family is not None:

@@ -18,7 +18,7 @@ from profiler_kit.records.comparison import (
     MemorySplit,
     MetricRow,
     SideEfficiency,
-    clock_words,
+    clock_name,
 )
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
@@ -110,7 +110,7 @@ def _complete_tables(comparison: Comparison) -> tuple[Table, ...]:
 
 def _labels(comparison: Comparison) -> dict[str, str]:
     """The labels of the two sides and of the clock in column titles."""
-    clock = clock_words(comparison.clock).capitalize()
+    clock = clock_name(comparison.clock).capitalize()
     return {"a": comparison.a.label, "b": comparison.b.label, "clock": clock}
 
 
@@ -178,7 +178,7 @@ def _efficiency_table(split: EfficiencySplit, comparison: Comparison) -> Table:
         caption,
         EFFICIENCY_COLUMNS,
         [*_efficiency_rows(slow, slower), *_efficiency_rows(fast, faster)],
-        labels={"clock": clock_words(split.clock).capitalize()},
+        labels={"clock": clock_name(split.clock).capitalize()},
     )
 
 
@@ -266,7 +266,7 @@ def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
 
 def _layer_table(comparison: Comparison, layers: Sequence[LayerChange]) -> Table:
     timed = comparison.config is not None
-    where = f", {clock_words(comparison.clock)} under {comparison.config}" if timed else ""
+    where = f", {clock_name(comparison.clock)} under {comparison.config}" if timed else ""
     caption = f"Excluding children, {comparison.b.label} minus {comparison.a.label}{where}; largest change first"
     return page_table("layers", caption, LAYER_CHANGE_COLUMNS, layers, labels=_labels(comparison))
 

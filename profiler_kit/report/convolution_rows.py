@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import brief_words, math_words
+from profiler_kit.records.families import math_name, short_family_name
 from profiler_kit.records.laboratory import ConvolutionTiming
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 
 # Times of one kernel on the same shapes vary by 2 to 3 % between processes. From here on a difference counts.
 MIN_TIME_DIFFERENCE: Final = 0.05
@@ -95,7 +95,7 @@ def convolution_rows(report: Report, run: ConfigRun) -> list[ConvolutionRow]:
 def merge_convolutions(label: str, rows: Sequence[ConvolutionRow]) -> ConvolutionRow:
     """One row with the summed times of `rows`, which must not be empty."""
     unknown = {"timing": None, "peak_flops_per_s": None, "floor_ns": None}
-    return added(rows, "kernel_ns", "layout_ns", label=label, **unknown)
+    return sum_fields(rows, "kernel_ns", "layout_ns", label=label, **unknown)
 
 
 def change_rows(report: Report) -> list[ChangeRow]:
@@ -128,8 +128,8 @@ def fastest_changes(report: Report) -> list[ChangeRow]:
 
 def algorithm_words(timing: ConvolutionTiming) -> str:
     """Algorithm family and arithmetic: ``implicit GEMM (xmma), TF32``."""
-    words = brief_words(timing.family)
-    return f"{words}, {math_words(timing.math)}" if timing.math is not None else words
+    words = short_family_name(timing.family)
+    return f"{words}, {math_name(timing.math)}" if timing.math is not None else words
 
 
 def _changes(baseline: ConfigRun, run: ConfigRun) -> Iterator[ChangeRow]:

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.records.counts import CrossCheck, CrossCheckLayer, CrossCheckRow
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.report import Report
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.cross_check import (
     CROSS_CHECK_COLUMNS,
@@ -84,7 +84,7 @@ def _by_op(check: CrossCheck) -> list[PeerRow]:
     merged = [
         PeerRow(
             check=check,
-            row=added(group, "calls", "kit_macs", "peer_macs"),
+            row=sum_fields(group, "calls", "kit_macs", "peer_macs"),
             paths=tuple(dict.fromkeys(row.path for row in group)),
         )
         for group in groups.values()

@@ -15,7 +15,7 @@ from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun, LayerTiming
-from profiler_kit.records.sums import added, sum_known
+from profiler_kit.records.sums import sum_fields, sum_known
 
 Row = TypeVar("Row")
 
@@ -53,7 +53,7 @@ class Counted:
     saved_bytes: int = 0
 
     def __add__(self, other: Counted) -> Counted:
-        return added((self, other), *COUNTED)
+        return sum_fields((self, other), *COUNTED)
 
     @property
     def step(self) -> Cost:

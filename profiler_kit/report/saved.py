@@ -11,7 +11,7 @@ from profiler_kit.report.machine import machine_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
 
 
-def answer_document(answer: Comparison | TraceComparison | CheckResult | Machine) -> Document:
+def result_document(answer: Comparison | TraceComparison | CheckResult | Machine) -> Document:
     """The document of `answer`, as the verb that wrote it showed it."""
     match answer:
         case Comparison():

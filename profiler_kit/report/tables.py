@@ -13,7 +13,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
 from profiler_kit.records.schedules import shape_times
-from profiler_kit.records.sums import added, sum_known
+from profiler_kit.records.sums import sum_fields, sum_known
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
@@ -201,7 +201,7 @@ def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
     """The `top` kernels by time, and one row for the others."""
 
     def merge_kernels(label: str, others: Sequence[KernelStat]) -> KernelStat:
-        return added(others, "calls", "kernel_ns", name=label, family="", op=None, math=None)
+        return sum_fields(others, "calls", "kernel_ns", name=label, family="", op=None, math=None)
 
     by_time = sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
     kernels = limit_rows(by_time, top, merge_kernels)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profiler_kit.records.document import Table
 from profiler_kit.records.report import TraceReport
-from profiler_kit.records.sums import added
+from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
@@ -116,14 +116,16 @@ def family_lines(trace: TraceSummary, top: int | None) -> list[FamilyLine]:
             )
         )
     lines.sort(key=lambda line: (-line.kernel_ns, line.family))
-    return limit_rows(lines, top, lambda label, others: added(others, "calls", "kernel_ns", family=label, math=None))
+    return limit_rows(
+        lines, top, lambda label, others: sum_fields(others, "calls", "kernel_ns", family=label, math=None)
+    )
 
 
 def kernels_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:
     """The `top` kernels by time, and one row for the others."""
 
     def merge_kernels(label: str, others: Sequence[TraceKernel]) -> TraceKernel:
-        return added(others, "calls", "kernel_ns", "sum_ns", name=label, family="", op=None, math=None)
+        return sum_fields(others, "calls", "kernel_ns", "sum_ns", name=label, family="", op=None, math=None)
 
     by_time = sorted(trace.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
     return limit_rows(by_time, top, merge_kernels)
@@ -133,7 +135,7 @@ def operators_by_time(trace: TraceSummary, top: int | None) -> list[TraceOperato
     """The `top` operators by device time, then by host time, and one row for the others."""
 
     def merge_operators(label: str, others: Sequence[TraceOperator]) -> TraceOperator:
-        return added(others, "calls", "kernel_ns", "host_self_ns", name=label, family="")
+        return sum_fields(others, "calls", "kernel_ns", "host_self_ns", name=label, family="")
 
     by_time = sorted(trace.operators, key=lambda operator: (-operator.kernel_ns, -operator.host_self_ns, operator.name))
     return limit_rows(by_time, top, merge_operators)

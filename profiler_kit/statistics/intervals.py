@@ -49,7 +49,7 @@ def median_interval(samples_ns: Sequence[int]) -> Interval:
     return Interval(median=round(statistics.median(samples_ns)), low=round(low), high=round(high))
 
 
-def gain_of_processes(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]], factor: float = 1.0) -> Gain:
+def process_gain(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]], factor: float = 1.0) -> Gain:
     """The share of the median step of `before` that `after` saves. Each side is a sequence of processes with steps in ns.
 
     A side's step is the geometric mean of its processes' medians. `after` is multiplied by `factor`.

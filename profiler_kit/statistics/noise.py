@@ -17,13 +17,13 @@ from profiler_kit.units import percent
 
 # Of the step. A smaller saving does not justify a flag, however precisely it was measured: a device's clock drifts by more
 # while the device warms up.
-WORTH: Final = 0.02
+MIN_USEFUL_SAVING: Final = 0.02
 # Of the step, added to the largest gap: clocks drift by about this much during a sweep, and a sweep's few gaps miss rare large
 # ones. With this allowance, 8,000 simulated comparisons of equal runs gave one false claim (0.5 % between processes, 1 %
 # drift), and one of 1,000 slow-downs of 5 % was missed.
-FLOOR: Final = 0.01
+DRIFT_ALLOWANCE: Final = 0.01
 # The repeat confirms a gain if the smaller saving of both rounds is at least this part of their mean.
-AGREES: Final = 0.5
+MIN_REPEAT_AGREEMENT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Noise:
 
     def limit(self, *runs: ConfigRun) -> float:
         """The saving that a comparison of `runs` must exceed: `FLOOR` beyond the largest gap, the runs' own gaps included."""
-        return max(self.minimum, FLOOR + (self.largest_gap(*runs) or 0.0))
+        return max(self.minimum, DRIFT_ALLOWANCE + (self.largest_gap(*runs) or 0.0))
 
     def largest_gap(self, *runs: ConfigRun) -> float | None:
         """The largest gap, those of `runs` included; None without any."""
@@ -91,7 +91,7 @@ def noise_of(report: Report) -> Noise:
     return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 
-def saving(before: Interval, after: Interval) -> float:
+def saved_share(before: Interval, after: Interval) -> float:
     """The share of `before` that `after` saves; negative if `after` is slower, 0 if `before` is 0."""
     return _saved_share(before.median, after.median)
 
@@ -127,9 +127,9 @@ def _scaled(value: Interval, factor: float) -> Interval:
     return Interval(median=round(value.median * factor), low=round(value.low * factor), high=round(value.high * factor))
 
 
-def mean_saving(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
+def mean_saved_share(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
     """The share of the time that `after` saves, as the mean over all rounds; per example if the steps hold different numbers."""
-    savings = [saving(old, new) for old, new in rounds(before, after, noise)]
+    savings = [saved_share(old, new) for old, new in rounds(before, after, noise)]
     return sum(savings) / len(savings) if savings and before.step_ns is not None and after.step_ns is not None else None
 
 
@@ -144,15 +144,15 @@ def saving_bounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[fl
     return lowest, max(_saved_share(old.high, new.low) for old, new in pairs)
 
 
-def faster(after: ConfigRun, before: ConfigRun, noise: Noise) -> bool:
+def is_significantly_faster(after: ConfigRun, before: ConfigRun, noise: Noise) -> bool:
     """Whether `after` is significantly faster: lower disjoint 95 % interval, saving above the noise, confirmed by the repeat."""
     pairs = rounds(before, after, noise)
-    mean = mean_saving(before, after, noise)
+    mean = mean_saved_share(before, after, noise)
     if mean is None:
         return False
     old, new = pairs[0]
-    savings = [saving(*pair) for pair in pairs]
-    return new.high < old.low and mean > noise.limit(before, after) and min(savings) >= AGREES * mean
+    savings = [saved_share(*pair) for pair in pairs]
+    return new.high < old.low and mean > noise.limit(before, after) and min(savings) >= MIN_REPEAT_AGREEMENT * mean
 
 
 def verdict(before: ConfigRun, after: ConfigRun, noise: Noise) -> Outcome:
@@ -160,8 +160,8 @@ def verdict(before: ConfigRun, after: ConfigRun, noise: Noise) -> Outcome:
 
     Both directions are relative to the slower run, so swapping the runs swaps the verdict.
     """
-    if faster(after, before, noise):
+    if is_significantly_faster(after, before, noise):
         return "better"
-    if faster(before, after, noise):
+    if is_significantly_faster(before, after, noise):
         return "worse"
     return "same"

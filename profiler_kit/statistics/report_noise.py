@@ -13,7 +13,7 @@ from profiler_kit.records.comparison import Verdict
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import Noise, mean_saving, noise_of, verdict
+from profiler_kit.statistics.noise import Noise, mean_saved_share, noise_of, verdict
 from profiler_kit.units import percent
 
 # Of the step. Clocks of one device drift by this much between two recordings. A smaller gap between two processes may be luck.
@@ -60,7 +60,7 @@ def step_verdict(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) -> tu
     is_disjoint = not intervals_overlap(before, after, noise)
     if outcome != "same" and is_disjoint:
         return outcome, ""
-    savings = mean_saving(before, after, noise), mean_saving(after, before, noise)
+    savings = mean_saved_share(before, after, noise), mean_saved_share(after, before, noise)
     if max(share or 0.0 for share in savings) <= noise.limit(*sides):
         return "noise", within_noise_reason(noise, *sides)
     return "noise", "the repeats do not confirm it" if is_disjoint else "the 95 % intervals overlap"

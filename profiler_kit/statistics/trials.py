@@ -14,11 +14,11 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.intervals import Gain, gain_of_processes, median_interval
-from profiler_kit.statistics.noise import Noise, example_factor, mean_saving, saving_bounds, verdict
+from profiler_kit.statistics.intervals import Gain, median_interval, process_gain
+from profiler_kit.statistics.noise import Noise, example_factor, mean_saved_share, saving_bounds, verdict
 
 # A smaller gain does not justify a line of code, however precisely it was measured.
-WORTH_A_LINE_PERCENT: Final = 1.0
+MIN_USEFUL_GAIN_PERCENT: Final = 1.0
 
 
 def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Trial | None:
@@ -33,7 +33,7 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
         verdict=verdict(before, after, noise),
         note=f'Compared with "{before.config.name}". {noise.sentence()}',
         per_example=example_factor(before, after) != 1.0,
-        gain_percent=_percent(mean_saving(before, after, noise)),
+        gain_percent=_percent(mean_saved_share(before, after, noise)),
         gain_low_percent=_percent(low),
         gain_high_percent=_percent(high),
     )
@@ -63,8 +63,8 @@ def pair_trial(
         )
     factor = example_factor(before_runs[0], after_runs[0])
     outcome: Outcome = "same"
-    gain = gain_of_processes([run.steps_ns for run in before_runs], [run.steps_ns for run in after_runs], factor)
-    if gain.is_significant and abs(gain.percent) >= WORTH_A_LINE_PERCENT:
+    gain = process_gain([run.steps_ns for run in before_runs], [run.steps_ns for run in after_runs], factor)
+    if gain.is_significant and abs(gain.percent) >= MIN_USEFUL_GAIN_PERCENT:
         outcome = "better" if gain.percent > 0 else "worse"
     processes = f"{len(before_runs)} and {len(after_runs)}"
     trial = Trial(
@@ -87,7 +87,7 @@ def is_undecided(trial: Trial | None) -> bool:
     if trial is None or trial.gain_percent is None or trial.gain_low_percent is None or trial.gain_high_percent is None:
         return False
     gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
-    return abs(gain.percent) >= WORTH_A_LINE_PERCENT and not gain.is_significant
+    return abs(gain.percent) >= MIN_USEFUL_GAIN_PERCENT and not gain.is_significant
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:

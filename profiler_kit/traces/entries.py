@@ -95,7 +95,7 @@ class Entries:
         return len(self.size)
 
 
-def scan(path: Path) -> Entries:
+def scan_entries(path: Path) -> Entries:
     """Return the entries of the trace at `path`. Raises: TraceError if it is not a trace."""
     parts = [_columns_of([], np.zeros(0, np.int32), _Numbering())]
     numbers = _Numbering()

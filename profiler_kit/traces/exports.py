@@ -18,7 +18,7 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@")
 _ROWS_PER_GROUP: Final = 250_000  # rows per Parquet row group: they fit in memory and compress well
 
 
-def check(event_format: EventFormat) -> None:
+def require_format(event_format: EventFormat) -> None:
     """Raise KitError if the format `chosen` needs a package that is not installed. Call this before reading a trace."""
     if event_format == "parquet":
         _pyarrow()

@@ -47,7 +47,7 @@ _DOCUMENT_KEYS: Final = (
 )
 
 
-def seems_trace(path: Path) -> bool:
+def looks_like_trace(path: Path) -> bool:
     """Return whether `path`, gzipped or not, looks like a trace.
 
     A trace has a ``traceEvents`` in its first MB, or is a list of objects with a ``ph``.

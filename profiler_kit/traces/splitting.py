@@ -108,7 +108,7 @@ def _head(source: Source) -> tuple[Head, bytes]:
     raise TraceError(f"not a trace: no '{EVENTS_KEY}' list", where=source.where, hint=HINT_GIVE_TRACE)
 
 
-def rewrite(source: Path, out: BinaryIO, new_events: Iterable[bytes], keep: Mask) -> int:
+def rewrite_trace(source: Path, out: BinaryIO, new_events: Iterable[bytes], keep: Mask) -> int:
     """Write `source` to `out`, unzipped, with added and removed events. Returns the number of bytes written.
 
     The events `ours` (JSON) come first in the list, then the entries in `keep`.

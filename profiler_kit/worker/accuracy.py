@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.compiled import as_written, nothing_compiled
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.compiled import compilation_disabled, remove_compilation
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.loading.surroundings import seeded
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
@@ -89,7 +89,7 @@ def _compare_with_reference(runner: Runner, start: State, outputs: list[Tensor],
         gradients = _gradient_error(runner, start)
     except Exception as error:  # noqa: BLE001 the loss may not support float64, or memory may run out: keep the outputs' error
         return replace(
-            output_errors, note=f"The gradients' error against float64 could not be measured: {first_line(error)}"
+            output_errors, note=f"The gradients' error against float64 could not be measured: {one_line_message(error)}"
         )
     finally:
         runner.target.model.zero_grad(set_to_none=True)
@@ -132,9 +132,11 @@ def _reference(runner: Runner, start: State) -> Iterator[tuple[Target, Batch]]:
     benchmark = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:
-        with seeded(target.spec.seed), nothing_compiled():
+        with seeded(target.spec.seed), compilation_disabled():
             batch = map_batch(restore_state(runner, start), _double, _double)
-            twin = target.replaced(lambda module: as_written(copy.deepcopy(module)).double(), batch, target.device)
+            twin = target.replaced(
+                lambda module: remove_compilation(copy.deepcopy(module)).double(), batch, target.device
+            )
             yield twin, batch
     finally:
         torch.backends.cudnn.benchmark = benchmark

@@ -16,7 +16,7 @@ from typing import Final
 
 import torch
 
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
@@ -38,7 +38,7 @@ MEMORY_SHARE: Final = 8  # use at most this fraction (1/8) of the free memory
 _DTYPES: Final = {"fp32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
-def identity(device: str) -> tuple[str, ...]:
+def cache_key(device: str) -> tuple[str, ...]:
     """The cache key of the peaks of `device`: the device's name first, then its driver or threads, torch and the switches."""
     where = environment.describe(device)
     host = f"driver {driver_version()}" if device.startswith("cuda") else f"{where.threads} threads"
@@ -46,7 +46,7 @@ def identity(device: str) -> tuple[str, ...]:
     return (where.device_name, where.device, f"torch {where.torch}", f"method {VERSION}", host, *switches)
 
 
-def maths(device: str) -> tuple[str, ...]:
+def supported_arithmetics(device: str) -> tuple[str, ...]:
     """The arithmetics that `device` has units for. Emulated ones are left out."""
     if not device.startswith("cuda"):
         return ("fp32", "bf16") if device == "cpu" else ("fp32", "f16")
@@ -61,7 +61,7 @@ def measure(device: str, *, budget_s: float) -> Ceilings:
     place = torch.device(device)
     if place.type == "cuda" and place.index is not None:
         torch.cuda.set_device(place)  # events are recorded on the current device
-    arithmetics = maths(device)
+    arithmetics = supported_arithmetics(device)
     share_ns = round(budget_s * 1e9 / (len(arithmetics) + 1))
     torch.manual_seed(0)
     rates, notes = [], []
@@ -69,13 +69,13 @@ def measure(device: str, *, budget_s: float) -> Ceilings:
         try:
             rates.append(_rate(math, place, share_ns))
         except RuntimeError as error:  # for example out of memory, or no kernel for this type
-            notes.append(f"{math} was not measured: {first_line(error)}")
+            notes.append(f"{math} was not measured: {one_line_message(error)}")
     copy_bytes, bandwidth, spread = 0, None, None
     try:
         copy_bytes, times = _copy_times(place, share_ns)
         bandwidth, spread = 2 * copy_bytes / (statistics.median(times) * 1e-9), _spread(times)
     except RuntimeError as error:
-        notes.append(f"the copy was not measured: {first_line(error)}")
+        notes.append(f"the copy was not measured: {one_line_message(error)}")
     where = environment.describe(place)
     return Ceilings(
         device=where.device,

@@ -12,8 +12,8 @@ from typing import NoReturn, TypeVar
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.loading.place import exit_line, first_line, user_place
-from profiler_kit.process.protocol import OnProgress, progress_apart, write_result
+from profiler_kit.loading.place import exit_message, one_line_message, user_place
+from profiler_kit.process.protocol import OnProgress, progress_channel, write_result
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
@@ -27,10 +27,10 @@ def serve(kind: type[Job], work: Callable[[Job, OnProgress], Saved], *, under_pr
     exit to finish.
     """
     if not under_profiler:
-        process.end_with_parent()
+        process.exit_with_parent()
     file = Path(sys.argv[1])
     job = from_json(kind, json.loads(file.read_text(encoding="utf-8")), str(file))
-    with progress_apart() as on_progress:
+    with progress_channel() as on_progress:
         write_result(dumps(work(job, on_progress)), file)
     sys.stderr.flush()
     if under_profiler and all(
@@ -44,6 +44,6 @@ def failure_line(error: BaseException) -> str:
     """The error in one line, with its place in the user's code where known: ``net.py:41: ValueError: no``."""
     if isinstance(error, KitError):
         return str(error).partition("\n")[0]
-    text = exit_line(error) if isinstance(error, SystemExit) else first_line(error)
+    text = exit_message(error) if isinstance(error, SystemExit) else one_line_message(error)
     place = user_place(error)
     return f"{place}: {text}" if place else text

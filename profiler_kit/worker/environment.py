@@ -165,14 +165,14 @@ def devices() -> tuple[Device, ...]:
     return (*result, Device(id="cpu", name=_cpu_name(), memory_bytes=_host_memory_bytes()))
 
 
-def built_for() -> str | None:
+def accelerator_platform() -> str | None:
     """The accelerator platform of this torch build: ``CUDA 13.0``, ``ROCm 6.4``; None for a CPU build."""
     if torch.version.hip:
         return f"ROCm {torch.version.hip}"
     return f"CUDA {torch.version.cuda}" if torch.version.cuda else None
 
 
-def simd() -> str:
+def simd_name() -> str:
     """The vector instructions that torch uses on this CPU, such as ``AVX512``."""
     return torch.backends.cpu.get_cpu_capability()
 

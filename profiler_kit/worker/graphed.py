@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as trees
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading.place import first_line, is_out_of_memory, user_place
+from profiler_kit.loading.place import is_out_of_memory, one_line_message, user_place
 
 WARM_UPS: Final = 3  # before the capture, as in make_graphed_callables: libraries choose algorithms and allocate
 _TENSOR: Final = object()  # replaces a tensor in a tree
@@ -124,7 +124,9 @@ class Graphed(nn.Module):
             if isinstance(first, KitError) or is_out_of_memory(first):
                 raise
             raise TargetError(
-                f"the model can't be captured as a CUDA graph: {first_line(first)}", where=user_place(first), hint=_HINT
+                f"the model can't be captured as a CUDA graph: {one_line_message(first)}",
+                where=user_place(first),
+                hint=_HINT,
             ) from error
         assert flat.form is not None
         unsupported = next((leaf for leaf in flat.form.leaves if leaf is not _TENSOR and leaf is not None), None)

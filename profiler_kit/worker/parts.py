@@ -19,7 +19,7 @@ from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.compiled import compiled_parts
-from profiler_kit.loading.ownership import Ownership, parameter_owners
+from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.laboratory import ConvolutionPart, PartWorkspace
@@ -61,7 +61,7 @@ class ConvolutionParts(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch
         self._runner = runner
-        self._owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
+        self._owners = ModuleTracker(runner.target.paths(), parameter_owners(runner.target.model))
         self._users: dict[_Weight, list[str]] = {}  # paths whose forward used a weight, most recent last
 
     @contextmanager

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.ownership import Ownership, parameter_owners
-from profiler_kit.loading.signature import signature
+from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.loading.signature import call_signature
 from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.worker.pieces import tensors
@@ -48,7 +48,7 @@ class _Probe(TorchDispatchMode):
         self.ops: list[OpMemory] = []
         self.live_gradients: list[int] = []  # live gradient bytes at the start of each op; parallel to `ops`
         self.pointwise: set[str] = set()  # ops that need no workspace
-        self.owners = Ownership(runner.target.paths(), parameter_owners(runner.target.model))
+        self.owners = ModuleTracker(runner.target.paths(), parameter_owners(runner.target.model))
         self._parameters = list(runner.target.model.parameters())
 
     def mark(self, phase: Phase) -> None:
@@ -72,7 +72,7 @@ class _Probe(TorchDispatchMode):
                     before_bytes=before,
                     growth_bytes=growth,
                     workspace_bytes=peak - before - growth,
-                    call=signature(args, kwargs or {}),
+                    call=call_signature(args, kwargs or {}),
                 )
             )
             if torch.Tag.pointwise in getattr(func, "tags", ()):

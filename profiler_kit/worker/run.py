@@ -18,8 +18,8 @@ import torch
 
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, explain_forward_failure
-from profiler_kit.loading.place import first_line, is_out_of_memory
-from profiler_kit.process.protocol import GO, OnProgress
+from profiler_kit.loading.place import is_out_of_memory, one_line_message
+from profiler_kit.process.protocol import START_LINE, OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
@@ -76,7 +76,7 @@ class _Gate:
 
     def wait(self) -> None:
         """Return when this process may use the device. Ends the process if the parent is gone."""
-        if self._go is not None and self._go.readline().strip() != GO.encode():
+        if self._go is not None and self._go.readline().strip() != START_LINE.encode():
             raise SystemExit("the parent process is gone")
         self.opened_ns = time.perf_counter_ns()
 
@@ -153,7 +153,11 @@ def _peak_bytes(runner: Runner) -> int | None:
     if not runner.cuda:
         return None
     device = runner.target.device
-    return torch.cuda.max_memory_reserved(device) if runner.has_own_memory_pool else torch.cuda.max_memory_allocated(device)
+    return (
+        torch.cuda.max_memory_reserved(device)
+        if runner.has_own_memory_pool
+        else torch.cuda.max_memory_allocated(device)
+    )
 
 
 def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_progress: OnProgress) -> ConfigRun:
@@ -162,7 +166,7 @@ def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_pro
     try:
         tracing.traced_steps(runner, traced, Path(trace))
     except Exception as error:  # noqa: BLE001 the user's code under the profiler: keep the samples
-        return _with_note(run, f"No times by layer: the traced steps raised {first_line(error)}")
+        return _with_note(run, f"No times by layer: the traced steps raised {one_line_message(error)}")
     return replace(run, traced_steps=traced, trace=trace)
 
 
@@ -200,7 +204,7 @@ def _with_parts(run: ConfigRun, runner: Runner, trace: str, on_progress: OnProgr
     try:
         return replace(run, part_workspaces=parts.record_parts(runner, Path(trace)))
     except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: keep the samples
-        return _with_note(run, f"The algorithms of convolutions were not recorded: {first_line(error)}")
+        return _with_note(run, f"The algorithms of convolutions were not recorded: {one_line_message(error)}")
 
 
 def _with_digests_of_repeat(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
@@ -212,7 +216,7 @@ def _with_digests_of_repeat(run: ConfigRun, runner: Runner, start: checks.State,
             on_progress("forward in a new thread")
             run = replace(run, new_thread=threads.time_new_thread(runner))
     except Exception as error:  # noqa: BLE001 the user's code again: keep the samples
-        return _with_note(run, f"The second process could not be compared: {first_line(error)}")
+        return _with_note(run, f"The second process could not be compared: {one_line_message(error)}")
     return run
 
 
@@ -239,7 +243,7 @@ def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progres
         on_progress("error against float64")
         errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
-        return _with_note(run, f"{check} could not be checked: {first_line(error)}")
+        return _with_note(run, f"{check} could not be checked: {one_line_message(error)}")
     run = replace(
         run,
         max_relative_error=errors.max_relative,

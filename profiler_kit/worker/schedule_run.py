@@ -25,9 +25,9 @@ from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.batch import map_batch, map_tensors
 from profiler_kit.loading.failure import NeedsDataError
-from profiler_kit.loading.kinds import on_first_kind, telling
-from profiler_kit.loading.losses import plain
-from profiler_kit.loading.place import first_line, is_out_of_memory
+from profiler_kit.loading.kinds import as_step_errors, run_on_first_kind
+from profiler_kit.loading.losses import as_mapping
+from profiler_kit.loading.place import is_out_of_memory, one_line_message
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.laboratory import ShapeStep
@@ -60,18 +60,18 @@ def run_job(job: ScheduleJob, on_progress: OnProgress, write: Callable[[ShapeSte
         return ScheduleEnd(failure=_failure(error))
     notes = steps.schedule.notes
     for number, step in enumerate(steps.schedule.steps, start=1):
-        on_progress(f"cycle {step.cycle}: {shapes.told(step.shape)} ({number} of {len(steps.schedule.steps)})")
+        on_progress(f"cycle {step.cycle}: {shapes.sizes_text(step.shape)} ({number} of {len(steps.schedule.steps)})")
         try:
             write(steps.run(step))
         except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
-            return ScheduleEnd(notes=notes, failure=f"{shapes.told(step.shape)}: {_failure(error)}")
+            return ScheduleEnd(notes=notes, failure=f"{shapes.sizes_text(step.shape)}: {_failure(error)}")
     return ScheduleEnd(notes=notes)
 
 
 def _failure(error: BaseException) -> str:
     """The reason why a shape could not be run, in one line."""
     if is_out_of_memory(error):
-        return f"it does not fit into memory ({first_line(error).partition('. ')[0]})"
+        return f"it does not fit into memory ({one_line_message(error).partition('. ')[0]})"
     return failure_line(error)
 
 
@@ -82,7 +82,7 @@ class _Steps:
         on_progress(f"loading {job.spec.spec}")
         self._runner = variant.load_runner(job)
         target = self._runner.target
-        self.schedule = shapes.schedule(job.text, target.info.inputs)
+        self.schedule = shapes.parse_schedule(job.text, target.info.inputs)
         variant.configure(self._runner, job)
         self._labels = _Labels(target, self.schedule)
         self._seen: set[tuple[int, ...]] = set()
@@ -159,12 +159,12 @@ class _Labels:
 
             def attempt(target: Target) -> Any:
                 batch_of_step = reshape_batch(target.batch, self._schedule, step)
-                with telling("forward"):
+                with as_step_errors("forward"):
                     return target.model(*batch_of_step.args, **batch_of_step.kwargs)
 
             with contextlib.suppress(NeedsDataError):  # the shape depends on values: run on the device instead
-                return map_tensors(plain(on_first_kind(self._meta, attempt).value), _on_meta)
-        return map_tensors(plain(self._on_device(batch)), _on_meta)
+                return map_tensors(as_mapping(run_on_first_kind(self._meta, attempt).value), _on_meta)
+        return map_tensors(as_mapping(self._on_device(batch)), _on_meta)
 
     def _on_device(self, batch: Batch) -> object:
         """The output for `batch`, computed without cuDNN and oneDNN, because these cache plans per shape."""

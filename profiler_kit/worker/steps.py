@@ -21,7 +21,7 @@ from torch import nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.checkpointing import checkpointed
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.records.target import TargetInfo
@@ -39,7 +39,7 @@ _FUSED: Final = "fused"
 _HINT: Final = "torch's SGD, Adam and AdamW have one: use --optimizer adamw, or leave fused_optimizer out"
 
 
-def unwatched(_: Phase) -> None:
+def no_mark(_: Phase) -> None:
     """A mark that does nothing."""
 
 
@@ -94,11 +94,11 @@ class Runner:
         if self.optimizer is not None:
             self.optimizer = _fused(self.optimizer)
 
-    def step(self, mark: Mark = unwatched) -> None:
+    def step(self, mark: Mark = no_mark) -> None:
         """Run one step; `mark` is called at the start of each phase, and with ``other`` after the last one."""
         self.step_on(self.fetch(mark), mark)
 
-    def step_on(self, batch: Batch, mark: Mark = unwatched) -> None:
+    def step_on(self, batch: Batch, mark: Mark = no_mark) -> None:
         """Run one step on `batch`, which may have any shape and is already on the device."""
         if self.train:
             self._train_step(batch, mark)
@@ -109,7 +109,7 @@ class Runner:
             mark("other")
             self.synchronize()
 
-    def fetch(self, mark: Mark = unwatched) -> Batch:
+    def fetch(self, mark: Mark = no_mark) -> Batch:
         """The next batch on the device: from the target's loader, or always the same batch without a loader."""
         if self._feed is None:
             return self.target.batch
@@ -123,7 +123,7 @@ class Runner:
         with torch.no_grad(), self.target.autocast():
             return self.target.step_module(*batch.args, **batch.kwargs)
 
-    def forward_backward(self, batch: Batch, mark: Mark = unwatched) -> tuple[object, torch.Tensor]:
+    def forward_backward(self, batch: Batch, mark: Mark = no_mark) -> tuple[object, torch.Tensor]:
         """The output and loss for `batch`, after backward. Gradients stay on the parameters."""
         target = self.target
         with target.autocast():
@@ -178,7 +178,7 @@ def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     try:
         replacement: torch.optim.Optimizer = kind(groups, **{**settings, _FUSED: True, "foreach": False})
     except (RuntimeError, TypeError, ValueError) as error:
-        raise TargetError(f"{kind.__name__} can't be fused here: {first_line(error)}", hint=_HINT) from error
+        raise TargetError(f"{kind.__name__} can't be fused here: {one_line_message(error)}", hint=_HINT) from error
     return replacement
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from profiler_kit.configurations.axis import Axis
-from profiler_kit.configurations.naming import axes_by_name, choices
+from profiler_kit.configurations.naming import axes_by_name, config_choices
 from profiler_kit.errors import UsageError
 from profiler_kit.loading import load
 from profiler_kit.records.configs import RunConfig
@@ -65,5 +65,7 @@ def _axes(config: RunConfig) -> Iterator[tuple[Axis, str]]:
     axes = axes_by_name()
     for item in sorted(config.settings, key=lambda item: item.name):
         if item.name not in axes:
-            raise UsageError(f"configuration {config.name!r}: no axis {item.name!r}", hint=f"choose from {choices()}")
+            raise UsageError(
+                f"configuration {config.name!r}: no axis {item.name!r}", hint=f"choose from {config_choices()}"
+            )
         yield axes[item.name], item.value

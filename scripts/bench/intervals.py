@@ -16,7 +16,7 @@ from typing import Final
 
 from tabulate import tabulate
 
-from profiler_kit.statistics.intervals import gain_of_processes
+from profiler_kit.statistics.intervals import process_gain
 
 Side = Sequence[Sequence[int]]
 
@@ -33,7 +33,7 @@ def simulate_process(random_: random.Random, step_ns: float, offset: float, nois
 
 def by_student(before: Side, after: Side) -> tuple[float, float]:
     """Return the interval that profiler_kit uses."""
-    gain = gain_of_processes(before, after)
+    gain = process_gain(before, after)
     return gain.low, gain.high
 
 

@@ -32,7 +32,7 @@ from profiler_kit.loading import load
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.statistics.intervals import gain_of_processes
+from profiler_kit.statistics.intervals import process_gain
 from profiler_kit.statistics.noise import noise_of, verdict
 from profiler_kit.units import DASH
 from profiler_kit.worker.environment import pick_device
@@ -236,7 +236,7 @@ def compare_configs(reports: Sequence[Report], after: str, expected: Literal["sa
         sides = [[run.steps_ns] for run in (baseline, candidate)]
         if after != AGAIN:  # AGAIN is itself the second process of the default
             sides = [_processes(report, run) for run in (baseline, candidate)]
-        gain = gain_of_processes(sides[0], sides[1])
+        gain = process_gain(sides[0], sides[1])
         gaps.append(-gain.percent)
         if all(len(side) > 1 for side in sides):
             sure.append(gain.is_significant)

@@ -11,7 +11,7 @@ from typing import Literal
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount
-from profiler_kit.records.families import algorithm
+from profiler_kit.records.families import main_algorithm
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval
@@ -212,7 +212,7 @@ def _forward_kernels(layers: Iterable[LayerTiming], path: str | None) -> tuple[s
     forward = [layer for layer in layers if layer.path == path and layer.phase == "forward"]
     if not forward:
         return None, None
-    kernel_stat = algorithm(kernel for layer in forward for kernel in layer.kernels)
+    kernel_stat = main_algorithm(kernel for layer in forward for kernel in layer.kernels)
     return kernel_stat.family if kernel_stat is not None else None, sum(layer.kernel_ns for layer in forward)
 
 

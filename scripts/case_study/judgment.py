@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from profiler_kit.records.document import Head, Table, Value
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_name
 from profiler_kit.units import Unit
 
 Verdict = Literal["True", "False", "Partly", "Needs CUDA", "Not measured"]
@@ -39,7 +39,7 @@ def make_table(
 
 def kernel_words(family: str | None) -> str | None:
     """Describe a kernel family in words; None stays None."""
-    return None if family is None else family_words(family)
+    return None if family is None else family_name(family)
 
 
 def percent(share: float | None) -> float | None:

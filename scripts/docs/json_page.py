@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Union
 import msgspec
 
 from profiler_kit.records.saved import SCHEMA, Saved
-from profiler_kit.records.serde import SHOWN
+from profiler_kit.records.serde import SAVED_KINDS
 from profiler_kit.render.markdown import code
 
 WRITTEN_BY: Final = {
@@ -38,7 +38,7 @@ def json_parts(root: type[Saved]) -> dict[str, str]:
         f"## {record.__name__}\n\n{description(record)}\n\n{chr(10).join(rows(record, root))}"
         for record in records(root)
     ]
-    kinds = [f"| `{kind}` | {WRITTEN_BY[kind]} | [schema/{kind}.json](schema/{kind}.json) |" for kind in SHOWN]
+    kinds = [f"| `{kind}` | {WRITTEN_BY[kind]} | [schema/{kind}.json](schema/{kind}.json) |" for kind in SAVED_KINDS]
     return {
         "schema": str(SCHEMA),
         "kinds": "\n".join(("| kind | written by | schema |", "|---|---|---|", *kinds)),

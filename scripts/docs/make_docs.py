@@ -23,16 +23,16 @@ from typing import Final
 from unittest import mock
 
 from profiler_kit.cli import main as run_command
-from profiler_kit.configurations.naming import FLAGS, all_axes, spelled
+from profiler_kit.configurations.naming import CUDNN_FLAGS, all_axes, axis_syntax
 from profiler_kit.devices.architectures import GPUS
 from profiler_kit.devices.registry import devices
 from profiler_kit.diagnosis import all_rules, diagnose, diagnose_traces
 from profiler_kit.measurement import plan as configs
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.serde import SHOWN, dumps, read_report, read_saved
+from profiler_kit.records.serde import SAVED_KINDS, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
-from profiler_kit.statistics.noise import FLOOR as NOISE_FLOOR
+from profiler_kit.statistics.noise import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
 from scripts.docs.json_page import json_parts, json_schema
 
@@ -91,13 +91,14 @@ def configurations_page() -> str:
         flag = f" Also sets {code(axis.flag)}." if axis.flag else ""
         others = f" Excludes {', '.join(code(other) for other in sorted(axis.excludes))}." if axis.excludes else ""
         repeatable = " Repeatable." if axis.several else ""
-        axes.append(f"{code(spelled(axis))} | {where} | {escape(axis.doc)}.{flag}{others}{repeatable}")
+        axes.append(f"{code(axis_syntax(axis))} | {where} | {escape(axis.doc)}.{flag}{others}{repeatable}")
     defaults = (
-        f"{DEVICES[kind]} | {', '.join(code(name) for name in names)}" for kind, names in configs.INSTEAD.items()
+        f"{DEVICES[kind]} | {', '.join(code(name) for name in names)}"
+        for kind, names in configs.ALTERNATIVE_AXES.items()
     )
     return filled(
         "configurations.md",
-        flags=table("name | effect", (f"{code(name)} | {escape(doc)}" for name, doc in FLAGS.items())),
+        flags=table("name | effect", (f"{code(name)} | {escape(doc)}" for name, doc in CUDNN_FLAGS.items())),
         axes=table("name | devices | effect", axes),
         defaults=table("device | configurations", defaults),
     )
@@ -214,7 +215,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         inspected = read_saved(file)
         if isinstance(inspected, TraceReport):
             yield file, dumps(replace(inspected, findings=diagnose_traces(inspected)))
-    for kind, record in SHOWN.items():
+    for kind, record in SAVED_KINDS.items():
         yield DOCS / "schema" / f"{kind}.json", json_schema(record)
     for name, page in PAGES.items():
         yield DOCS / name, page()

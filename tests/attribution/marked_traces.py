@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler_kit.attribution import engine
-from profiler_kit.attribution.lanes import annotation
+from profiler_kit.attribution.lanes import build_annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.runs import Clock, attribute_run
 from profiler_kit.records import marks
@@ -32,7 +32,7 @@ def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
 
 
 def lanes(path: Path) -> dict[str, list[Span]]:
-    spans = annotation(attribution(path)).spans
+    spans = build_annotation(attribution(path)).spans
     return {lane: [s for s in spans if s.lane == lane] for lane in dict.fromkeys(s.lane for s in spans)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_kit.attribution.extract import Activity, Collective, Collectives, Extract, Steps
+from profiler_kit.attribution.extract import Activity, Collective, Collectives, RankExtract, Steps
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.intervals import Intervals
 
@@ -39,7 +39,7 @@ def extract(
     backend: str = "nccl",
     sizes: Sequence[int] = (8,),
     clock_ns: int = 0,
-) -> Extract:
+) -> RankExtract:
     """The file of a rank: per step the collectives, which nothing covers. Their sizes are `sizes` in turn.
 
     Times count from the step's begin, which is `step_ns` after the last one's.
@@ -55,7 +55,7 @@ def extract(
     in_step = np.array([sum(e - s for s, e in collectives[number]) for number in numbers], np.int64)
     period = np.full(len(numbers), step_ns, np.int64)
     activities = activity_ns or {}
-    return Extract(
+    return RankExtract(
         summary=summary(file or f"rank{rank}.json.gz", rank, world_size),
         steps=Steps(
             number=np.array(numbers, np.int64),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from marked_traces import ENGINE, MAIN, TraceText, attribution
 
-from profiler_kit.attribution.convolutions import convolutions, with_macs
+from profiler_kit.attribution.convolutions import convolution_timings, with_macs
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ZERO, Cost, ModuleNode, StaticCount
@@ -67,7 +67,7 @@ class Parts:
         self.now = max(self.now, on_device) + 1000
 
     def read(self, folder: Path, *workspaces: PartWorkspace) -> dict[tuple[str, str], ConvolutionTiming]:
-        result = convolutions(attribution(self.trace.save(folder)), workspaces)
+        result = convolution_timings(attribution(self.trace.save(folder)), workspaces)
         by_part = {(timing.path, timing.part): timing for timing in result}
         assert len(by_part) == len(result)
         return by_part
@@ -180,15 +180,15 @@ def test_a_trace_without_a_marked_step_is_refused(tmp_path: Path) -> None:
     trace = TraceText()
     trace.op("aten::add", 0, 10)
     with pytest.raises(TraceError, match="pk:step:"):
-        convolutions(attribution(trace.save(tmp_path)))
+        convolution_timings(attribution(trace.save(tmp_path)))
 
 
 @pytest.mark.parametrize("part", CONVOLUTION_PARTS)
 def test_marks_are_read_as_they_are_written(part: ConvolutionPart) -> None:
     for path in ("", "a.0.conv", "x:y"):
-        assert marks.convolution_of(marks.convolution(part, path)) == (part, path)
+        assert marks.parse_convolution_mark(marks.convolution(part, path)) == (part, path)
     for other in (marks.module("conv"), f"{marks.CONVOLUTION}both:x", f"{marks.CONVOLUTION}{part}", "pk:conv", part):
-        assert marks.convolution_of(other) is None
+        assert marks.parse_convolution_mark(other) is None
 
 
 # ---- beside the count

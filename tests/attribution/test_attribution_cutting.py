@@ -12,9 +12,9 @@ from inspection_traces import Event, call, kernel, launch, mark, op, write
 from profiler_kit.attribution.cutting import Cut, Period, StepPeriod, cut, step_periods
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.errors import UsageError
-from profiler_kit.traces.entries import Entries, scan
+from profiler_kit.traces.entries import Entries, scan_entries
 from profiler_kit.traces.reader import read
-from profiler_kit.traces.splitting import rewrite
+from profiler_kit.traces.splitting import rewrite_trace
 
 STEPS = 6
 LAG = 250  # the device is two and a half steps behind
@@ -49,7 +49,7 @@ def trace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def entries(trace: Path) -> Entries:
-    return scan(trace)
+    return scan_entries(trace)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def periods(trace: Path) -> tuple[StepPeriod, ...]:
 
 def names(trace: Path, found: Cut) -> list[str]:
     out = io.BytesIO()
-    rewrite(trace, out, [], found.keep)
+    rewrite_trace(trace, out, [], found.keep)
     assert len(out.getvalue()) <= found.size
     events: list[dict[str, Any]] = json.loads(out.getvalue())["traceEvents"]
     return [event["name"] if event["ph"] not in "sf" else f"{event['ph']}{event['id']}" for event in events]
@@ -98,7 +98,7 @@ def test_launches_of_kept_kernels_are_kept(tmp_path: Path) -> None:
     # kernel 1 still runs when that of step 2 begins
     events = [e if e["name"] != "kernel 1" else {**e, "dur": 110} for e in steps()]
     trace = write(tmp_path / "long.json", events)
-    kept_names = names(trace, cut(scan(trace), step_periods(attribute(read(trace))), step_range=(2, 2)))
+    kept_names = names(trace, cut(scan_entries(trace), step_periods(attribute(read(trace))), step_range=(2, 2)))
     assert {"kernel 1", "kernel 2"} <= set(kept_names)
     assert kept_names.count("cudaLaunchKernel") == 2
     assert {"s2", "f2", "s3", "f3"} <= set(kept_names)
@@ -132,7 +132,9 @@ def test_as_many_whole_steps_as_fit_steady_ones_first(
 
 def test_what_is_added_counts_too(entries: Entries, periods: tuple[StepPeriod, ...]) -> None:
     uncut = cut(entries, periods).size
-    result = cut(entries, periods, limit_bytes=uncut, annotation_bytes=lambda period: 10 if period is not None else 1000)
+    result = cut(
+        entries, periods, limit_bytes=uncut, annotation_bytes=lambda period: 10 if period is not None else 1000
+    )
     assert result.period is not None
     assert result.size + 10 <= uncut
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from inspection_traces import Event, call, copy, kernel, launch, mark, node, op, table
 
-from profiler_kit.attribution.cutting import Period, clipped
+from profiler_kit.attribution.cutting import Period, clip_annotation
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.lanes import MAX_MERGED_GAP_NS, annotation
+from profiler_kit.attribution.lanes import MAX_MERGED_GAP_NS, build_annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.lanes import Annotation
@@ -53,14 +53,14 @@ def counter(found: Annotation, name: str) -> list[tuple[float, int | float]]:
 
 
 def test_phases_on_the_device(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     assert lane(result, "device: phase") == [
         ("forward", 1054, 1062), ("backward", 1070, 1080), ("forward", 1254, 1262), ("backward", 1270, 1280),
     ]  # fmt: skip
 
 
 def test_communication_hides_no_other_work(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     assert lane(result, "device: communication") == [("all_reduce", 1072, 1090), ("all_reduce", 1272, 1290)]
     families = [name for name, *_ in lane(result, "device: kernels")]
     assert families[:3] == ["matrix product", "pointwise operations", "matrix product"]
@@ -72,7 +72,7 @@ def test_communication_hides_no_other_work(attribution: Attribution) -> None:
 
 
 def test_modules_by_level_the_outer_one_above(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     lanes = [name for name in dict.fromkeys(span.lane for span in result.spans) if "module" in name]
     assert lanes == ["device: module", "device: module, level 2"]
     outer, inner = (lane(result, name)[:2] for name in lanes)
@@ -82,19 +82,19 @@ def test_modules_by_level_the_outer_one_above(attribution: Attribution) -> None:
 
 
 def test_idle_stretches_are_what_no_event_covers(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     idle = [(start, end) for _, start, end in lane(result, "device: idle")]
     assert idle == [(1058, 1060), (1062, 1070), (1090, 1254), (1258, 1260), (1262, 1270)]
 
 
 def test_host_threads_have_a_lane_of_phases_each(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     assert [name for name, *_ in lane(result, "host thread 200: phase")] == ["backward", "backward"]
     assert ("forward", 1001, 1040) in lane(result, "host thread 100: phase")
 
 
 def test_how_much_runs_and_how_much_waits(attribution: Attribution) -> None:
-    result = annotation(attribution)
+    result = build_annotation(attribution)
     busy = counter(result, "busy (events running)")
     assert busy[:8] == [(1054, 1), (1058, 0), (1060, 1), (1062, 0), (1070, 1), (1072, 2), (1080, 1), (1090, 0)]
     depth = counter(result, "queue depth (launches)")
@@ -103,18 +103,18 @@ def test_how_much_runs_and_how_much_waits(attribution: Attribution) -> None:
 
 
 def test_flops_go_by_while_the_operators_kernels_run(attribution: Attribution) -> None:
-    rate = counter(annotation(attribution), "TFLOP/s")
+    rate = counter(build_annotation(attribution), "TFLOP/s")
     assert rate[:2] == [(1054, 48 / 4e-6 / 1e12), (1058, 0)]
     big = {"Input Dims": [[4096], [4096, 4096], [4096, 4096]], "Concrete Inputs": ["", "", ""], "Sequence number": 3}
     events = [{**e, "args": big} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    result = annotation(attribute(table(Path(attribution.table.file).parent, events)))
+    result = build_annotation(attribute(table(Path(attribution.table.file).parent, events)))
     expected = pytest.approx(2 * 4096**3 / 4e-6 / 1e12, abs=1e-6)
     assert counter(result, "TFLOP/s") == [(1054, expected), (1058, 0)]
 
 
 def test_without_shapes_there_is_a_note_in_place_of_flops(tmp_path: Path) -> None:
     events = [{**e, "args": {}} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    result = annotation(attribute(table(tmp_path, events)))
+    result = build_annotation(attribute(table(tmp_path, events)))
     assert counter(result, "TFLOP/s") == []
     assert any("record_shapes" in note for note in result.notes)
 
@@ -125,7 +125,7 @@ def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
 
     def found(took: float) -> Annotation:
         work = [lacking, launch(99, 1036), kernel("gemm", 1100, 1100 + took, 99)]
-        return annotation(attribute(table(tmp_path, [*events, *work])))
+        return build_annotation(attribute(table(tmp_path, [*events, *work])))
 
     assert counter(found(3), "TFLOP/s") != []
     assert any(note.startswith("FLOP/s: 1 of 2") for note in found(3).notes)
@@ -139,9 +139,11 @@ def test_memory_is_told_by_device(tmp_path: Path) -> None:
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 100, "ts": at, "args": args}
 
     events = [memory(1, 10, 0), memory(3, 12, 0), memory(2, 11, 0), memory(3, 14, 0)]
-    result = annotation(attribute(table(tmp_path, [*step(3, 1000), *events, memory(5, 0, -1, 0)])))
+    result = build_annotation(attribute(table(tmp_path, [*step(3, 1000), *events, memory(5, 0, -1, 0)])))
     assert counter(result, "memory allocated (MiB)") == [(1, 10), (2, 11), (3, 14)]
-    result = annotation(attribute(table(tmp_path, [*step(3, 1000), *events, memory(4, 20, 1), memory(5, 3, -1, 0)])))
+    result = build_annotation(
+        attribute(table(tmp_path, [*step(3, 1000), *events, memory(4, 20, 1), memory(5, 3, -1, 0)]))
+    )
     assert counter(result, "device 1 memory allocated (MiB)") == [(4, 20)]
     assert counter(result, "host memory allocated (MiB)") == [(5, 3)]
 
@@ -149,7 +151,7 @@ def test_memory_is_told_by_device(tmp_path: Path) -> None:
 def test_long_gaps_part_boxes_and_short_ones_do_not(tmp_path: Path) -> None:
     def run(gap_ns: int) -> list[tuple[str, float, float]]:
         events = [op("aten::add", 0, 10), launch(1, 1), launch(2, 3), kernel("a", 20, 30, 1)]
-        result = annotation(attribute(table(tmp_path, [*events, kernel("b", 30 + gap_ns / 1000, 1000, 2)])))
+        result = build_annotation(attribute(table(tmp_path, [*events, kernel("b", 30 + gap_ns / 1000, 1000, 2)])))
         return lane(result, "device: phase")
 
     assert len(run(MAX_MERGED_GAP_NS)) == 1
@@ -159,14 +161,14 @@ def test_long_gaps_part_boxes_and_short_ones_do_not(tmp_path: Path) -> None:
 def test_devices_have_lanes_of_their_own(tmp_path: Path) -> None:
     events = [op("aten::add", 0, 10), launch(1, 1), launch(2, 3), kernel("a", 20, 30, 1), kernel("b", 22, 32, 2)]
     events[-1]["args"]["device"] = 1
-    result = annotation(attribute(table(tmp_path, events)))
+    result = build_annotation(attribute(table(tmp_path, events)))
     assert lane(result, "device 0: phase")[0][1:] == (20, 30)
     assert lane(result, "device 1: phase")[0][1:] == (22, 32)  # what runs elsewhere hides nothing of it
 
 
 def test_a_trace_without_a_device_shows_phases_and_modules_on_the_host(tmp_path: Path) -> None:
     events = [e for e in step(3, 1000) if e["cat"] not in ("kernel", "cuda_runtime")]
-    result = annotation(attribute(table(tmp_path, events)))
+    result = build_annotation(attribute(table(tmp_path, events)))
     assert ("Linear_0", 1002, 1020) in lane(result, "host thread 100: module, level 2")
     assert {span.lane.partition(" ")[0] for span in result.spans} == {"host"}
     assert [name for name, _, _ in lane(result, "host operators")]
@@ -174,19 +176,19 @@ def test_a_trace_without_a_device_shows_phases_and_modules_on_the_host(tmp_path:
 
 
 def test_no_event_of_the_device_is_missing_from_its_lanes(attribution: Attribution) -> None:
-    spans = annotation(attribution).spans
+    spans = build_annotation(attribution).spans
     covered = sum(s.end_ns - s.start_ns for s in spans if s.lane in ("device: kernels", "device: communication"))
     work = attribution.table.of(*DEVICE_KINDS)
     assert covered == int(attribution.table.duration_ns[work].sum())  # families differ on both sides of every gap
 
 
 def test_a_part_of_an_annotation(attribution: Attribution) -> None:
-    full = annotation(attribution)
+    full = build_annotation(attribution)
     period = Period(1056_000, 1060_000, 1054_500, 1075_000)
-    part = clipped(full, period)
+    part = clip_annotation(full, period)
     assert lane(part, "device: phase") == [("forward", 1054.5, 1062), ("backward", 1070, 1075)]
     assert counter(part, "queue depth (launches)") == [(1054.5, 3), (1060, 2), (1070, 1), (1072, 0)]
-    assert clipped(full, None) is full
+    assert clip_annotation(full, None) is full
     assert_in(part.spans, period)
 
 
@@ -197,7 +199,7 @@ def assert_in(spans: Iterable[Span], period: Period) -> None:
 
 def test_boxes_of_a_lane_stand_in_order_and_do_not_overlap(attribution: Attribution) -> None:
     lanes: dict[str, list[Span]] = {}
-    for span in annotation(attribution).spans:
+    for span in build_annotation(attribution).spans:
         lanes.setdefault(span.lane, []).append(span)
     for spans in lanes.values():
         assert all(events.end_ns <= other.start_ns for events, other in pairwise(spans))
@@ -205,5 +207,5 @@ def test_boxes_of_a_lane_stand_in_order_and_do_not_overlap(attribution: Attribut
 
 def test_an_empty_device_and_an_empty_host(tmp_path: Path) -> None:
     for events in ([kernel("a", 1, 2), copy("Memcpy HtoD", 2, 3)], [op("aten::add", 1, 2)]):
-        result = annotation(attribute(table(tmp_path, events)))
+        result = build_annotation(attribute(table(tmp_path, events)))
         json.dumps([(s.name, s.start_ns, s.end_ns) for s in result.spans])  # plain numbers, no numpy's

@@ -18,9 +18,9 @@ from published_traces import PUBLISHED, published
 from rank_files import collective_kernels, extract, load, save, stretched, with_work
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.extract import Activity, Extract
-from profiler_kit.attribution.extract import extract as extract_of
-from profiler_kit.attribution.ranks import ranks_of
+from profiler_kit.attribution.extract import Activity, RankExtract
+from profiler_kit.attribution.extract import extract_rank as extract_of
+from profiler_kit.attribution.ranks import compare_ranks
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.reader import read
@@ -30,12 +30,12 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
 RECORDED, ON_GPUS, ON_GPUS_SMALL = FIXTURES / "ranks", FIXTURES / "ranks_cuda", FIXTURES / "ranks_cuda_small"
 
 
-def of_file(path: Path) -> Extract:
+def of_file(path: Path) -> RankExtract:
     return extract_of(attribute(read(path)))
 
 
 def of_files(*paths: Path) -> Ranks:
-    return ranks_of([of_file(path) for path in paths])
+    return compare_ranks([of_file(path) for path in paths])
 
 
 def assert_sums_hold(ranks: Ranks) -> None:
@@ -50,7 +50,7 @@ def assert_sums_hold(ranks: Ranks) -> None:
 def test_who_is_in_a_collective_for_the_shortest_came_last() -> None:
     early = extract(0, {1: [(100_000, 400_000)], 2: [(100_000, 400_000)]}, world_size=2)
     late = extract(1, {1: [(300_000, 400_000)], 2: [(300_000, 400_000)]}, world_size=2)
-    ranks = ranks_of([early, late])
+    ranks = compare_ranks([early, late])
     assert [row.wait_ns for row in ranks.ranks] == [200_000, 0]
     (straggler,) = ranks.stragglers
     assert (straggler.rank, straggler.last, straggler.collectives) == (1, 2, 2)
@@ -63,7 +63,7 @@ def test_one_of_eight_is_named_and_the_seven_who_wait_are_not() -> None:
     files = [
         extract(rank, {1: [(500_000 if rank == 5 else 100_000 + rank, 600_000)]}, world_size=8) for rank in range(8)
     ]
-    ranks = ranks_of(files)
+    ranks = compare_ranks(files)
     assert [straggler.rank for straggler in ranks.stragglers] == [5]
     assert ranks.stragglers[0].late_ns == 500_000 - 100_003
 
@@ -74,14 +74,14 @@ def test_late_is_how_much_later_it_comes_and_the_cost_is_what_nothing_covers() -
     late = [(450_000, 500_000), (520_000, 550_000), (620_000, 640_000)]
     files = [extract(0, {1: others}), extract(1, {1: late}), extract(2, {1: others})]
     files = [replace(file, exposed=Intervals(np.array([420_000]), np.array([500_000]))) for file in files]
-    (straggler,) = ranks_of(files).stragglers
+    (straggler,) = compare_ranks(files).stragglers
     assert (straggler.rank, straggler.late_ns, straggler.cost_ns) == (1, 350_000, 30_000)
 
 
 def test_a_rank_late_at_two_places_is_late_by_both() -> None:
     on_time = extract(0, {1: [(100_000, 300_000), (400_000, 600_000)]})
     late = extract(1, {1: [(280_000, 300_000), (590_000, 600_000)]})
-    (straggler,) = ranks_of([on_time, late]).stragglers
+    (straggler,) = compare_ranks([on_time, late]).stragglers
     assert straggler.late_ns == straggler.cost_ns == 180_000 + 190_000
 
 
@@ -91,7 +91,7 @@ def test_late_is_against_the_median_of_the_others(starts: list[list[int]]) -> No
     files = [
         extract(r, {1: [(100_000 * (i + 1) + at[i], end) for i, end in enumerate(ends)]}) for r, at in enumerate(starts)
     ]
-    for straggler in ranks_of(files).stragglers:
+    for straggler in compare_ranks(files).stragglers:
         others = [at for rank, at in enumerate(starts) if rank != straggler.rank]
         # times are whole: a median of two may be half a ns less
         largest = max(at - median(other[i] for other in others) for i, at in enumerate(starts[straggler.rank]))
@@ -99,7 +99,7 @@ def test_late_is_against_the_median_of_the_others(starts: list[list[int]]) -> No
 
 
 def test_equal_ranks_have_no_straggler() -> None:
-    assert ranks_of([extract(rank, {1: [(10, 90)], 2: [(10, 90)]}) for rank in range(3)]).stragglers == ()
+    assert compare_ranks([extract(rank, {1: [(10, 90)], 2: [(10, 90)]}) for rank in range(3)]).stragglers == ()
 
 
 @given(
@@ -113,7 +113,7 @@ def test_clocks_of_machines_do_not_matter(starts: list[list[int]], clocks: list[
         extract(r, {1: [(100_000 * (i + 1) + rank[i], end) for i, end in enumerate(ends)]}, clock_ns=clock)
         for r, (rank, clock) in enumerate(zip(starts, clocks, strict=False))
     ]
-    ranks = ranks_of(files)
+    ranks = compare_ranks(files)
     expected = [sum(max(other[i] for other in starts) - rank[i] for i in range(4)) for rank in starts]
     assert [row.wait_ns for row in ranks.ranks] == expected
     assert ranks.notes == ()
@@ -133,24 +133,24 @@ def test_what_a_late_rank_did_is_the_phase_and_in_it_the_operator_that_grew() ->
     }
     files = [extract(r, {1: [(100_000, 500_000)]}, activity_ns=usual) for r in range(3)]
     files.append(extract(3, {1: [(400_000, 500_000)]}, activity_ns=more))
-    (straggler,) = ranks_of(files).stragglers
+    (straggler,) = compare_ranks(files).stragglers
     assert (straggler.doing, straggler.doing_excess_ns) == ("forward (aten::mm)", 290_000)
     in_module = {**more, Activity("module", "forward", "Net_0.Extra_0"): 299_000}
     files[3] = extract(3, {1: [(400_000, 500_000)]}, activity_ns=in_module)
-    assert ranks_of(files).stragglers[0].doing == "forward (Net_0.Extra_0)"
+    assert compare_ranks(files).stragglers[0].doing == "forward (Net_0.Extra_0)"
     files[3] = extract(3, {1: [(400_000, 500_000)]}, activity_ns={Activity("idle", "", "waiting for data"): 300_000})
-    assert ranks_of(files).stragglers[0].doing == "waiting for data (idle)"
+    assert compare_ranks(files).stragglers[0].doing == "waiting for data (idle)"
 
 
 def test_missing_ranks_are_said() -> None:
     files = [extract(rank, {1: [(0, 10)]}, world_size=4) for rank in (0, 2)]
-    assert any("2 of the job's 4 ranks" in note and "(missing: 1, 3)" in note for note in ranks_of(files).notes)
+    assert any("2 of the job's 4 ranks" in note and "(missing: 1, 3)" in note for note in compare_ranks(files).notes)
 
 
 def test_a_rank_that_is_there_twice_counts_once_with_the_steps_that_the_others_have() -> None:
     others = [extract(rank, {5: [(0, 10)], 6: [(0, 10)]}) for rank in (0, 1)]
     again = extract(1, {1: [(0, 10)], 2: [(0, 10)]}, file="rank1.earlier.json.gz")
-    ranks = ranks_of([others[0], again, others[1]])
+    ranks = compare_ranks([others[0], again, others[1]])
     assert [row.file for row in ranks.ranks] == ["rank0.json.gz", "rank1.json.gz"]
     assert any("Rank 1 has 2 files: rank1.earlier.json.gz" in note for note in ranks.notes)
 
@@ -160,8 +160,8 @@ def test_a_rank_that_is_there_twice_counts_once_with_the_steps_that_the_others_h
     [extract(1, {1: [(0, 10)]}, world_size=3), extract(1, {1: [(0, 10)]}, world_size=2, backend="gloo")],
     ids=["world size", "backend"],
 )
-def test_traces_of_other_jobs_are_not_held_against_each_other(other: Extract) -> None:
-    ranks = ranks_of([extract(0, {1: [(0, 10)]}, world_size=2), other])
+def test_traces_of_other_jobs_are_not_held_against_each_other(other: RankExtract) -> None:
+    ranks = compare_ranks([extract(0, {1: [(0, 10)]}, world_size=2), other])
     assert ranks.ranks == ()
     (note,) = ranks.notes
     assert note.startswith("The traces are not of one job")
@@ -169,8 +169,8 @@ def test_traces_of_other_jobs_are_not_held_against_each_other(other: Extract) ->
 
 def test_traces_that_are_no_ranks_are_left_in_peace() -> None:
     alone = [extract(None, {1: []}, file=name, backend="") for name in ("before.json", "after.json")]
-    assert ranks_of(alone) == Ranks(ranks=(), common_steps=0, step_ns=None, imbalance=0.0)
-    assert ranks_of([]) == ranks_of(alone[:1]) == ranks_of(alone)
+    assert compare_ranks(alone) == Ranks(ranks=(), common_steps=0, step_ns=None, imbalance=0.0)
+    assert compare_ranks([]) == compare_ranks(alone[:1]) == compare_ranks(alone)
 
 
 @pytest.mark.parametrize(
@@ -184,33 +184,33 @@ def test_traces_that_are_no_ranks_are_left_in_peace() -> None:
     ],
 )
 def test_a_rank_that_the_trace_does_not_say_is_taken_from_its_name(names: Sequence[str], ranks: list[int]) -> None:
-    result = ranks_of([extract(None, {1: [(0, 10)]}, file=name) for name in names])
+    result = compare_ranks([extract(None, {1: [(0, 10)]}, file=name) for name in names])
     assert [row.rank for row in result.ranks] == ranks
     assert any("do not state their rank" in note for note in result.notes)
 
 
 def test_only_the_steps_that_all_have_are_compared() -> None:
     files = [extract(0, {2: [(0, 10)], 3: [(0, 10)]}), extract(1, {n: [(0, 10)] for n in (1, 2, 3, 4)})]
-    ranks = ranks_of(files)
+    ranks = compare_ranks(files)
     assert ranks.common_steps == 2
     assert any("steps 2, 3" in note and "Rank 1 has more" in note for note in ranks.notes)
-    ranks = ranks_of([*files, extract(2, {9: [(0, 10)]})])
+    ranks = compare_ranks([*files, extract(2, {9: [(0, 10)]})])
     assert [row.rank for row in ranks.ranks] == [0, 1]
     assert any("Rank 2 is not compared" in note for note in ranks.notes)
-    assert ranks_of([extract(0, {1: [(0, 9)]}), extract(1, {2: [(0, 9)]})]).ranks == ()
+    assert compare_ranks([extract(0, {1: [(0, 9)]}), extract(1, {2: [(0, 9)]})]).ranks == ()
 
 
 def test_a_last_step_counts_only_where_there_is_no_other() -> None:
     files = [extract(rank, {1: [(0, 10)], 2: [(0, 10)]}, complete=[1]) for rank in (0, 1)]
-    assert ranks_of(files).common_steps == 1
+    assert compare_ranks(files).common_steps == 1
     only = [extract(rank, {1: [(0, 10)]}, complete=[]) for rank in (0, 1)]
-    assert ranks_of(only).common_steps == 1
+    assert compare_ranks(only).common_steps == 1
 
 
 def test_collectives_of_another_size_are_not_taken_for_each_other() -> None:
     straggler = extract(0, {1: [(0, 100_000), (200_000, 300_000)]}, sizes=(8, 16))
     other = extract(1, {1: [(50_000, 100_000), (250_000, 300_000)]}, sizes=(8, 32))
-    ranks = ranks_of([straggler, other])
+    ranks = compare_ranks([straggler, other])
     assert [row.wait_ns for row in ranks.ranks] == [50_000, 0]
     assert any(note.startswith("2 collectives") and "one rank only" in note for note in ranks.notes)
 
@@ -222,7 +222,7 @@ def test_an_order_that_the_ends_contradict_is_not_believed() -> None:
     files = [
         extract(rank, {1: [(end - 9_000_000 - rank * 500_000, end) for end in held]}) for rank, held in enumerate(kept)
     ]
-    ranks = ranks_of(files)
+    ranks = compare_ranks(files)
     assert any("6 were matched by their ends" in note for note in ranks.notes)
     assert [row.wait_ns for row in ranks.ranks] == [0, 6 * 500_000]
 
@@ -235,11 +235,11 @@ def test_groups_are_matched_on_their_own() -> None:
         for group, members, clock in pairs
         for rank in members
     ]
-    assert [row.wait_ns for row in ranks_of(files).ranks] == [100_000, 0, 100_000, 0]
+    assert [row.wait_ns for row in compare_ranks(files).ranks] == [100_000, 0, 100_000, 0]
 
 
 def test_without_collectives_times_stand_beside_each_other_all_the_same() -> None:
-    ranks = ranks_of([extract(rank, {1: []}, world_size=2, step_ns=1000 + rank) for rank in (0, 1)])
+    ranks = compare_ranks([extract(rank, {1: []}, world_size=2, step_ns=1000 + rank) for rank in (0, 1)])
     assert [row.step_ns for row in ranks.ranks] == [1000, 1001]
     assert any("hold no collectives" in note for note in ranks.notes)
 
@@ -259,7 +259,7 @@ def test_whatever_files_hold_is_told_or_said_why_not(
         extract(0 if same_rank and rank == 1 else rank, held, world_size=world, step_ns=10**7, sizes=sizes)
         for rank, held in enumerate(files)
     ]
-    ranks = ranks_of(given)
+    ranks = compare_ranks(given)
     assert ranks.ranks or ranks.notes
     assert len({row.rank for row in ranks.ranks}) == len(ranks.ranks)
     for row in ranks.ranks:
@@ -272,12 +272,12 @@ def test_whatever_files_hold_is_told_or_said_why_not(
 
 def test_imbalance_is_the_longest_computing_over_the_mean() -> None:
     files = [extract(rank, {1: [(0, length)]}, step_ns=1000) for rank, length in enumerate((100, 300))]
-    assert ranks_of(files).imbalance == pytest.approx(900 / 800 - 1)
+    assert compare_ranks(files).imbalance == pytest.approx(900 / 800 - 1)
 
 
 def test_what_a_file_contributes_can_be_sent_to_another_process() -> None:
     file = of_file(RECORDED / "rank0.json.gz")
-    assert ranks_of([pickle.loads(pickle.dumps(file)), of_file(RECORDED / "rank1.json.gz")]).common_steps == 2
+    assert compare_ranks([pickle.loads(pickle.dumps(file)), of_file(RECORDED / "rank1.json.gz")]).common_steps == 2
 
 
 def test_recorded_ranks_name_the_one_with_extra_work_and_how_much_it_was() -> None:

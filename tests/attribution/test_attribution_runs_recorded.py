@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from marked_traces import assert_busy_and_idle_are_the_span, assert_sums_hold, attribute, attribution, by_owner
 
-from profiler_kit.attribution.lanes import annotation
+from profiler_kit.attribution.lanes import build_annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -72,7 +72,7 @@ def test_both_clocks_name_the_same_owners_of_layers(path: Path) -> None:
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_an_annotated_trace_reads_the_same(path: Path, tmp_path: Path) -> None:
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), annotation(attribution(path)).spans))
+    annotated.write_bytes(annotate(path.read_bytes(), build_annotation(attribution(path)).spans))
     assert attribute(annotated) == attribute(path)
     events = json.loads(gzip.decompress(annotated.read_bytes()))["traceEvents"]
     starts, ends = ({e["id"] for e in events if e["ph"] == ph and e["cat"] == "fwdbwd"} for ph in "sf")

@@ -9,7 +9,7 @@ from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribut
 
 from profiler_kit.attribution.shares import divide_rounded
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import WaitedFor, idle_by_cause
+from profiler_kit.records.traces import WaitByPhase, idle_by_cause
 from profiler_kit.traces.table import NONE
 
 RECORDED = sorted((Path(__file__).parents[1] / "fixtures" / "traces").glob("*.json.gz"))
@@ -75,7 +75,7 @@ def test_waits_of_the_program_but_not_the_tools_own(tmp_path: Path) -> None:
     (wait,) = run.waits
     assert (wait.name, wait.call, wait.phase, wait.calls) == ("aten::item", "cudaStreamSynchronize", "loss", 1)
     assert wait.wait_ns == 100 * US
-    assert wait.waited_for == (WaitedFor(phase="forward", ns=87 * US), WaitedFor(phase="", ns=13 * US))
+    assert wait.waited_for == (WaitByPhase(phase="forward", ns=87 * US), WaitByPhase(phase="", ns=13 * US))
 
 
 def test_the_host_beside_the_device_by_phase(tmp_path: Path) -> None:

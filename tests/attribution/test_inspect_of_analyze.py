@@ -10,7 +10,7 @@ import pytest
 from marked_traces import attribute, attribution
 
 import profiler_kit
-from profiler_kit.attribution.lanes import annotation
+from profiler_kit.attribution.lanes import build_annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -52,7 +52,7 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
 def test_the_lanes_that_analyze_adds_change_nothing(path: Path, tmp_path: Path) -> None:
     plain = profiler_kit.inspect(path).traces[0]
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), annotation(attribution(path)).spans))
+    annotated.write_bytes(annotate(path.read_bytes(), build_annotation(attribution(path)).spans))
     (result,) = profiler_kit.inspect(annotated).traces
     assert result.events > plain.events
     assert replace(result, file=plain.file, events=plain.events) == plain

@@ -293,7 +293,7 @@ def test_a_bug_of_ours_is_no_broken_budget(
     def broken(*_: object, **options: object) -> None:
         raise AttributeError("oops")
 
-    monkeypatch.setattr("profiler_kit.counting.count_both", broken)
+    monkeypatch.setattr("profiler_kit.counting.count_by_conventions", broken)
     ended = call(["check", "net.py", "--base", "base.json"], capfd)
     assert ended.code == TARGET_FAILED
     assert "AttributeError: oops" in ended.err  # the traceback for the bug report

@@ -13,8 +13,8 @@ from cli_files import call
 import profiler_kit.cli.commands
 from profiler_kit.cli import choices
 from profiler_kit.cli.commands import Command, commands
-from profiler_kit.configurations.naming import FLAGS, all_axes
-from profiler_kit.devices.registry import architecture_names, devices, find, with_peaks
+from profiler_kit.configurations.naming import CUDNN_FLAGS, all_axes
+from profiler_kit.devices.registry import architecture_names, devices, devices_with_peaks, find_device
 from profiler_kit.records.trace_asks import EVENT_SUFFIXES
 from profiler_kit.render import renderers
 
@@ -98,12 +98,14 @@ def test_the_help_lists_what_the_registries_hold(capfd: pytest.CaptureFixture[st
     assert [renderer.name for renderer in renderers() if renderer.name not in count] == []
     assert [suffix for renderer in renderers() for suffix in renderer.suffixes if suffix not in count] == []
     assert [axis.name for axis in all_axes() if axis.name not in analyze] == []
-    assert [flag for flag in FLAGS if flag not in analyze] == []
+    assert [flag for flag in CUDNN_FLAGS if flag not in analyze] == []
     assert [device.short_names[0] for device in devices() if device.short_names[0] not in count] == []
     assert [name for name in architecture_names().split(", ") if name not in count] == []
     assert [suffix for suffix in EVENT_SUFFIXES if suffix not in inspect] == []
     assert [
-        name for name in choices.cards().split(", ") if name not in count or not find(name, "--hardware", with_peaks())
+        name
+        for name in choices.cards().split(", ")
+        if name not in count or not find_device(name, "--hardware", devices_with_peaks())
     ] == []
 
 

@@ -12,7 +12,7 @@ from profiler_kit.records.counts import UncountedOp
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import Failure
 from profiler_kit.records.target import InputInfo
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report.comparison import comparison_document
 
 # The case of the slow small network, in small: V0 does 3.32 times V1's work, saves more, and peaks lower.
@@ -81,7 +81,7 @@ def test_on_a_cpu_the_layers_time_is_operator_time() -> None:
     for reports, words in ((kernel, "device time"), (operator, "operator time")):
         found = compare(*reports)
         assert row(found, "device_ns", "default").title == f"{words.capitalize()}, step"
-        text = by_name("terminal").render(comparison_document(found), RenderOptions(detail=True))
+        text = renderer_by_name("terminal").render(comparison_document(found), RenderOptions(detail=True))
         other = {"device time": "operator time", "operator time": "device time"}[words]
         assert words in text.lower()
         assert other not in text.lower()

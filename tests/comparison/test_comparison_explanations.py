@@ -16,7 +16,7 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PhaseTiming
 from profiler_kit.records.serde import read_report, to_json
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report.comparison import comparison_document
 
 MEASURED = Path(__file__).resolve().parents[2] / "docs" / "measured"
@@ -216,7 +216,7 @@ def test_the_table_tells_prediction_and_finding_at_the_usual_width(measured: Com
     section = next(one for one in document.sections if one.title == "Usual explanations")
     tables = [block for block in section.blocks if isinstance(block, Table)]
     assert sum(len(table.rows) for table in tables) == len(measured.explanations)
-    shown = by_name("terminal").render(document, RenderOptions(width=100))
+    shown = renderer_by_name("terminal").render(document, RenderOptions(width=100))
     assert "of Usual explanations" not in shown  # no column was left out
     assert "Predicts" in shown
 

@@ -14,7 +14,7 @@ from measure_models import job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.configurations.naming import parse  # noqa: E402
+from profiler_kit.configurations.naming import parse_config  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.records.configs import NamedValue, RunConfig  # noqa: E402
@@ -59,7 +59,7 @@ def _put_back() -> Iterator[None]:
 
 def prepared(folder: Path, text: str, name: str, **words: object) -> Runner:
     """A runner of the network in `text` under the configuration `name`, as the worker makes it."""
-    config = parse(name, RunConfig(name="default"))
+    config = parse_config(name, RunConfig(name="default"))
     spec = job(folder, text, **words).spec
     variant.apply_to_process(config, "cpu")
     runner = Runner(load(variant.apply_to_spec(config, spec), device="cpu"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import profiler_kit.configurations.axes as family
 from profiler_kit.configurations.axis import ON, Axis
-from profiler_kit.configurations.naming import FLAGS, all_axes, choices, name_of, parse, spelled
+from profiler_kit.configurations.naming import CUDNN_FLAGS, all_axes, axis_syntax, config_choices, name_of, parse_config
 from profiler_kit.errors import UsageError
 from profiler_kit.records.configs import RunConfig
 
@@ -44,7 +44,7 @@ def word_of(axis: Axis) -> st.SearchStrategy[str]:
 
 @st.composite
 def names(draw: st.DrawFn) -> str:
-    words = list(draw(st.sets(st.sampled_from(sorted(FLAGS)))))
+    words = list(draw(st.sets(st.sampled_from(sorted(CUDNN_FLAGS)))))
     axes = draw(st.lists(st.sampled_from(all_axes()), unique_by=lambda axis: axis.name, max_size=5))
     for axis in axes:
         if not any(axis.name in other.excludes for other in axes):
@@ -54,11 +54,11 @@ def names(draw: st.DrawFn) -> str:
 
 @given(name=names(), plain=st.sampled_from([CUDA, CPU]))
 def test_a_name_is_read_printed_and_read_again(name: str, plain: RunConfig) -> None:
-    config = parse(name, plain)
+    config = parse_config(name, plain)
     assert config.name == name_of(config)
-    assert parse(config.name, plain) == config
+    assert parse_config(config.name, plain) == config
     assert [item.name for item in config.settings] == sorted(item.name for item in config.settings)
-    assert parse("+".join(reversed(config.name.split("+"))), plain) == config
+    assert parse_config("+".join(reversed(config.name.split("+"))), plain) == config
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_a_name_is_read_printed_and_read_again(name: str, plain: RunConfig) -> N
     ],
 )
 def test_what_a_name_is_printed_as(name: str, printed: str) -> None:
-    assert parse(name, CUDA).name == printed
+    assert parse_config(name, CUDA).name == printed
 
 
 def test_a_flag_means_nothing_where_there_is_no_such_choice() -> None:
-    assert parse("benchmark+no-tf32+cudnn-off+batch=2", CPU) == parse("batch=2", CPU)
+    assert parse_config("benchmark+no-tf32+cudnn-off+batch=2", CPU) == parse_config("batch=2", CPU)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_flag_means_nothing_where_there_is_no_such_choice() -> None:
 @pytest.mark.parametrize("plain", [CUDA, CPU], ids=["cuda", "cpu"])
 def test_a_name_that_makes_no_sense_is_one_clear_message(name: str, said: str, plain: RunConfig) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(name, plain)
+        parse_config(name, plain)
     assert said in caught.value.message
     assert "\n" not in str(caught.value).replace("\nhint: ", "")
     assert caught.value.hint
@@ -133,10 +133,10 @@ def test_a_name_that_makes_no_sense_is_one_clear_message(name: str, said: str, p
 @given(st.text(max_size=20))
 def test_any_text_is_a_configuration_or_a_usage_error(text: str) -> None:
     try:
-        config = parse(text, CUDA)
+        config = parse_config(text, CUDA)
     except UsageError:
         return
-    assert parse(config.name, CUDA) == config
+    assert parse_config(config.name, CUDA) == config
 
 
 @given(axis=st.sampled_from(all_axes()), value=st.text(min_size=1, max_size=12))
@@ -155,8 +155,8 @@ def test_every_axis_can_be_told(axis: Axis) -> None:
     assert axis.devices
     assert axis.doc
     assert "\n" not in axis.doc
-    assert spelled(axis) in choices()
-    assert axis.flag in {"", *FLAGS}
+    assert axis_syntax(axis) in config_choices()
+    assert axis.flag in {"", *CUDNN_FLAGS}
     assert axis.excludes <= {other.name for other in all_axes()} - {axis.name}
     assert any(part is not None for part in (axis.process, axis.spec, axis.runner))
     if axis.bare:
@@ -169,8 +169,8 @@ def test_a_newcomer_adds_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "AXES = (Axis(name='warp', values='N', bare='', doc='faster', devices=frozenset({'cpu'}), read=lambda v: v),)\n"
     )
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    assert parse("warp=9", CPU).name == "warp=9"
-    assert "warp=N" in choices()
+    assert parse_config("warp=9", CPU).name == "warp=9"
+    assert "warp=N" in config_choices()
 
 
 @pytest.mark.parametrize("text", ["AXES = None\n", "AXES = ('channels_last',)\n", "x = 1\n"])

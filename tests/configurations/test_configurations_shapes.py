@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.configurations.shapes import Schedule, Shape, schedule, source_of
+from profiler_kit.configurations.shapes import Schedule, Shape, parse_schedule, schedule_source
 from profiler_kit.errors import UsageError
 from profiler_kit.records.target import InputInfo
 
@@ -26,7 +26,7 @@ ROWS = of("x", 64, 784)
 
 def shapes(text: str, *inputs: InputInfo) -> list[Shape]:
     """The shapes of the first cycle."""
-    return [step.shape for step in schedule(text, inputs).steps if step.cycle == 1]
+    return [step.shape for step in parse_schedule(text, inputs).steps if step.cycle == 1]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def shapes(text: str, *inputs: InputInfo) -> list[Shape]:
     ],
 )
 def test_a_list_says_sizes_or_whole_shapes(text: str, inputs: list[InputInfo], wanted: list[Shape]) -> None:
-    made = schedule(text, tuple(inputs))
-    assert made.source == source_of(text) == "given"
+    made = parse_schedule(text, tuple(inputs))
+    assert made.source == schedule_source(text) == "given"
     assert [(s.cycle, s.shape) for s in made.steps] == [(c, shape) for c in (1, 2, 3) for shape in wanted]
 
 
@@ -72,7 +72,7 @@ def test_a_text_that_is_no_schedule_says_what_where_and_what_to_do(
     text: str, inputs: list[InputInfo], words: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        schedule(text, tuple(inputs))
+        parse_schedule(text, tuple(inputs))
     assert words in caught.value.message
     assert (caught.value.where or "").startswith("--shapes")
     assert caught.value.hint
@@ -81,8 +81,8 @@ def test_a_text_that_is_no_schedule_says_what_where_and_what_to_do(
 def test_a_recorded_file_keeps_order_and_repeats_and_runs_once(tmp_path: Path) -> None:
     file = tmp_path / "seen.txt"
     file.write_text("# from last night\n224\n\n256x320  # wide\n224\n8x3x64x64\n8x3x64x64\n3x3x64x64\n")
-    made = schedule(str(file), (IMAGE,))
-    assert made.source == source_of(str(file)) == "seen.txt"
+    made = parse_schedule(str(file), (IMAGE,))
+    assert made.source == schedule_source(str(file)) == "seen.txt"
     assert {step.cycle for step in made.steps} == {1}
     assert [step.shape[2:] for step in made.steps] == [(224, 224), (256, 320), (224, 224), *[(64, 64)] * 3]
     assert [step.last_batch for step in made.steps] == [False] * 5 + [True]
@@ -93,13 +93,13 @@ def test_a_bad_line_of_a_file_is_named(text: str, where: str, tmp_path: Path) ->
     file = tmp_path / "seen.txt"
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
-        schedule(str(file), (IMAGE,))
+        parse_schedule(str(file), (IMAGE,))
     assert (caught.value.where or "").endswith(where)
 
 
 def test_a_smaller_batch_is_the_rarer_of_two() -> None:
     def smaller(text: str) -> list[bool]:
-        return [step.last_batch for step in schedule(text, (IMAGE,)).steps if step.cycle == 1]
+        return [step.last_batch for step in parse_schedule(text, (IMAGE,)).steps if step.cycle == 1]
 
     assert smaller("64,96,5x3x64x64") == [False, False, True]
     assert smaller("64,9x3x64x64,9x3x96x96") == [True, False, False]  # rarer and smaller, wherever it comes
@@ -109,7 +109,7 @@ def test_a_smaller_batch_is_the_rarer_of_two() -> None:
 
 @given(edge=st.integers(1, 3000), batch=st.integers(1, 64))
 def test_generated_images_are_twelve_sizes_around_the_present_one(edge: int, batch: int) -> None:
-    made = schedule("auto", (of("x", batch, 3, edge, edge),))
+    made = parse_schedule("auto", (of("x", batch, 3, edge, edge),))
     assert made.source == "generated"
     cycles = [[s for s in made.steps if s.cycle == cycle] for cycle in (1, 2, 3)]
     assert [s.shape for s in cycles[0]] == [s.shape for s in cycles[1]] == [s.shape for s in cycles[2]]
@@ -158,7 +158,7 @@ def test_generated_tokens_are_no_longer_than_the_present_ones(length: int) -> No
 
 
 def followed(text: str, inputs: list[InputInfo], *others: Shape) -> list[Shape]:
-    made: Schedule = schedule(text, tuple(inputs))
+    made: Schedule = parse_schedule(text, tuple(inputs))
     return [made.follow(other, made.steps[0]) for other in others]
 
 
@@ -184,6 +184,6 @@ def test_the_batch_follows_where_it_was_the_same() -> None:
 
 
 def test_notes_say_which_inputs_follow() -> None:
-    made = schedule("96", (IMAGE, of("mask", 8, 256, 256, dtype="bool"), of("template", 8, 3, 64, 64)))
+    made = parse_schedule("96", (IMAGE, of("mask", 8, 256, 256, dtype="bool"), of("template", 8, 3, 64, 64)))
     assert made.notes == ("x changes, mask with it; template stays unchanged.",)
-    assert schedule("96", (IMAGE,)).notes == ()
+    assert parse_schedule("96", (IMAGE,)).notes == ()

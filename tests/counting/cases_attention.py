@@ -1,4 +1,3 @@
-# ruff: noqa: E501 a case is a line where it can be
 """Hand-derived: attention, fused or not. B sequences, H heads of width D, S queries, T keys; pairs are B H S T.
 
 Forward: Q Kᵀ and P V, pairs x 2 D MACs; a softmax of 5 FLOPs per pair; Q and K are scaled. Backward: dP, dV, dQ, dK.

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 a case is a line where it can be
 """Hand-derived: matrix products of every form. n, k, m are rows, contracted length, columns."""
 
 from __future__ import annotations

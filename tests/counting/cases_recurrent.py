@@ -1,4 +1,3 @@
-# ruff: noqa: E501 a case is a line where it can be
 """Hand-derived: recurrent layers. T steps of B sequences, IN inputs, H states; an LSTM has 4 gates, a GRU 3, an RNN 1.
 
 Each step costs gates x H x (IN + H) MACs per sequence. Backward: both weights' gradients at every step, the state's at every step

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import profiler_kit
 from profiler_kit.counting import conventions as family
-from profiler_kit.counting import count_both, count_target
+from profiler_kit.counting import count_by_conventions, count_target
 from profiler_kit.counting.conventions import OpCall, conventions, find_convention
 from profiler_kit.counting.conventions.flop_counter import op_cost
 from profiler_kit.counting.step import trace_step
@@ -301,7 +301,7 @@ def test_findings_rest_on_the_kits_count() -> None:
     assert kit.static is not None
     assert other.static.convention_name == "fvcore"
     assert other.static.memory == kit.static.memory
-    shown, by_kit = count_both(target("conv", "infer"), "torch")
+    shown, by_kit = count_by_conventions(target("conv", "infer"), "torch")
     assert (shown.convention_name, by_kit.convention_name) == ("torch", "kit")
 
 

@@ -12,7 +12,7 @@ from counting_networks import NETWORKS, Keywords
 from torch import Tensor, nn
 
 import profiler_kit
-from profiler_kit.counting import count_both
+from profiler_kit.counting import count_by_conventions
 from profiler_kit.counting.cross_check import flop_counter as by_torch
 from profiler_kit.counting.cross_check import fvcore as by_fvcore
 from profiler_kit.errors import TargetError
@@ -30,7 +30,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def checked(one: Target) -> tuple[StaticCount, CrossCheck, CrossCheck]:
-    static, _ = count_both(one, cross_check=True)
+    static, _ = count_by_conventions(one, cross_check=True)
     of_torch, of_fvcore = static.cross_checks
     assert (of_torch.peer, of_fvcore.peer) == ("FlopCounterMode", "fvcore")
     return static, of_torch, of_fvcore

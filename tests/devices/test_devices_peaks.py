@@ -7,10 +7,10 @@ import re
 import pytest
 
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import devices, peaks_of, with_peaks
+from profiler_kit.devices.registry import devices, devices_with_peaks, peaks_of
 
 
-@pytest.mark.parametrize("device", with_peaks(), ids=lambda device: device.names[0])
+@pytest.mark.parametrize("device", devices_with_peaks(), ids=lambda device: device.names[0])
 def test_every_device_has_a_source_and_ordered_peaks(device: Device) -> None:
     peaks = peaks_of(device.names[0])
     assert peaks is device.peaks

@@ -14,7 +14,14 @@ from profiler_kit.devices.architectures import GPUS, nearest_architecture
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import A100, H100, T4
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import architecture_names, choices, devices, find, peaks_of, with_peaks
+from profiler_kit.devices.registry import (
+    architecture_names,
+    device_choices,
+    devices,
+    devices_with_peaks,
+    find_device,
+    peaks_of,
+)
 from profiler_kit.errors import UsageError
 
 NEWCOMER = """
@@ -42,8 +49,8 @@ model = nn.Linear(4, 4)
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.short_names[0])
 def test_every_device_is_found_by_all_its_names(device: Device) -> None:
     for name in (*device.names, *device.short_names):
-        assert find(name, "--gpu", devices()) is device
-        assert find(name.upper().replace(" ", "-"), "--gpu", devices()) is device
+        assert find_device(name, "--gpu", devices()) is device
+        assert find_device(name.upper().replace(" ", "-"), "--gpu", devices()) is device
 
 
 def test_names_and_labels_are_unambiguous() -> None:
@@ -57,14 +64,14 @@ def test_names_and_labels_are_unambiguous() -> None:
     ("name", "device"), [("cpu", CPU), ("sm75", T4), ("sm80", A100), ("sm90", H100), ("h100", H100)]
 )
 def test_an_architectures_name_is_its_best_known_card(name: str, device: Device) -> None:
-    assert find(name, "--gpu", devices()) is device
-    assert find("sm86", "--gpu", devices()) is find("rtx3090", "--gpu", devices())
+    assert find_device(name, "--gpu", devices()) is device
+    assert find_device("sm86", "--gpu", devices()) is find_device("rtx3090", "--gpu", devices())
 
 
 def test_every_architecture_has_a_card_that_stands_for_it() -> None:
     assert architecture_names().split(", ") == [architecture.name for architecture in GPUS]
     for name in architecture_names().split(", "):
-        assert find(name, "--gpu", devices()).architecture.name == name
+        assert find_device(name, "--gpu", devices()).architecture.name == name
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_an_unknown_capability_has_the_nearest_older_architecture(capability: in
 @pytest.mark.parametrize("name", ["", "x", "h300", "nvidia", "rtx", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
 def test_an_unknown_device_is_refused_with_the_choices(name: str, option: str) -> None:
     with pytest.raises(UsageError) as error:
-        find(name, option, devices(), also="; or else")
+        find_device(name, option, devices(), also="; or else")
     assert error.value.where == option
     assert error.value.hint is not None
     assert error.value.hint.startswith("one of: ")
@@ -86,14 +93,14 @@ def test_an_unknown_device_is_refused_with_the_choices(name: str, option: str) -
 
 
 def test_a_part_of_a_name_will_do_where_one_device_has_it() -> None:
-    assert find("l40", "--gpu", devices()).short_names[0] == "l40s"
-    assert find("1080", "--gpu", devices()).short_names[0] == "gtx1080ti"
+    assert find_device("l40", "--gpu", devices()).short_names[0] == "l40s"
+    assert find_device("1080", "--gpu", devices()).short_names[0] == "gtx1080ti"
 
 
 def test_a_device_without_peaks_has_no_roof() -> None:
-    assert find("cpu", "--gpu", devices()) is CPU
+    assert find_device("cpu", "--gpu", devices()) is CPU
     with pytest.raises(UsageError, match="'cpu' is not a known device"):
-        find("cpu", "--hardware", with_peaks())
+        find_device("cpu", "--hardware", devices_with_peaks())
 
 
 @pytest.fixture
@@ -113,9 +120,9 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_new_card_is_one_file(newcomer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    card = find("z1000", "--gpu", devices())
+    card = find_device("z1000", "--gpu", devices())
     assert peaks_of("Acme Z1000") is card.peaks is not None
-    assert "z1000" in choices(devices()).split(", ")
+    assert "z1000" in device_choices(devices()).split(", ")
 
     assert main(["count", "--help"]) == 0
     assert capsys.readouterr().out.count("z1000") == 2

@@ -28,7 +28,7 @@ from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, MemoryCategories, MemoryEstimate, ModuleMemory, ModuleNode
-from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, LaboratoryQuestions, Repeat
+from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, ExperimentOptions, Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
 
@@ -86,7 +86,7 @@ def laboratory(steps_planned: int | None = 1000) -> Report:
     ]
     first = again(default)
     whole = report(*runs, quick, *axes, first, counts=base.static, about=target("convnet_v0"))
-    return roofed(replace(whole, asked=LaboratoryQuestions(steps_planned=steps_planned)))
+    return roofed(replace(whole, asked=ExperimentOptions(steps_planned=steps_planned)))
 
 
 def capped() -> Report:

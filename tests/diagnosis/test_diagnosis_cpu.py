@@ -9,7 +9,7 @@ from diagnose_cases import CPU, MS, cpu
 from diagnose_lab import moving, roofed, twice
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.arithmetic import arithmetic
+from profiler_kit.diagnosis.arithmetic import step_arithmetic
 from profiler_kit.diagnosis.roofline import roofline
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report
@@ -58,5 +58,5 @@ def test_the_roofline_of_a_cpu_does_not_name_kernels() -> None:
     assert static is not None
     roof = gpu.roofline[0].roof
     on_cpu = roofline(static, source.target, roof, source.runs[0])
-    assert on_cpu.arithmetic == arithmetic(source.target, roof, source.runs[0]).reason
+    assert on_cpu.arithmetic == step_arithmetic(source.target, roof, source.runs[0]).reason
     assert "kernels" in roofline(static, gpu.target, roof, gpu.runs[0]).arithmetic

@@ -9,7 +9,7 @@ from diagnose_cases import DIRECT, FFT, IM2COL, MIB, MS, XMMA, around, config, l
 from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled, twice
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.advice import attempt, changed
+from profiler_kit.diagnosis.advice import find_trials, with_option
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.report import Finding, Report
@@ -160,12 +160,12 @@ def test_advice_names_configurations_that_were_not_run() -> None:
 def test_advice_that_means_nothing_is_not_given(word: str, change: dict[str, object], offered: bool) -> None:
     source = report(DEFAULT)
     source = replace(source, target=replace(source.target, **change))  # type: ignore[arg-type]
-    assert (attempt(source, DEFAULT, (word,)).tries == (word,)) is offered
+    assert (find_trials(source, DEFAULT, (word,)).tries == (word,)) is offered
 
 
 def test_of_several_trials_the_best_comes_first() -> None:
     source = report(DEFAULT, also(DEFAULT, 25.0, compile="on"), also(DEFAULT, 20.0, cuda_graph="on"))
-    found = attempt(source, DEFAULT, ("batch=2x", "compile", "cuda_graph"))
+    found = find_trials(source, DEFAULT, ("batch=2x", "compile", "cuda_graph"))
     assert found.tries == ("batch=2x", "compile", "cuda_graph")
     assert (found.config, found.trial is not None and found.trial.verdict) == ("cuda_graph", "better")
     assert '"compile" (4.6 % less time)' in found.sentence()
@@ -174,7 +174,7 @@ def test_of_several_trials_the_best_comes_first() -> None:
 def test_what_failed_is_not_advised_again() -> None:
     failed = replace(also(DEFAULT, 25.0, compile="on"), failure=Failure(kind="error", message="no"))
     source = report(DEFAULT, failed)
-    assert attempt(source, DEFAULT, ("compile", "batch=2x")).tries == ("batch=2x",)
+    assert find_trials(source, DEFAULT, ("compile", "batch=2x")).tries == ("batch=2x",)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_failed_is_not_advised_again() -> None:
     ],
 )  # fmt: skip
 def test_names_of_changed_configurations(start: str, word: str, name: str) -> None:
-    assert changed(config(start), word).name == name
+    assert with_option(config(start), word).name == name
 
 
 # --- second processes

@@ -9,13 +9,13 @@ from diagnose_cases import FFT, IM2COL, V0_STATIC, all_failed, conv, cpu, layer,
 from torch import nn
 
 from profiler_kit.counting.modules import config_text
-from profiler_kit.diagnosis.convolution import convolution_of
-from profiler_kit.diagnosis.pairs import counterpart, measured, pairs
+from profiler_kit.diagnosis.convolution import parse_convolution
+from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.timing import device_share, median_kernel_ns, phase_shares, ratio
-from profiler_kit.diagnosis.words import listing, plural
+from profiler_kit.diagnosis.words import join_list, plural
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
-from profiler_kit.records.families import algorithm, family_words, is_convolution
+from profiler_kit.records.families import family_name, is_convolution, main_algorithm
 from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
 
 
@@ -40,21 +40,21 @@ def test_a_run_has_no_counterpart_in_a_flag_it_already_has_or_cannot_have() -> N
 
 
 def test_pairs_start_with_the_baselines_and_leave_out_repetitions() -> None:
-    names = [(p.off.config.name, p.on.config.name) for p in pairs(v0(), "benchmark")]
+    names = [(p.off.config.name, p.on.config.name) for p in flag_pairs(v0(), "benchmark")]
     assert names == [
         ("default", "benchmark"),
         ("deterministic", "benchmark+deterministic"),
         ("no-tf32", "benchmark+no-tf32"),
     ]
     turned = replace(v0(), runs=v0().runs[::-1])
-    first = pairs(turned, "deterministic")[0]
+    first = flag_pairs(turned, "deterministic")[0]
     assert turned.baseline() is not None
     assert (first.off.config.deterministic, first.on.config.deterministic) == (False, True)
 
 
 def test_failed_runs_and_repetitions_are_not_measured() -> None:
-    assert measured(all_failed()) == ()
-    assert [r.config.name for r in measured(v1())] == [
+    assert measured_runs(all_failed()) == ()
+    assert [r.config.name for r in measured_runs(v1())] == [
         "default",
         "benchmark",
         "no-tf32",
@@ -64,22 +64,22 @@ def test_failed_runs_and_repetitions_are_not_measured() -> None:
 
 
 def test_a_complex_product_beside_fft_is_fft() -> None:
-    found = algorithm(layer("c", "forward", 1000, FFT).kernels)
+    found = main_algorithm(layer("c", "forward", 1000, FFT).kernels)
     assert found is not None
     assert (found.family, found.math) == (FFT, "fp32")
-    alone = algorithm((KernelStat(name="cgemm", family="gemm:complex", calls=1, kernel_ns=5),))
+    alone = main_algorithm((KernelStat(name="cgemm", family="gemm:complex", calls=1, kernel_ns=5),))
     assert alone is not None
     assert alone.family == "gemm:complex"
 
 
 def test_the_product_of_im2col_belongs_to_it() -> None:
-    found = algorithm(layer("c", "forward", 1000, IM2COL).kernels)
+    found = main_algorithm(layer("c", "forward", 1000, IM2COL).kernels)
     assert found is not None
     assert found.family == IM2COL
 
 
 def test_no_kernels_are_no_algorithm() -> None:
-    assert algorithm(()) is None
+    assert main_algorithm(()) is None
 
 
 def test_layout_conversion_is_no_convolution() -> None:
@@ -89,8 +89,8 @@ def test_layout_conversion_is_no_convolution() -> None:
 
 
 def test_an_unknown_family_keeps_its_name() -> None:
-    assert family_words("conv:new") == "conv:new"
-    assert family_words("conv:fft") == "FFT"
+    assert family_name("conv:new") == "conv:new"
+    assert family_name("conv:fft") == "FFT"
 
 
 def test_recomputation_counts_as_backward() -> None:
@@ -142,7 +142,7 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
         forward=Cost(macs=macs, flops=2 * macs),
         output_shape=(2, module.out_channels, *grid),
     )
-    found = convolution_of(node)
+    found = parse_convolution(node)
     assert found is not None
     assert (found.channels_in, found.channels_out, found.groups) == (module.in_channels, module.out_channels, groups)
     assert found.kernel == module.kernel_size
@@ -162,8 +162,8 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
     ],
 )
 def test_no_closed_form_is_claimed_where_the_count_differs(change: dict[str, object]) -> None:
-    assert convolution_of(conv("c", 30, 50, 16, 256)) is not None
-    assert convolution_of(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
+    assert parse_convolution(conv("c", 30, 50, 16, 256)) is not None
+    assert parse_convolution(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
 
 
 def test_the_networks_of_the_case_study_have_the_known_macs() -> None:
@@ -173,8 +173,8 @@ def test_the_networks_of_the_case_study_have_the_known_macs() -> None:
 
 
 def test_listing() -> None:
-    assert listing([]) == ""
-    assert listing(["a"]) == "a"
-    assert listing(["a", "b", "c"]) == "a, b and c"
-    assert listing(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
+    assert join_list([]) == ""
+    assert join_list(["a"]) == "a"
+    assert join_list(["a", "b", "c"]) == "a, b and c"
+    assert join_list(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
     assert (plural(1, "step"), plural(1241, "step")) == ("1 step", "1,241 steps")

@@ -9,8 +9,8 @@ from diagnose_cases import CPU, H100
 from sample_reports import SAMPLES, count_only, transformer, v0_cuda
 
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import with_peaks
-from profiler_kit.diagnosis.arithmetic import arithmetic, main_kernel_math
+from profiler_kit.devices.registry import devices_with_peaks
+from profiler_kit.diagnosis.arithmetic import main_kernel_math, step_arithmetic
 from profiler_kit.diagnosis.roofline import (
     AUTOCAST_BYTES,
     datasheet_roof,
@@ -124,16 +124,16 @@ def test_float32_on_a_device_with_tf32_goes_by_the_switches(
         assert shown.environment is not None
         flags = (NamedValue(name="cuda.matmul.allow_tf32", value=flag),)
         shown = replace(shown, environment=replace(shown.environment, flags=flags))
-    found = arithmetic(report.target, ROOF, shown)
+    found = step_arithmetic(report.target, ROOF, shown)
     assert (found.convolution, found.product) == (convolution, product)
 
 
 def test_other_types_go_by_themselves() -> None:
     target = v0_cuda().target
-    assert arithmetic(replace(target, amp="bfloat16"), ROOF, None).convolution == "bf16"
-    assert arithmetic(replace(target, dtype="float16"), ROOF, None).product == "f16"
-    assert arithmetic(replace(target, dtype="float64"), ROOF, None).convolution == "f64"
-    assert arithmetic(target, CPU_ROOF, None).convolution == "fp32"
+    assert step_arithmetic(replace(target, amp="bfloat16"), ROOF, None).convolution == "bf16"
+    assert step_arithmetic(replace(target, dtype="float16"), ROOF, None).product == "f16"
+    assert step_arithmetic(replace(target, dtype="float64"), ROOF, None).convolution == "f64"
+    assert step_arithmetic(target, CPU_ROOF, None).convolution == "fp32"
 
 
 def test_kernel_names_come_before_flags() -> None:
@@ -200,7 +200,7 @@ def test_notes_name_substituted_peaks() -> None:
     assert AUTOCAST_BYTES in notes
 
 
-@pytest.mark.parametrize("device", with_peaks(), ids=lambda device: device.short_names[0])
+@pytest.mark.parametrize("device", devices_with_peaks(), ids=lambda device: device.short_names[0])
 def test_a_datasheets_roof_has_its_peaks_and_its_citation(device: Device) -> None:
     peaks = device.peaks
     assert peaks is not None

@@ -13,22 +13,22 @@ from schedule_cases import KIB, SIZES, benchmark, default, schedule, v1_over_sha
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.rules.host_memory_growth import MIN_GROWTH_BYTES, slope_of
-from profiler_kit.records.laboratory import LaboratoryQuestions, NewThread, ShapeSchedule
+from profiler_kit.records.laboratory import ExperimentOptions, NewThread, ShapeSchedule
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.schedules import (
+    benchmark_pairs,
     cycle_ns,
     cycle_times,
-    new_factor,
-    new_ns,
-    pairs,
-    seen_ns,
+    new_shape_factor,
+    new_shape_ns,
+    repeated_shape_ns,
     shape_times,
     total_ns,
 )
 
 
 def over(*schedules: ShapeSchedule, planned: int | None = None) -> Report:
-    asked = LaboratoryQuestions(shapes="auto", steps_planned=planned)
+    asked = ExperimentOptions(shapes="auto", steps_planned=planned)
     return replace(v1(), schedules=schedules, asked=asked)
 
 
@@ -61,9 +61,9 @@ def test_a_cycle_that_broke_off_has_no_time() -> None:
 def test_a_new_shape_is_compared_with_itself() -> None:
     """Sizes that differ a lot, and one that is slow whether new or not, make no factor."""
     run = schedule("default", (100, 100, 100), sizes=[32, 64, 1024])
-    assert new_factor(run) == pytest.approx(1.0, rel=1e-4)
-    assert new_ns(run) == seen_ns(run)
-    assert new_factor(schedule("default", (100,))) is None
+    assert new_shape_factor(run) == pytest.approx(1.0, rel=1e-4)
+    assert new_shape_ns(run) == repeated_shape_ns(run)
+    assert new_shape_factor(schedule("default", (100,))) is None
 
 
 def test_the_search_that_costs_more_than_it_gains() -> None:
@@ -133,14 +133,14 @@ def test_a_recorded_schedule_without_cycles_says_nothing_of_paying_back() -> Non
     ids=["failed", "shorter", "another configuration", "no benchmark", "empty"],
 )
 def test_what_did_not_run_the_same_steps_is_not_compared(other: ShapeSchedule) -> None:
-    assert pairs((default(), other)) == ()
+    assert benchmark_pairs((default(), other)) == ()
     assert "cudnn.benchmark=True takes" not in only(over(default(), other), "changing_shapes").title
 
 
 def test_pairs_are_found_by_what_else_differs() -> None:
     full = [replace(run, config=run.config.replace("default", "") or "no-tf32") for run in (default(), benchmark())]
     full[1] = replace(full[1], config="benchmark+no-tf32")
-    found = pairs((default(), full[1], benchmark(), full[0]))
+    found = benchmark_pairs((default(), full[1], benchmark(), full[0]))
     assert [(pair.off.config, pair.on.config) for pair in found] == [
         ("no-tf32", "benchmark+no-tf32"),
         ("default", "benchmark"),

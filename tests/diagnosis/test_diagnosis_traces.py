@@ -32,7 +32,7 @@ import profiler_kit.diagnosis.rules as family
 from profiler_kit.diagnosis import all_rules, diagnose_traces
 from profiler_kit.diagnosis.rule import TOPICS
 from profiler_kit.diagnosis.rules.data_bound import LOADER_ADVICE
-from profiler_kit.diagnosis.traced_shapes import words
+from profiler_kit.diagnosis.traced_shapes import operator_text
 from profiler_kit.records.report import SEVERITIES, Finding, TraceReport
 from profiler_kit.records.traces import (
     Communication,
@@ -164,7 +164,7 @@ def test_shapes_are_ignored_with_modules_and_for_single_or_small_layers() -> Non
     ],
 )
 def test_operators_in_words_with_their_sizes(operator: ShapedOperator, expected: str) -> None:
-    assert words(operator) == expected
+    assert operator_text(operator) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gate_reports import node, report
 
 from profiler_kit.errors import KitError, NotComparableError, ReportError, TargetError, UsageError
 from profiler_kit.gate import base, worktree_child
-from profiler_kit.gate.base import base_report, find_base, worktree
+from profiler_kit.gate.base import find_base, load_base, worktree
 from profiler_kit.process import Outcome
 from profiler_kit.records.serde import dumps
 
@@ -104,7 +104,7 @@ class Fake:
 
 def test_the_base_is_counted_in_a_worktree_and_says_so(repo: Repo) -> None:
     fake = Fake()
-    found = base_report("main", ["models/net.py", "--batch", "4"], repo=repo.top, runner=fake)
+    found = load_base("main", ["models/net.py", "--batch", "4"], repo=repo.top, runner=fake)
     assert fake.width == "WIDTH = 8"
     assert fake.cwd != repo.top
     assert fake.argv[:2] == [sys.executable, worktree_child.__file__]
@@ -116,21 +116,21 @@ def test_the_base_is_counted_in_a_worktree_and_says_so(repo: Repo) -> None:
 
 def test_relative_paths_mean_the_same_in_the_base(repo: Repo) -> None:
     fake = Fake()
-    base_report("main", ["net.py:Net"], repo=repo.top / "models", runner=fake)
+    load_base("main", ["net.py:Net"], repo=repo.top / "models", runner=fake)
     assert fake.cwd.name == "models"
     assert fake.argv[5] == "net.py:Net"
 
 
 def test_an_absolute_target_leads_into_the_worktree(repo: Repo) -> None:
     fake = Fake()
-    base_report("main", [f"{repo.top}/models/net.py:Net"], repo=repo.top, runner=fake)
+    load_base("main", [f"{repo.top}/models/net.py:Net"], repo=repo.top, runner=fake)
     assert fake.argv[5] == f"{fake.cwd}/models/net.py:Net"
 
 
 def test_a_new_folder_to_run_in_is_no_obstacle(repo: Repo) -> None:
     (repo.top / "new").mkdir()
     fake = Fake()
-    base_report("main", ["../models/net.py"], repo=repo.top / "new", runner=fake)
+    load_base("main", ["../models/net.py"], repo=repo.top / "new", runner=fake)
     assert fake.cwd.name == "new"
 
 
@@ -168,7 +168,7 @@ def test_the_index_and_the_working_tree_stay_as_they_are(repo: Repo) -> None:
     repo.write("models/width.py", "WIDTH = 32")
     repo.write("new.txt", "untracked")
     before = repo.git("status", "--porcelain")
-    base_report("main", ["models/net.py"], repo=repo.top, runner=Fake())
+    load_base("main", ["models/net.py"], repo=repo.top, runner=Fake())
     assert repo.git("status", "--porcelain") == before
     assert repo.git("branch", "--list").splitlines() == ["* change", "  main"]
 
@@ -177,7 +177,7 @@ def test_inside_a_git_hook_the_right_repository_is_used(repo: Repo, monkeypatch:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
     fake = Fake()
-    base_report("main", ["models/net.py"], repo=repo.top, runner=fake)
+    load_base("main", ["models/net.py"], repo=repo.top, runner=fake)
     assert fake.width == "WIDTH = 8"
     assert "GIT_DIR" not in fake.env
     monkeypatch.undo()
@@ -188,7 +188,7 @@ def test_checkout_hooks_do_not_run(repo: Repo, tmp_path: Path) -> None:
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
-    base_report("main", ["models/net.py"], repo=repo.top, runner=Fake())
+    load_base("main", ["models/net.py"], repo=repo.top, runner=Fake())
     assert not (tmp_path / "ran").exists()
 
 
@@ -199,7 +199,7 @@ def test_the_worktree_goes_whatever_happens(repo: Repo, error: type[BaseExceptio
         raise error
 
     with pytest.raises(error):
-        base_report("main", ["models/net.py"], repo=repo.top, runner=fail)
+        load_base("main", ["models/net.py"], repo=repo.top, runner=fail)
 
 
 def test_the_worktree_goes_though_the_target_damaged_it(repo: Repo) -> None:
@@ -214,38 +214,38 @@ def test_the_worktree_goes_though_the_target_damaged_it(repo: Repo) -> None:
 def test_a_new_file_is_not_comparable(repo: Repo) -> None:
     repo.write("models/new.py", "x = 1")
     with pytest.raises(NotComparableError, match=r"models/new\.py does not exist at the base"):
-        base_report("main", ["models/new.py:Net"], repo=repo.top, runner=Fake())
+        load_base("main", ["models/new.py:Net"], repo=repo.top, runner=Fake())
 
 
 @pytest.mark.parametrize("place", ["pkg/new.py", "src/pkg/new.py", "pkg/new/__init__.py"])
 def test_a_new_module_is_not_comparable(repo: Repo, place: str) -> None:
     repo.write(place, "x = 1")
     with pytest.raises(NotComparableError, match="does not exist at the base"):
-        base_report("main", ["pkg.new:Net"], repo=repo.top, runner=Fake())
+        load_base("main", ["pkg.new:Net"], repo=repo.top, runner=Fake())
 
 
 def test_a_target_outside_of_the_repository(repo: Repo, tmp_path: Path) -> None:
     (tmp_path / "net.py").touch()
     with pytest.raises(UsageError, match="outside of the repository"):
-        base_report("main", [str(tmp_path / "net.py")], repo=repo.top, runner=Fake())
+        load_base("main", [str(tmp_path / "net.py")], repo=repo.top, runner=Fake())
     with pytest.raises(UsageError, match="outside of the repository"):
-        base_report("main", ["../net.py:Net"], repo=repo.top, runner=Fake())
+        load_base("main", ["../net.py:Net"], repo=repo.top, runner=Fake())
 
 
 @pytest.mark.parametrize("rev", ["no-such-branch", "deadbeef", "--help", "main:models"])
 def test_an_unknown_revision_is_named(repo: Repo, rev: str) -> None:
     with pytest.raises(UsageError, match="unknown revision") as caught:
-        base_report(rev, ["models/net.py"], repo=repo.top, runner=Fake())
+        load_base(rev, ["models/net.py"], repo=repo.top, runner=Fake())
     assert repr(rev) in str(caught.value)
 
 
 def test_no_repository_no_commit_no_usual_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     with pytest.raises(UsageError, match="not in a git repository"):
-        base_report("main", ["net.py"], repo=tmp_path, runner=Fake())
+        load_base("main", ["net.py"], repo=tmp_path, runner=Fake())
     fresh = Repo(tmp_path / "fresh")
     with pytest.raises(UsageError, match="no base found"):
-        base_report(None, ["net.py"], repo=fresh.top, runner=Fake())
+        load_base(None, ["net.py"], repo=fresh.top, runner=Fake())
 
 
 def test_a_shallow_clone_is_told_to_fetch_more(repo: Repo, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_shallow_clone_is_told_to_fetch_more(repo: Repo, tmp_path: Path) -> No
     subprocess.run(["git", "clone", *options, f"file://{repo.top}", str(clone)], check=True)
     subprocess.run(["git", "-C", str(clone), "checkout", "--quiet", "change"], check=True)
     with pytest.raises(UsageError, match="shallow clone") as caught:
-        base_report("origin/main", ["models/net.py"], repo=clone, runner=Fake())
+        load_base("origin/main", ["models/net.py"], repo=clone, runner=Fake())
     assert "fetch-depth: 0" in str(caught.value.hint)
 
 
@@ -265,7 +265,7 @@ def test_without_git(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "/nowhere")
         with pytest.raises(UsageError, match="git is not installed"):
-            base_report("main", ["models/net.py"], repo=repo.top, runner=Fake())
+            load_base("main", ["models/net.py"], repo=repo.top, runner=Fake())
 
 
 def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,11 +273,11 @@ def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "report.json").write_text(dumps(saved))
     monkeypatch.setenv("PATH", "/nowhere")
     for rev in ("report.json", str(tmp_path / "report.json"), "."):
-        found = base_report(rev, ["net.py"], repo=tmp_path, runner=Fake())
+        found = load_base(rev, ["net.py"], repo=tmp_path, runner=Fake())
         assert found.static == saved.static
         assert found.notes[0] == f"saved report {rev}, created {saved.created}"
     with pytest.raises(ReportError):
-        base_report("missing.json", ["net.py"], repo=tmp_path, runner=Fake())
+        load_base("missing.json", ["net.py"], repo=tmp_path, runner=Fake())
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytes
 )
 def test_a_base_that_fails_is_called_the_base(repo: Repo, fake: Fake, said: str, hint: str) -> None:
     with pytest.raises(TargetError) as caught:
-        base_report("main", ["models/net.py"], repo=repo.top, runner=fake)
+        load_base("main", ["models/net.py"], repo=repo.top, runner=fake)
     assert "the base" in caught.value.message
     assert said in caught.value.message
     assert hint in str(caught.value.hint)
@@ -312,7 +312,7 @@ def test_paths_into_the_checkout_lead_into_the_worktree(tmp_path: Path) -> None:
 
 def width_of(rev: str, argv: list[str], repo: Path) -> int:
     """The parameters of the base's only layer over 5 (4 weights and a bias a unit): the WIDTH it was built with."""
-    found = base_report(rev, argv, repo=repo, timeout_s=120)
+    found = load_base(rev, argv, repo=repo, timeout_s=120)
     assert found.static is not None
     return found.static.params // 5
 
@@ -355,7 +355,7 @@ def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
     repo.commit()
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     with pytest.raises(TargetError, match="widths was imported from"):
-        base_report("main", ["models/net.py"], repo=repo.top, timeout_s=120)
+        load_base("main", ["models/net.py"], repo=repo.top, timeout_s=120)
 
 
 def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Repo) -> None:
@@ -374,7 +374,7 @@ def test_end_to_end_a_base_that_does_not_load(repo: Repo) -> None:
     repo.write("models/net.py", NET.format(package=""))
     repo.commit()
     with pytest.raises(KitError) as caught:
-        base_report("main", ["models/net.py"], repo=repo.top, timeout_s=120)
+        load_base("main", ["models/net.py"], repo=repo.top, timeout_s=120)
     assert caught.value.exit_code == 3
     assert "the base" in caught.value.message
     assert "broken then" in caught.value.message

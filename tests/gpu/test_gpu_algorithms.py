@@ -18,7 +18,7 @@ pytestmark = [
 from profiler_kit.attribution.convolutions import with_macs  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
-from profiler_kit.pipeline.run_traces import attributed, with_parts  # noqa: E402
+from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
@@ -47,8 +47,8 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     traced_steps(runner, 3, folder / "plain.json")
     workspaces = parts.record_parts(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
-    run, _ = attributed(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
-    run = with_parts(run, folder / "parts.json")
+    run, _ = attribute_run_trace(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
+    run = with_convolution_parts(run, folder / "parts.json")
     found = with_macs(run.convolutions, count_target(load(spec)))
     assert not list(folder.glob("partial*"))
     return Recorded({(t.path, t.part): t for t in found}, workspaces, run)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.configurations.naming import parse  # noqa: E402
+from profiler_kit.configurations.naming import parse_config  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
@@ -26,7 +26,7 @@ from profiler_kit.worker import accuracy, checks, environment, variant  # noqa: 
 from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-DEFAULT = configs.plan("cudnn").configs[0]
+DEFAULT = configs.make_plan("cudnn").configs[0]
 RESNET = TargetSpec(spec=f"{MODELS / 'resnet.py'}:resnet18", batch=4, optimizer="sgd")
 V1 = TargetSpec(spec=str(MODELS / "convnet_v1.py"))
 
@@ -45,7 +45,7 @@ def _put_back() -> Iterator[None]:
 
 
 def prepared(name: str, spec: TargetSpec = RESNET) -> Runner:
-    config = parse(name, DEFAULT)
+    config = parse_config(name, DEFAULT)
     environment.apply_flags(config)
     variant.apply_to_process(config, "cuda")
     runner = Runner(load(variant.apply_to_spec(config, spec), device="cuda", compiled=True))
@@ -129,7 +129,9 @@ def test_a_step_that_waits_cannot_be_captured(tmp_path: Path) -> None:
         "example_inputs = torch.ones(2, 4)\n"
     )
     # in a process of its own, as configurations are: a capture that failed leaves torch's random state unusable
-    run = measure(TargetSpec(spec=str(file)), parse("cuda_graph", DEFAULT), device="cuda", budget_s=1.0, checks=False)
+    run = measure(
+        TargetSpec(spec=str(file)), parse_config("cuda_graph", DEFAULT), device="cuda", budget_s=1.0, checks=False
+    )
     assert run.failure is not None
     assert "can't be captured as a CUDA graph" in run.failure.message
     assert "waits.py:9" in run.failure.message

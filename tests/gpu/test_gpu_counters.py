@@ -27,7 +27,7 @@ WIDTHS = {"conv0", "conv_r1", "conv_r2", "conv_r3", "conv_b1", "conv1"}
 
 
 def counted(name: str) -> Counters:
-    config = next(c for c in configs.plan("cudnn").configs if c.name == name)
+    config = next(c for c in configs.make_plan("cudnn").configs if c.name == name)
     found, notes = counters.count(V1, config, device="cuda", on_progress=print)
     if found is None and "ERR_NVGPUCTRPERM" in notes[0]:
         pytest.skip(notes[0])
@@ -67,11 +67,11 @@ def test_fft_executes_a_seventh(tf32: Counters) -> None:
 def test_every_part_of_every_convolution_is_there_and_the_rest_is_small(tf32: Counters) -> None:
     there = {(p.path, p.part) for p in tf32.parts}
     wanted = {(path, name) for path in WIDTHS for name in CONVOLUTION_PARTS} - {("conv0", "dgrad")}  # the step's input
-    assert there == wanted | {(counters.REST, None)}
+    assert there == wanted | {(counters.OTHER_KERNELS, None)}
     for name in CONVOLUTION_PARTS:
         assert part(tf32, "conv_r1", name).counters.flops > 0.9 * CONV_R1_FLOPS
     whole = sum(p.counters.flops for p in tf32.parts)
-    assert part(tf32, counters.REST, None).counters.flops < 0.01 * whole
+    assert part(tf32, counters.OTHER_KERNELS, None).counters.flops < 0.01 * whole
 
 
 def test_a_search_is_over_before_the_counted_step() -> None:

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
-from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
+from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
 
 NET = """
 import os
@@ -65,7 +65,7 @@ def test_advice_is_tried_and_a_configuration_of_further_axes_stands_beside(tmp_p
         optimizer="sgd",
         configs=["default"],
         steps=5,
-        questions=LaboratoryQuestions(also=("cuda_graph",), trials=True),
+        experiments=ExperimentOptions(also=("cuda_graph",), trials=True),
     )
     names = {run.config.name for run in report.runs}
     assert {"default", "cuda_graph", "default (again)"} <= names

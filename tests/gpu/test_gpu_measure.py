@@ -22,8 +22,8 @@ from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-DEFAULT = configs.plan("cudnn").configs[0]
-NO_TF32 = next(c for c in configs.plan("cudnn").configs if c.name == "no-tf32")
+DEFAULT = configs.make_plan("cudnn").configs[0]
+NO_TF32 = next(c for c in configs.make_plan("cudnn").configs if c.name == "no-tf32")
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,21 @@ from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
 from profiler_kit.records.laboratory import ShapeSchedule  # noqa: E402
-from profiler_kit.records.schedules import cycle_ns, last_batch, new_factor, pairs, seen_ns, total_ns  # noqa: E402
+from profiler_kit.records.schedules import (  # noqa: E402
+    benchmark_pairs,
+    cycle_ns,
+    last_batch,
+    new_shape_factor,
+    repeated_shape_ns,
+    total_ns,
+)
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import environment  # noqa: E402
 from profiler_kit.worker.steps import Runner, synced_step_ns  # noqa: E402
 from profiler_kit.worker.threads import time_new_thread  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
-CONFIGS = {config.name: config for config in configs.plan("cudnn").configs}
+CONFIGS = {config.name: config for config in configs.make_plan("cudnn").configs}
 V1 = TargetSpec(spec=str(MODELS / "convnet_v1.py"), batch=2)
 
 
@@ -43,21 +50,21 @@ def test_v1_runs_over_twelve_sizes_and_a_smaller_batch(both: tuple[ShapeSchedule
         assert len(schedule.steps) == 39
         assert all(step.peak_bytes and step.rss_bytes for step in schedule.steps)
         assert schedule.device == "cuda"
-    assert len(pairs(both)) == 1
+    assert len(benchmark_pairs(both)) == 1
 
 
 def test_new_shapes_cost_and_the_search_costs_more(both: tuple[ShapeSchedule, ShapeSchedule]) -> None:
     """An H100 took 490, 33, 31 ms a cycle by default and 4366, 29, 20 with benchmark."""
     default, benchmark = both
-    assert (new_factor(default) or 0) > 3
-    assert (new_factor(benchmark) or 0) > 20
+    assert (new_shape_factor(default) or 0) > 3
+    assert (new_shape_factor(benchmark) or 0) > 20
     assert total_ns(benchmark) > 2 * total_ns(default)
     for schedule in both:
         first, second = cycle_ns(schedule, 1), cycle_ns(schedule, 2)
         assert first is not None
         assert second is not None
         assert first > 3 * second
-    assert (seen_ns(benchmark) or 0) < 1.1 * (seen_ns(default) or 0)
+    assert (repeated_shape_ns(benchmark) or 0) < 1.1 * (repeated_shape_ns(default) or 0)
 
 
 def test_a_smaller_last_batch_is_a_new_shape(both: tuple[ShapeSchedule, ShapeSchedule]) -> None:

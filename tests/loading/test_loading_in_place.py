@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading import from_model
-from profiler_kit.loading.in_place import EXTERNAL_INPUT, READ_AGAIN, RETURNED, in_place, refused, switchable
+from profiler_kit.loading.in_place import (
+    EXTERNAL_INPUT,
+    READ_AGAIN,
+    RETURNED,
+    in_place_candidates,
+    run_in_place,
+    unsafe_in_place_modules,
+)
 
 
 class Plain(nn.Module):
@@ -61,7 +68,7 @@ class ThroughAView(Plain):
 )
 def test_who_would_change_the_results(model: type[nn.Module], reason: str | None) -> None:
     target = from_model(model(), (torch.zeros(2, 4),), mode="infer", device="meta")
-    assert refused(target, ["act"]) == ({} if reason is None else {"act": reason})
+    assert unsafe_in_place_modules(target, ["act"]) == ({} if reason is None else {"act": reason})
     assert not target.model.act._forward_hooks  # type: ignore[union-attr]
 
 
@@ -71,18 +78,18 @@ def test_the_reasons_are_true(model: type[nn.Module]) -> None:
     net, x = model().eval(), torch.randn(64, 4)  # some of it becomes negative in every column
     with torch.no_grad():
         before = net(x)
-        with in_place(net, ["act"]):
+        with run_in_place(net, ["act"]):
             after = net(x)
     target = from_model(net, (x,), mode="infer", device="meta")
-    assert torch.equal(before, after) == (not refused(target, ["act"]))
+    assert torch.equal(before, after) == (not unsafe_in_place_modules(target, ["act"]))
 
 
 def test_only_activations_are_switched_and_put_back() -> None:
     net = Plain()
-    assert switchable(net) == ("act",)
-    with in_place(net, ["act"]):
+    assert in_place_candidates(net) == ("act",)
+    with run_in_place(net, ["act"]):
         assert net.act.inplace
     assert not net.act.inplace
-    with pytest.raises(KeyError, match="out of it"), in_place(net, ["act"]):
+    with pytest.raises(KeyError, match="out of it"), run_in_place(net, ["act"]):
         raise KeyError("out of it")
     assert not net.act.inplace

@@ -209,7 +209,7 @@ def test_a_step_is_counted_by_convolution_part_and_kernel(tmp_path: Path) -> Non
     assert found is not None
     assert [(part.path, part.part) for part in found.parts] == [
         *((path, "fprop") for path in V1),
-        (counters.REST, None),
+        (counters.OTHER_KERNELS, None),
     ]
     for part in found.parts:
         assert sum((k.counters.flops for k in part.kernels), 0) == part.counters.flops

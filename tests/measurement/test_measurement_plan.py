@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from profiler_kit.configurations.naming import parse
+from profiler_kit.configurations.naming import parse_config
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import AGAIN, plan, with_memory_limit, with_tuning
+from profiler_kit.measurement.plan import AGAIN, make_plan, with_memory_limit, with_tuning
 from profiler_kit.records.configs import Backend, RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -33,7 +33,7 @@ def threads(patch: pytest.MonkeyPatch, count: int) -> None:
 
 
 def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:
-    names = [c.name for c in plan("cudnn").configs]
+    names = [c.name for c in make_plan("cudnn").configs]
     assert names == [
         "default", "benchmark", "deterministic", "benchmark+deterministic",
         "no-tf32", "benchmark+no-tf32", "deterministic+no-tf32", "benchmark+deterministic+no-tf32",
@@ -42,7 +42,7 @@ def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:
 
 
 def test_no_two_configurations_have_the_same_flags() -> None:
-    configs = plan("cudnn", again=False).configs
+    configs = make_plan("cudnn", again=False).configs
     assert len({dataclasses.replace(c, name="") for c in configs}) == len(configs)
 
 
@@ -51,7 +51,7 @@ def test_no_two_configurations_have_the_same_flags() -> None:
     [("cpu", 1, "oneDNN"), ("mps", 1, "Metal"), ("miopen", 5, "MIOpen")],
 )
 def test_other_devices_run_fewer_configurations_and_one_note_says_why(backend: Backend, count: int, word: str) -> None:
-    made = plan(backend, again=False)
+    made = make_plan(backend, again=False)
     assert len(made.configs) == count
     assert [word in note for note in made.notes] == [True]
     assert all(note.endswith(".") for note in made.notes)
@@ -59,56 +59,60 @@ def test_other_devices_run_fewer_configurations_and_one_note_says_why(backend: B
 
 @pytest.mark.parametrize(("has_tf32", "float32"), [(False, True), (True, False)])
 def test_tf32_configurations_are_skipped_where_the_flag_has_no_effect(has_tf32: bool, float32: bool) -> None:
-    made = plan("cudnn", has_tf32=has_tf32, float32=float32)
+    made = make_plan("cudnn", has_tf32=has_tf32, float32=float32)
     assert len(made.configs) == 6
     assert all(c.allow_tf32 is None for c in made.configs)
     assert len(made.notes) == 1
 
 
 def test_a_model_without_a_cudnn_op_needs_one_configuration() -> None:
-    made = plan("cudnn", uses_cudnn=False)
+    made = make_plan("cudnn", uses_cudnn=False)
     assert [c.name for c in made.configs] == ["default"]
     assert "no convolution" in made.notes[0]
 
 
 def test_only_keeps_the_order_of_the_plan() -> None:
-    assert [c.name for c in plan("cudnn", only=["benchmark", "default"]).configs] == ["default", "benchmark", AGAIN]
+    assert [c.name for c in make_plan("cudnn", only=["benchmark", "default"]).configs] == [
+        "default",
+        "benchmark",
+        AGAIN,
+    ]
 
 
 def test_only_an_unknown_name_is_an_error_that_lists_the_choices() -> None:
     with pytest.raises(UsageError, match="'fastest'") as caught:
-        plan("cudnn", only=["fastest"])
+        make_plan("cudnn", only=["fastest"])
     assert caught.value.hint is not None
     assert "cudnn-off" in caught.value.hint
 
 
 def test_only_with_a_configuration_without_effect_is_a_note() -> None:
-    made = plan("cpu", only=["benchmark"])
+    made = make_plan("cpu", only=["benchmark"])
     assert [c.name for c in made.configs] == ["default"]
     assert any("benchmark" in note and "default" in note for note in made.notes)
 
 
 def test_only_accepts_any_name_and_drops_duplicates() -> None:
-    made = plan("cudnn", only=["benchmark+batch=2X", "default", "batch=2x+benchmark", "default+benchmark"])
+    made = make_plan("cudnn", only=["benchmark+batch=2X", "default", "batch=2x+benchmark", "default+benchmark"])
     assert names(made.configs) == ["default", "benchmark", "benchmark+batch=2x", AGAIN]
     assert made.notes == ()
 
 
 def test_also_adds_to_the_devices_own_and_nothing_twice() -> None:
-    made = plan("cudnn", also=["benchmark", "channels_last", "channels_last+benchmark", "channels_last"])
+    made = make_plan("cudnn", also=["benchmark", "channels_last", "channels_last+benchmark", "channels_last"])
     assert len(made.configs) == 9 + 2 + 1
     assert names(made.configs)[9:] == ["channels_last", "benchmark+channels_last", AGAIN]
 
 
 def test_a_flag_that_the_device_does_not_have_is_left_out_of_a_name() -> None:
-    made = plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
+    made = make_plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
     assert names(made.configs) == ["default", "channels_last", AGAIN]
     assert any(note.startswith("no-tf32+channels_last runs as channels_last") for note in made.notes)
     assert any(note.startswith("Skipped no-tf32:") for note in made.notes)
 
 
 def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
-    made = plan("cudnn", uses_cudnn=False, also=["benchmark", "benchmark+no_item"])
+    made = make_plan("cudnn", uses_cudnn=False, also=["benchmark", "benchmark+no_item"])
     assert names(made.configs) == ["default", "no_item", AGAIN]
 
 
@@ -132,14 +136,14 @@ def test_a_configuration_without_effect_is_a_note(name: str, reason: str) -> Non
         INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="infer", amp="bfloat16",
         notes=("torch.compile: the whole model is compiled.",),
     )  # fmt: skip
-    made = plan("cudnn", only=["default"], also=[name], info=info)
+    made = make_plan("cudnn", only=["default"], also=[name], info=info)
     assert names(made.configs) == ["default"]
     assert [name in note and reason in note for note in made.notes] == [True]
 
 
 def test_a_cpu_has_optional_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 4)
-    made = plan("cpu", info=INFO)
+    made = make_plan("cpu", info=INFO)
     assert names(made.configs) == ["default", AGAIN]
     assert names(made.optional) == ["amp_bf16", "threads=half", "no_onednn", "channels_last"]
 
@@ -147,31 +151,31 @@ def test_a_cpu_has_optional_configurations(monkeypatch: pytest.MonkeyPatch) -> N
 def test_optional_configurations_without_effect_are_dropped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 1)
     flat = dataclasses.replace(INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), amp="bfloat16")
-    made = plan("cpu", info=flat, uses_cudnn=False)
+    made = make_plan("cpu", info=flat, uses_cudnn=False)
     assert (names(made.configs), made.optional, len(made.notes)) == (["default"], (), 1)
 
 
 def test_a_named_configuration_is_not_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 4)
-    made = plan("cpu", info=INFO, also=["threads=1", "amp_bf16"])
+    made = make_plan("cpu", info=INFO, also=["threads=1", "amp_bf16"])
     assert names(made.configs) == ["default", "threads=1", "amp_bf16", AGAIN]
     assert names(made.optional) == ["threads=half", "no_onednn", "channels_last"]
 
 
 def test_default_alone_is_one_run() -> None:
-    made = plan("cpu", only=["default"], info=INFO)
+    made = make_plan("cpu", only=["default"], info=INFO)
     assert (names(made.configs), made.optional) == (["default"], ())
 
 
 def test_metal_has_optional_configurations() -> None:
-    assert names(plan("mps", info=INFO).optional) == ["channels_last", "amp_fp16"]
+    assert names(make_plan("mps", info=INFO).optional) == ["channels_last", "amp_fp16"]
 
 
 def test_a_configuration_with_a_memory_limit() -> None:
-    config = parse("benchmark+amp_bf16", plan("cudnn").configs[0])
+    config = parse_config("benchmark+amp_bf16", make_plan("cudnn").configs[0])
     small = with_memory_limit(config, 3 << 29)
     assert small.name == "benchmark+amp_bf16+memory_limit=1536MiB"
-    assert small == parse(small.name, plan("cudnn").configs[0])
+    assert small == parse_config(small.name, make_plan("cudnn").configs[0])
     assert (
         with_memory_limit(dataclasses.replace(small, repeat_of="x"), 10**9).name
         == "benchmark+amp_bf16+memory_limit=1GB"
@@ -196,7 +200,7 @@ def test_tuning_is_unknown_if_a_side_is_unknown() -> None:
 
 
 def named_run(name: str, first: int, steady: int) -> ConfigRun:
-    config = parse(name.removesuffix(" (again)"), plan("cudnn").configs[0])
+    config = parse_config(name.removesuffix(" (again)"), make_plan("cudnn").configs[0])
     if name.endswith("(again)"):
         config = dataclasses.replace(config, name=name, repeat_of=config.name)
     return ConfigRun(config=config, first_step_ns=first, step_ns=Interval(median=steady, low=steady, high=steady))
@@ -220,12 +224,14 @@ def test_a_repetition_has_the_twin_that_its_own_run_has() -> None:
 
 def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
     """Nine equal configurations would take nine times as long, and their differences would be noise."""
-    bare = plan("native")
+    bare = make_plan("native")
     assert [(c.name, c.enabled, c.benchmark, c.allow_tf32) for c in bare.configs] == [("default", None, None, None)]
     assert bare.optional == ()
     (note,) = bare.notes
     assert "no cuDNN" in note
-    asked = plan("native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO)
+    asked = make_plan(
+        "native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO
+    )
     assert names(asked.configs) == ["default", "channels_last", AGAIN]
     assert any(note.startswith("Skipped benchmark, cudnn-off, no-tf32:") for note in asked.notes)
 
@@ -235,8 +241,8 @@ def test_a_target_with_a_loader_of_its_own_has_no_batch_to_choose() -> None:
         spec="net.py", name="Net", inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="train", loss=None,
         optimizer=None,
     )  # fmt: skip
-    free = plan("cpu", also=["batch=2x"], only=["default"], info=info)
+    free = make_plan("cpu", also=["batch=2x"], only=["default"], info=info)
     assert "batch=2x" in {config.name for config in free.configs}
-    fed = plan("cpu", also=["batch=2x"], only=["default"], info=dataclasses.replace(info, has_loader=True))
+    fed = make_plan("cpu", also=["batch=2x"], only=["default"], info=dataclasses.replace(info, has_loader=True))
     assert {config.name for config in fed.configs} == {"default"}
     assert any("loader" in note for note in fed.notes)

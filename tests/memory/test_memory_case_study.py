@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.devices.registry import architecture_names, devices, find
+from profiler_kit.devices.registry import architecture_names, devices, find_device
 from profiler_kit.loading import load
 from profiler_kit.memory import simulate
 from profiler_kit.records.counts import LOSS_PATH, MemoryEstimate
@@ -18,7 +18,7 @@ BATCH, SIZE, CLASSES = 8, 256, 2
 
 def simulated(name: str, device: str = "sm90", **options: str) -> MemoryEstimate:
     spec = TargetSpec(spec=str(MODELS / f"convnet_{name}.py"), batch=BATCH, loss="cross_entropy", **options)  # type: ignore[arg-type]
-    return simulate(load(spec), find(device, "--gpu", devices()))
+    return simulate(load(spec), find_device(device, "--gpu", devices()))
 
 
 def test_the_peak_of_v0() -> None:

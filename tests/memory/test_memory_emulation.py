@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Figure
-from profiler_kit.devices.registry import devices, find
+from profiler_kit.devices.registry import devices, find_device
 from profiler_kit.loading import from_model
-from profiler_kit.loading.ownership import Ownership
+from profiler_kit.loading.ownership import ModuleTracker
 from profiler_kit.memory import simulate
 from profiler_kit.memory.emulation import emulated
 from profiler_kit.memory.emulation.attention import select_kernel
@@ -109,8 +109,8 @@ def test_the_kernel_of_attention(
 ) -> None:
     query, key = meta(2, 8, 16, head, dtype=dtype), meta(2, 4 if grouped else 8, 16, head, dtype=dtype)
     mask = torch.zeros(16, 16, dtype=torch.bool, device="meta") if masked else None
-    assert select_kernel(find(device, "--gpu", devices()), query, key, key, mask, enable_gqa=grouped) == kernel
-    with imitated(find(device, "--gpu", devices())), Ops() as ops:
+    assert select_kernel(find_device(device, "--gpu", devices()), query, key, key, mask, enable_gqa=grouped) == kernel
+    with imitated(find_device(device, "--gpu", devices())), Ops() as ops:
         out = F.scaled_dot_product_attention(query, key, key, mask, enable_gqa=grouped)
     assert out.shape == query.shape
     names = {"cudnn": "cudnn_attention", "flash": "flash_attention", "efficient": "efficient_attention"}
@@ -230,7 +230,7 @@ CELLS = {"LSTMCell": (5_668_864, 2_981_888), "GRUCell": (4_882_432, 2_539_520), 
 
 def grown(call: Callable[[], object], amp: bool) -> int:
     """The bytes that a call leaves behind, held by its result."""
-    tracker = Tracker(Ownership({}), H100)
+    tracker = Tracker(ModuleTracker({}), H100)
 
     def held() -> int:
         return sum(change for change, _ in tracker.log.events)

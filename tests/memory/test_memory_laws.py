@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.devices.registry import architecture_names, devices, find
+from profiler_kit.devices.registry import architecture_names, devices, find_device
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.log import Lifetime, MemoryLog
-from profiler_kit.memory.steps import record
+from profiler_kit.memory.steps import record_steps
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.target import TargetSpec
 
@@ -62,7 +62,7 @@ def total(parts: MemoryCategories) -> int:
 @pytest.mark.parametrize("device", architecture_names().split(", "))
 @pytest.mark.parametrize("name", MODELS)
 def test_categories_and_rounding_sum_to_what_is_allocated(name: str, device: str) -> None:
-    memory = simulate(target(name), find(device, "--gpu", devices()))
+    memory = simulate(target(name), find_device(device, "--gpu", devices()))
     held = memory.device
     assert held is not None
     assert total(memory.categories) == memory.peak_bytes
@@ -88,7 +88,7 @@ def test_what_is_left_after_a_step_is_parameters_inputs_and_optimizer_state(name
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_stand_beside_all_that_when_backward_ends(name: str) -> None:
     made = target(name)
-    log = record(made, H100, Setup())
+    log = record_steps(made, H100, Setup())
     place = log.position_of("after backward")
     assert place is not None
     held: dict[str, int] = {}
@@ -105,7 +105,7 @@ def test_two_identical_steps_have_the_same_timeline(name: str) -> None:
 
         return [told(change, life) for change, life in log.events[log.steps[-1] :]]
 
-    two, three, four = (record(target(name), H100, Setup(steps=steps)) for steps in (2, 3, 4))
+    two, three, four = (record_steps(target(name), H100, Setup(steps=steps)) for steps in (2, 3, 4))
     assert of_the_last_step(three) == of_the_last_step(four)
     # the first step's output dies in the second, so the second step is like all later ones but for what it inherits
     assert [event[0] for event in of_the_last_step(two)] == [event[0] for event in of_the_last_step(three)]

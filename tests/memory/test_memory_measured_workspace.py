@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model, load
-from profiler_kit.loading.signature import op_name, signature
+from profiler_kit.loading.signature import call_signature, op_name
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
 from profiler_kit.memory.measured_workspace import MEASURED, MeasuredWorkspace, with_measured_workspace
-from profiler_kit.memory.steps import record
+from profiler_kit.memory.steps import record_steps
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.records.serde import read_report
@@ -65,7 +65,7 @@ class Seen(TorchDispatchMode):
         self.calls: list[OpMemory] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.calls.append(op(str(func), "?", "other", 0, signature(args, kwargs or {})))
+        self.calls.append(op(str(func), "?", "other", 0, call_signature(args, kwargs or {})))
         return func(*args, **(kwargs or {}))
 
 
@@ -82,7 +82,7 @@ def device_of(*calls: OpMemory) -> DeviceMemory:
 
 
 def test_a_call_on_a_device_reads_as_its_like_without_data() -> None:
-    log = record(twins(), H100, Setup(watched=frozenset((op_name(FORWARD), op_name(BACKWARD)))))
+    log = record_steps(twins(), H100, Setup(watched=frozenset((op_name(FORWARD), op_name(BACKWARD)))))
     simulated = {(use.op, use.call) for use in log.uses if "convolution" in use.op}
     real = {(op_name(each.op), each.call) for each in real_calls() if "convolution" in each.op}
     assert (
@@ -157,7 +157,7 @@ def test_each_configuration_has_its_own_workspace() -> None:
 
 def test_what_a_library_keeps_stays_beside_measured_workspace() -> None:
     model = from_model(nn.Linear(8, 8), (torch.zeros(4, 8),), loss="sum", optimizer="sgd", device="meta")
-    log = record(model, H100, Setup(watched=frozenset(("aten.addmm",))))
+    log = record_steps(model, H100, Setup(watched=frozenset(("aten.addmm",))))
     made = with_measured_workspace(log, MeasuredWorkspace([op("aten.addmm.default", "", "forward", MIB)]))
     kept = [use for use in made.uses if use.handle is not None]
     assert kept == [use for use in log.uses if use.handle is not None] != []
@@ -170,7 +170,7 @@ def test_recomputed_calls_are_those_of_backward() -> None:
     part = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     model = nn.Sequential(part, nn.Conv2d(4, 4, 3))
     target = from_model(model, (torch.zeros(2, 3, 16, 16),), loss="sum", optimizer="sgd", device="meta")
-    log = record(target, H100, Setup(checkpoint=("0",), watched=frozenset(("aten.convolution",))))
+    log = record_steps(target, H100, Setup(checkpoint=("0",), watched=frozenset(("aten.convolution",))))
     again = [use for use in log.uses if use.phase == "recompute" and use.op == "aten.convolution"]
     assert [use.path for use in again] == ["0.0", "0.0"]  # in each of the two steps
     made = with_measured_workspace(log, MeasuredWorkspace([op(FORWARD, "0.0", "backward", 3 * MIB)]))
@@ -179,12 +179,12 @@ def test_recomputed_calls_are_those_of_backward() -> None:
 
 def test_signatures_tell_strides_and_leave_places_out() -> None:
     x = torch.zeros(2, 3, 4, 4)
-    assert signature((x, [1, 1], None, 0.5), {"dtype": torch.float16, "device": torch.device("cpu")}) == (
+    assert call_signature((x, [1, 1], None, 0.5), {"dtype": torch.float16, "device": torch.device("cpu")}) == (
         "float32[2,3,4,4], [1,1], None, 0.5, dtype=torch.float16"
     )
     last = x.contiguous(memory_format=torch.channels_last)
-    assert signature((last,), {}) == "float32[2,3,4,4]/(48,1,12,3)"
-    assert signature((x.to("meta"),), {"pin_memory": False}) == signature((x,), {})
+    assert call_signature((last,), {}) == "float32[2,3,4,4]/(48,1,12,3)"
+    assert call_signature((x.to("meta"),), {"pin_memory": False}) == call_signature((x,), {})
 
 
 def test_convolutions_without_cudnn_take_the_workspaces_of_products() -> None:

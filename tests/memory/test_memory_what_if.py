@@ -17,13 +17,13 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model
 from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.what_if import Study
+from profiler_kit.memory.what_if import WhatIfStudy
 from profiler_kit.records.counts import (
     Cost,
     DeviceMemory,
     MemoryCategories,
     MemoryEstimate,
-    MemoryQuestions,
+    MemoryOptions,
     ModuleMemory,
     ModuleNode,
     StaticCount,
@@ -77,7 +77,7 @@ class Line:
         )
 
 
-def study(line: Line, fits_bytes: int | None = None, device: Device = H100) -> Study:
+def study(line: Line, fits_bytes: int | None = None, device: Device = H100) -> WhatIfStudy:
     def count(target: Any, paths: Sequence[str]) -> StaticCount:
         static = counted()
         flops = sum(BLOCKS[path][1] for path in paths)
@@ -91,15 +91,15 @@ def study(line: Line, fits_bytes: int | None = None, device: Device = H100) -> S
     def again(words: Mapping[str, Any]) -> Any:
         return words["batch"]
 
-    return Study(target, device, counted(), again, line, count, fits_bytes)
+    return WhatIfStudy(target, device, counted(), again, line, count, fits_bytes)
 
 
-def answers(asked: MemoryQuestions, line: Line | None = None) -> list[WhatIf]:
+def answers(asked: MemoryOptions, line: Line | None = None) -> list[WhatIf]:
     return list(study(line or Line(), asked.fits_bytes).answers(asked))
 
 
 def test_each_batch_is_simulated() -> None:
-    found = answers(MemoryQuestions(batches=(16, 32)))
+    found = answers(MemoryOptions(batches=(16, 32)))
     assert [answer.change for answer in found] == ["as it is", "batch 16", "batch 32"]
     assert [answer.allocated_bytes for answer in found] == [BASE + SAMPLE * batch for batch in (8, 16, 32)]
     assert all(answer.fits is None for answer in found)
@@ -109,26 +109,26 @@ def test_each_batch_is_simulated() -> None:
 def test_the_largest_batch_that_fits_is_found_to_the_sample(batch: int) -> None:
     line = Line()
     goal = BASE + SAMPLE * batch + SCRATCH + CONTEXT
-    found = {answer.batch: answer for answer in answers(MemoryQuestions(fits_bytes=goal), line)}
+    found = {answer.batch: answer for answer in answers(MemoryOptions(fits_bytes=goal), line)}
     assert found[batch].fits == "yes"
     assert study(Line(), goal).at(Variation(batch=batch + 1)).fits != "yes"
     assert len(line.batches) < 12
 
 
 def test_where_nothing_fits_the_smallest_batch_says_so() -> None:
-    found = answers(MemoryQuestions(fits_bytes=CONTEXT))
+    found = answers(MemoryOptions(fits_bytes=CONTEXT))
     assert [(answer.batch, answer.fits) for answer in found] == [(None, "no"), (1, "no")]
 
 
 def test_sure_and_likely_are_told_apart() -> None:
     goal = BASE + SAMPLE * 10 + CONTEXT  # ten samples fit without the most scratch, nine with it
-    found = {answer.batch: answer.fits for answer in answers(MemoryQuestions(fits_bytes=goal))}
+    found = {answer.batch: answer.fits for answer in answers(MemoryOptions(fits_bytes=goal))}
     assert (found[9], found[10]) == ("yes", "likely")
 
 
 def test_a_proposal_takes_the_fewest_modules_that_make_it_fit() -> None:
     goal = BASE + SAMPLE * 8 + CONTEXT - 500  # the two blocks that save most per FLOP are needed
-    found = answers(MemoryQuestions(fits_bytes=goal, checkpoint=("auto",)))
+    found = answers(MemoryOptions(fits_bytes=goal, checkpoint=("auto",)))
     proposal = next(answer for answer in found if answer.checkpoint)
     assert proposal.checkpoint == ("blocks.0", "blocks.1")
     assert proposal.recompute_flops == 20
@@ -137,26 +137,26 @@ def test_a_proposal_takes_the_fewest_modules_that_make_it_fit() -> None:
 
 def test_no_proposal_where_it_fits_anyway() -> None:
     asked = study(Line(), 10**6)
-    assert not any(answer.checkpoint for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))))
+    assert not any(answer.checkpoint for answer in asked.answers(MemoryOptions(checkpoint=("auto",))))
     assert len(asked.notes) == 1
 
 
 def test_where_no_set_is_enough_the_one_that_takes_least_is_shown() -> None:
     asked = study(Line(), CONTEXT + BASE - 500)
-    shown = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    shown = [answer for answer in asked.answers(MemoryOptions(checkpoint=("auto",))) if answer.checkpoint]
     assert [(answer.checkpoint, answer.fits) for answer in shown] == [(tuple(BLOCKS), "no")]
     assert asked.notes
 
 
 def test_differences_are_from_the_step_as_it_is() -> None:
-    first, second, third = answers(MemoryQuestions(batches=(16, 4)))
+    first, second, third = answers(MemoryOptions(batches=(16, 4)))
     assert first.difference_bytes is None
     assert (second.difference_bytes, third.difference_bytes) == (8 * SAMPLE, -4 * SAMPLE)
 
 
 def test_a_cpu_has_no_memory_to_fit_into() -> None:
     with pytest.raises(UsageError, match="CPU"):
-        list(study(Line(), device=CPU).answers(MemoryQuestions(batches=(2,))))
+        list(study(Line(), device=CPU).answers(MemoryOptions(batches=(2,))))
 
 
 class Deep(nn.Module):
@@ -181,8 +181,8 @@ def test_real_answers() -> None:
             return count_target(target)
 
     target = made({"batch": 4096})
-    asked = MemoryQuestions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
-    found = list(Study(target, H100, count_target(target), made, simulate, count).answers(asked))
+    asked = MemoryOptions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
+    found = list(WhatIfStudy(target, H100, count_target(target), made, simulate, count).answers(asked))
     plain, double, named, proposed = found
     assert double.saved_bytes == 2 * (plain.saved_bytes or 0)
     inside = 2 * 4 * 4096 * 512  # what GELU keeps and what the second layer keeps
@@ -214,7 +214,7 @@ class Activated(nn.Module):
         return z
 
 
-def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
+def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], WhatIfStudy]:
     def made(words: Mapping[str, Any]) -> Target:
         return from_model(model(), (torch.zeros(4096, 64),), loss="sum", device="meta", **words)
 
@@ -223,9 +223,9 @@ def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], Study]:
             return count_target(target)
 
     target = made({})
-    asked = Study(target, H100, count_target(target), made, simulate, count, recompute_ns=lambda static: 7.0)
+    asked = WhatIfStudy(target, H100, count_target(target), made, simulate, count, recompute_ns=lambda static: 7.0)
     variations = tuple(one for text in texts for one in read_variations(text))
-    return list(asked.answers(MemoryQuestions(variations=variations))), asked
+    return list(asked.answers(MemoryOptions(variations=variations))), asked
 
 
 def test_only_activations_that_may_work_in_place_are_switched() -> None:
@@ -313,6 +313,6 @@ def test_what_computes_something_else_again_can_not_be_checkpointed() -> None:
 
 def test_a_proposal_leaves_out_what_can_not_be_checkpointed() -> None:
     _, asked = varied(HalfFickle)
-    proposed = [answer for answer in asked.answers(MemoryQuestions(checkpoint=("auto",))) if answer.checkpoint]
+    proposed = [answer for answer in asked.answers(MemoryOptions(checkpoint=("auto",))) if answer.checkpoint]
     assert [answer.checkpoint for answer in proposed] == [("steady",)]
     assert any("fickle" in note for note in asked.notes)

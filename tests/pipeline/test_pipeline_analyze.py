@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
-from profiler_kit.measurement.experiments import count_operations  # noqa: E402
+from profiler_kit.measurement.experiments import add_hardware_counters  # noqa: E402
 from profiler_kit.measurement.session import Session  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
 from profiler_kit.pipeline.memory_prediction import Counted  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import ConvolutionTiming, CountedKernel, KernelCounters, LaboratoryQuestions  # noqa: E402
+from profiler_kit.records.laboratory import ConvolutionTiming, CountedKernel, ExperimentOptions, KernelCounters  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -69,7 +69,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
     """Three configurations, wherever the test runs."""
     names = ("default", "benchmark", "deterministic")
     plan = configs.Plan(configs=tuple(RunConfig(name=name) for name in names), notes=())
-    monkeypatch.setattr(configs, "plan", lambda *_, **__: plan)
+    monkeypatch.setattr(configs, "make_plan", lambda *_, **__: plan)
     return names  # type: ignore[return-value]
 
 
@@ -160,7 +160,7 @@ def test_a_count_that_breaks_by_our_own_fault_leaves_the_measurements(
         raise KeyError("fold")
 
     stand_in(measured_by)
-    monkeypatch.setattr("profiler_kit.counting.count_both", broken)
+    monkeypatch.setattr("profiler_kit.counting.count_by_conventions", broken)
     report = analyze_spec(spec, device="cpu").report
     assert report.static is None
     assert report.runs[0].failure is None
@@ -183,7 +183,7 @@ def test_a_model_that_needs_values_is_measured_and_says_why_it_is_not_counted(
         )
 
     stand_in(measured_by)
-    monkeypatch.setattr("profiler_kit.counting.count_both", needs)
+    monkeypatch.setattr("profiler_kit.counting.count_by_conventions", needs)
     report = analyze_spec(spec, device="cpu").report
     assert report.static is None
     note = report.target.notes[-1]
@@ -291,7 +291,7 @@ def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
 ) -> None:
     measured = stand_in(measured_by)
     with pytest.raises(UsageError, match="sixty"):
-        analyze_spec(spec, device="cpu", questions=LaboratoryQuestions(shapes="sixty"))
+        analyze_spec(spec, device="cpu", experiments=ExperimentOptions(shapes="sixty"))
     assert measured.asked == []
 
 
@@ -318,7 +318,7 @@ def test_counters_are_read_once_for_all_that_run_the_same_kernels(
         read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
     )  # fmt: skip
     session.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
-    count_operations(session, True)
+    add_hardware_counters(session, True)
     assert asked == ["a"]
     assert [run.convolutions for run in session.runs] == [(made,), (made,)]
     assert session.notes == ["said once", "another kernel"]

@@ -24,7 +24,7 @@ from profiler_kit.measurement import experiments, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
+from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
@@ -124,7 +124,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, *first: RunConfig, optional: tuple[
             return configs.Plan(configs=first, notes=(), optional=optional)
         return configs.Plan(configs=tuple(one for one in (A, B) if one.name in only), notes=())
 
-    monkeypatch.setattr(configs, "plan", plan)
+    monkeypatch.setattr(configs, "make_plan", plan)
 
 
 def by_name(runs: tuple[ConfigRun, ...]) -> dict[str, ConfigRun]:
@@ -347,8 +347,8 @@ def test_progress_of_trials_counts_every_process(
 
     measured_by(measured)
     said: list[str] = []
-    questions = LaboratoryQuestions(trials=True)
-    report = analyze_spec(place.spec, device="cpu", steps=3, on_progress=said.append, questions=questions).report
+    questions = ExperimentOptions(trials=True)
+    report = analyze_spec(place.spec, device="cpu", steps=3, on_progress=said.append, experiments=questions).report
     assert numbers([line for line in said if "trial" not in line]) == [(1, 3), (2, 3), (3, 3)]
     assert numbers([line for line in said if "trial" in line]) == counted
     trial = report.findings[0].trial
@@ -382,8 +382,8 @@ def test_questions_that_no_run_can_answer_are_told_why() -> None:
         spec=TargetSpec(spec="net.py"), device="cuda", budget_s=1.0, on_progress=lambda _: None, runs=[failed],
         read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
     )  # fmt: skip
-    experiments.measure_under_cap(here, 2**30, Path())
-    experiments.count_operations(here, True)
+    experiments.measure_with_memory_limit(here, 2**30, Path())
+    experiments.add_hardware_counters(here, True)
     limit, counters = here.notes
     assert "1 GiB" in limit
     assert counters.startswith("Hardware counters were not read:")

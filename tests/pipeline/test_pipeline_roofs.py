@@ -65,7 +65,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append({"device": device, **options})
         return FOUND, ()
 
-    monkeypatch.setattr(ceiling_store, "ceilings_of", ceilings_of)
+    monkeypatch.setattr(ceiling_store, "load_or_measure", ceilings_of)
     return calls
 
 
@@ -75,7 +75,7 @@ def unmeasurable(monkeypatch: pytest.MonkeyPatch, how: BaseException | None = No
             raise how
         return None, ("The device's ceilings could not be measured: no reason",)
 
-    monkeypatch.setattr(ceiling_store, "ceilings_of", ceilings_of)
+    monkeypatch.setattr(ceiling_store, "load_or_measure", ceilings_of)
 
 
 MeasuredBy = Callable[[Callable[..., Any]], None]
@@ -214,7 +214,7 @@ def test_env_without_ceilings_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_torch_that_sees_no_gpu_it_is_built_for_is_told(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "built_for", lambda: "CUDA 13.0")
+    monkeypatch.setattr(environment, "accelerator_platform", lambda: "CUDA 13.0")
     notes = profiler_kit.env("cpu").notes
     if not torch.cuda.is_available():
         assert notes[0].startswith("torch is built for CUDA 13.0")

@@ -16,7 +16,7 @@ from published_traces import PUBLISHED, TRACES, published
 
 from profiler_kit.errors import TraceError, UsageError
 from profiler_kit.pipeline.annotation import annotate_trace
-from profiler_kit.render.chrome_trace import COLOURS, IDLE_COLOURS, lines
+from profiler_kit.render.chrome_trace import IDLE_COLORS, PHASE_COLORS, event_lines
 
 LARGE = [PUBLISHED / name for name in TRACES if name.startswith("kineto/")]  # of 2021
 RECENT = [PUBLISHED / name for name in TRACES if not name.startswith("kineto/")]
@@ -52,7 +52,7 @@ def drawn(request: pytest.FixtureRequest) -> Drawn:
 
 def annotated(trace: Path, **asked: Any) -> bytes:
     out = io.BytesIO()
-    assert annotate_trace(trace, out, lines, **asked).size_bytes == len(out.getvalue())
+    assert annotate_trace(trace, out, event_lines, **asked).size_bytes == len(out.getvalue())
     return out.getvalue()
 
 
@@ -117,7 +117,7 @@ def test_every_published_trace_is_drawn_by_the_rules(drawn: Drawn) -> None:
     assert {e["ph"] for e in ours} <= {"M", "X", "C"}
     assert list(overlaps(boxes)) == []
     assert all(ns(e["dur"]) >= 0 for e in boxes)
-    assert {e["cname"] for e in boxes if "cname" in e} <= {*COLOURS.values(), *IDLE_COLOURS.values()}
+    assert {e["cname"] for e in boxes if "cname" in e} <= {*PHASE_COLORS.values(), *IDLE_COLORS.values()}
     named = {(e["pid"], e["tid"]) for e in ours if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in boxes} == named
     for event in ours:

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_kit.errors import UsageError
 from profiler_kit.pipeline.trace_files import trace_files
-from profiler_kit.traces.recognition import seems_trace
+from profiler_kit.traces.recognition import looks_like_trace
 
 
 def made(folder: Path, *names: str) -> Path:
@@ -111,9 +111,9 @@ def test_a_trace_is_told_by_its_beginning_zipped_or_not(tmp_path: Path, text: by
     plain, zipped = tmp_path / "a.json", tmp_path / "b.json"
     plain.write_bytes(text)
     zipped.write_bytes(gzip.compress(text))
-    assert seems_trace(plain)
-    assert seems_trace(zipped)
+    assert looks_like_trace(plain)
+    assert looks_like_trace(zipped)
 
 
 def test_what_cannot_be_opened_is_left_to_whoever_reads_it(tmp_path: Path) -> None:
-    assert seems_trace(tmp_path / "gone.json")
+    assert looks_like_trace(tmp_path / "gone.json")

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.measurement.trials import MAX_TRIALS  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
-from profiler_kit.process.protocol import silent  # noqa: E402
+from profiler_kit.process.protocol import ignore_progress  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import LaboratoryQuestions  # noqa: E402
+from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -90,8 +90,8 @@ def tried(spec: TargetSpec, said: list[str] | None = None) -> Report:
         spec,
         device="cpu",
         configs=["default"],
-        questions=LaboratoryQuestions(trials=True),
-        on_progress=said.append if said is not None else silent,
+        experiments=ExperimentOptions(trials=True),
+        on_progress=said.append if said is not None else ignore_progress,
     ).report
 
 

@@ -22,7 +22,16 @@ from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.saved import Saved
-from profiler_kit.records.serde import SHOWN, dumps, from_json, loads, loads_report, loads_saved, read_report, to_json
+from profiler_kit.records.serde import (
+    SAVED_KINDS,
+    dumps,
+    from_json,
+    loads,
+    loads_report,
+    loads_saved,
+    read_report,
+    to_json,
+)
 
 FROZEN = Path(__file__).parent.parent / "fixtures" / "frozen"
 REPORT = json.loads((FROZEN / "report_cpu.json").read_text())
@@ -76,7 +85,7 @@ def test_a_file_begins_with_its_kind_and_schema() -> None:
 def test_kinds_are_unique() -> None:
     kinds = every_kind()
     assert len(kinds) == len(set(kinds))
-    assert set(SHOWN) < set(kinds)
+    assert set(SAVED_KINDS) < set(kinds)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

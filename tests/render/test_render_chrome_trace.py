@@ -14,7 +14,14 @@ from profiler_kit.errors import TraceError
 from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.render.chrome_trace import COLOURS, GAP_NS, IDLE_COLOURS, MIN_END_DISTANCE_NS, annotate, lines
+from profiler_kit.render.chrome_trace import (
+    GAP_NS,
+    IDLE_COLORS,
+    MIN_END_DISTANCE_NS,
+    PHASE_COLORS,
+    annotate,
+    event_lines,
+)
 
 ORIGINAL = (
     b'{"schemaVersion": 1, "displayTimeUnit": "ms", "traceEvents": [\n'
@@ -130,16 +137,16 @@ def test_names_are_escaped(name: str) -> None:
 
 
 def test_colours_are_ones_that_the_viewers_know() -> None:
-    assert {*COLOURS.values(), *IDLE_COLOURS.values()} <= KNOWN_COLOURS
-    assert set(IDLE_COLOURS) == set(IDLE_CAUSES)
-    assert len(set(IDLE_COLOURS.values())) == len(IDLE_COLOURS)
-    names = [*COLOURS, "conv:fft", "no such phase"]
+    assert {*PHASE_COLORS.values(), *IDLE_COLORS.values()} <= KNOWN_COLOURS
+    assert set(IDLE_COLORS) == set(IDLE_CAUSES)
+    assert len(set(IDLE_COLORS.values())) == len(IDLE_COLORS)
+    names = [*PHASE_COLORS, "conv:fft", "no such phase"]
     spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]
     coloured = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
-    assert coloured["forward"]["cname"] == COLOURS["forward"]
+    assert coloured["forward"]["cname"] == PHASE_COLORS["forward"]
     assert "cname" not in coloured["conv:fft"]
     assert "cname" not in coloured["no such phase"]
-    told_apart = [COLOURS[phase] for phase in COLOURS if phase not in ("other", "unattributed")]
+    told_apart = [PHASE_COLORS[phase] for phase in PHASE_COLORS if phase not in ("other", "unattributed")]
     assert len(set(told_apart)) == len(told_apart)
 
 
@@ -251,14 +258,14 @@ def test_what_is_no_whole_trace(broken: bytes, says: str) -> None:
 
 def test_lines_are_what_annotate_draws() -> None:
     spans = (span("one", "a", 0, 5_000, "forward"), span("two", "b", 1, 9_000))
-    drawn_boxes = [json.loads(line, parse_float=str) for line in lines(Annotation(spans=spans), frozenset())]
+    drawn_boxes = [json.loads(line, parse_float=str) for line in event_lines(Annotation(spans=spans), frozenset())]
     assert drawn_boxes == ours(annotate(ORIGINAL, spans))
 
 
 def test_counters_stand_in_a_process_of_their_own_and_keep_their_ns() -> None:
     counter = CounterTrack(name='queue "depth"', points=((1790857026000123457, 2), (1790857026000123999, 0.5)))
     annotation = Annotation(spans=(span("lane", "x", 0, 1),), counters=(counter,))
-    drawn_boxes = [json.loads(line, parse_float=str) for line in lines(annotation, {"1000000000", "1000000002"})]
+    drawn_boxes = [json.loads(line, parse_float=str) for line in event_lines(annotation, {"1000000000", "1000000002"})]
     points = [e for e in drawn_boxes if e["ph"] == "C"]
     assert [(e["name"], e["ts"], e["args"]["value"]) for e in points] == [
         ('queue "depth"', "1790857026000123.457", 2), ('queue "depth"', "1790857026000123.999", "0.5"),
@@ -272,4 +279,4 @@ def test_counters_stand_in_a_process_of_their_own_and_keep_their_ns() -> None:
 
 
 def test_nothing_to_show_is_no_line() -> None:
-    assert list(lines(Annotation(spans=()), frozenset())) == []
+    assert list(event_lines(Annotation(spans=()), frozenset())) == []

@@ -9,12 +9,12 @@ import pytest
 
 from profiler_kit.records.document import Document, Head, Table
 from profiler_kit.records.report import Report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import report_document
 
 
 def render(document: Document) -> str:
-    return by_name("csv").render(document, RenderOptions())
+    return renderer_by_name("csv").render(document, RenderOptions())
 
 
 def rows(text: str) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, Section
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
-from profiler_kit.render import Renderer, RenderOptions, by_name, by_suffix, renderers
+from profiler_kit.render import Renderer, RenderOptions, renderer_by_name, renderer_by_suffix, renderers
 from profiler_kit.report import report_document
 
 NEWCOMER = """
@@ -28,7 +28,7 @@ RENDERER = Renderer("shout", (".loud", ".csv.loud"), "upper case", render)
 
 @pytest.fixture(params=[renderer.name for renderer in renderers()])
 def renderer(request: pytest.FixtureRequest) -> Renderer:
-    return by_name(request.param)
+    return renderer_by_name(request.param)
 
 
 def test_names_and_suffixes_are_unambiguous() -> None:
@@ -41,18 +41,18 @@ def test_names_and_suffixes_are_unambiguous() -> None:
 
 
 def test_each_format_is_chosen_by_its_name_and_suffixes(renderer: Renderer) -> None:
-    assert by_name(renderer.name) is renderer
+    assert renderer_by_name(renderer.name) is renderer
     for suffix in renderer.suffixes:
-        assert by_suffix(Path(f"some.folder/report{suffix}")) is renderer
-        assert by_suffix(Path(f"REPORT{suffix.upper()}")) is renderer
+        assert renderer_by_suffix(Path(f"some.folder/report{suffix}")) is renderer
+        assert renderer_by_suffix(Path(f"REPORT{suffix.upper()}")) is renderer
 
 
 def test_unknown_formats_are_refused_with_the_choices() -> None:
     with pytest.raises(UsageError, match="'pdf'") as error:
-        by_name("pdf")
+        renderer_by_name("pdf")
     assert "terminal" in (error.value.hint or "")
     with pytest.raises(UsageError) as error:
-        by_suffix(Path("out/report.pdf"))
+        renderer_by_suffix(Path("out/report.pdf"))
     assert error.value.where == str(Path("out/report.pdf"))
     assert ".json" in (error.value.hint or "")
 
@@ -64,8 +64,8 @@ def test_a_new_format_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "profiler_kit.render.shouting", raising=False)
     try:
         document = Document(title="quiet", sections=(), json="{}")
-        assert by_name("shout").render(document, RenderOptions()) == "QUIET"
-        assert by_suffix(Path("x.csv.loud")).name == "shout"  # the longest suffix wins
+        assert renderer_by_name("shout").render(document, RenderOptions()) == "QUIET"
+        assert renderer_by_suffix(Path("x.csv.loud")).name == "shout"  # the longest suffix wins
     finally:
         sys.modules.pop("profiler_kit.render.shouting", None)
         if hasattr(profiler_kit.render, "shouting"):
@@ -91,6 +91,6 @@ def test_an_empty_document_is_no_accident(renderer: Renderer) -> None:
 
 
 def test_json_is_the_whole_report(any_report: Report) -> None:
-    text = by_name("json").render(report_document(any_report, top=1, depth=0), RenderOptions())
+    text = renderer_by_name("json").render(report_document(any_report, top=1, depth=0), RenderOptions())
     assert loads_report(text, "text") == any_report
     assert json.loads(text)["target"]["name"] == any_report.target.name

@@ -11,7 +11,7 @@ from sample_reports import hostile, v0_cuda, v0_h100
 
 from profiler_kit.records.document import Document, Head, Paragraph, Section, Table
 from profiler_kit.records.report import Report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report import report_document
 
@@ -19,7 +19,7 @@ UNESCAPED_PIPE = re.compile(r"(?<!\\)(?:\\\\)*\|")
 
 
 def render(document: Document) -> str:
-    return by_name("markdown").render(document, RenderOptions())
+    return renderer_by_name("markdown").render(document, RenderOptions())
 
 
 def without_logs(text: str) -> str:

@@ -14,7 +14,7 @@ from sample_reports import hostile, transformer, v0_cuda, v0_h100, v1_h100
 
 from profiler_kit.records.document import Document, FindingList, Head, Paragraph, Section, Table, Value
 from profiler_kit.records.report import Report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.render._fit import READABLE_NAME, display_width, fit, shorten
 from profiler_kit.render._text import cell, first_sentence
 from profiler_kit.render.terminal import SUMMARY_FINDINGS
@@ -25,7 +25,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def render(document: Document, width: int = 100, *, color: bool = False, detail: bool = False) -> str:
-    return by_name("terminal").render(document, RenderOptions(width=width, color=color, detail=detail))
+    return renderer_by_name("terminal").render(document, RenderOptions(width=width, color=color, detail=detail))
 
 
 def only(table: Table) -> Document:

@@ -12,7 +12,7 @@ from profiler_kit.records.comparison import CheckResult
 from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report.comparison import check_document, comparison_document
 
 
@@ -37,7 +37,7 @@ def paragraphs(document: Document) -> str:
 
 def markdown(document: Document) -> str:
     """What a forge is sent."""
-    return by_name("markdown").render(document, RenderOptions())
+    return renderer_by_name("markdown").render(document, RenderOptions())
 
 
 def test_the_verdict_comes_first() -> None:

@@ -13,7 +13,7 @@ from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, 
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps, loads_report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.render._fit import display_width
 from profiler_kit.report import dataframe, report_document
 from profiler_kit.report.convolution_rows import (
@@ -290,7 +290,9 @@ def test_a_saved_report_keeps_them() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
 @pytest.mark.parametrize("detail", [False, True])
 def test_they_fit_a_terminal(width: int, detail: bool) -> None:
-    text = by_name("terminal").render(report_document(v0(), top=None), RenderOptions(width=width, detail=detail))
+    text = renderer_by_name("terminal").render(
+        report_document(v0(), top=None), RenderOptions(width=width, detail=detail)
+    )
     assert [line for line in text.splitlines() if display_width(line) > width] == []
     assert "conv2" in text
 
@@ -298,6 +300,6 @@ def test_they_fit_a_terminal(width: int, detail: bool) -> None:
 @pytest.mark.parametrize("format_name", ["terminal", "markdown"])
 def test_names_cannot_break_out(format_name: str) -> None:
     evil = with_parts(hostile(), default=(part(EVIL, family=EVIL, kernel=EVIL, math=EVIL),))
-    text = by_name(format_name).render(report_document(evil), RenderOptions(detail=True))
+    text = renderer_by_name(format_name).render(report_document(evil), RenderOptions(detail=True))
     assert "\x1b" not in text
     assert "\u202e" not in text

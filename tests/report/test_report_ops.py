@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, OpTotal
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.report import Report
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import report_document
 
 CONV = Cost(macs=100, flops=210, read_bytes=60, write_bytes=10)
@@ -90,9 +90,9 @@ def test_ops_are_sorted_and_cut() -> None:
 
 
 def test_the_csv_is_the_table_by_op_and_phase() -> None:
-    text = by_name("csv").render(report_document(report(), by="op"), RenderOptions())
+    text = renderer_by_name("csv").render(report_document(report(), by="op"), RenderOptions())
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["op"], row["phase"], row["flops"]) for row in rows][-1] == ("aten.convolution", "backward", "420")
     assert len(rows) == 6
-    layers = by_name("csv").render(report_document(report()), RenderOptions())
+    layers = renderer_by_name("csv").render(report_document(report()), RenderOptions())
     assert layers.startswith("path,")

@@ -9,7 +9,7 @@ import pytest
 from sample_reports import SAMPLES
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.pipeline.run_traces import attributed
+from profiler_kit.pipeline.run_traces import attribute_run_trace
 from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -26,7 +26,7 @@ def with_trace(sample: str, trace: str) -> Report:
     report = SAMPLES[sample]()
     baseline = report.baseline()
     assert baseline is not None
-    run, spans = attributed(baseline, TRACES / trace)
+    run, spans = attribute_run_trace(baseline, TRACES / trace)
     assert spans
     assert run.span_ns is not None
     run = replace(run, step_ns=Interval(median=run.span_ns, low=run.span_ns, high=run.span_ns))

@@ -19,7 +19,7 @@ from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
 from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import ShapedOperator, TraceModule
-from profiler_kit.render import RenderOptions, by_name
+from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import dataframe, trace_sentences, traces_document
 from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines
 from profiler_kit.report.trace_tree import NO_MODULE, SELF, module_tree
@@ -32,7 +32,7 @@ def explained(report: TraceReport) -> TraceReport:
 
 
 def page(report: TraceReport, *, by: TraceView | None = None, detail: bool = False, name: str = "terminal") -> str:
-    return by_name(name).render(traces_document(explained(report), by=by), RenderOptions(detail=detail))
+    return renderer_by_name(name).render(traces_document(explained(report), by=by), RenderOptions(detail=detail))
 
 
 def tables(document: Document) -> list[Table]:
@@ -202,7 +202,7 @@ def test_views_show_one_table_and_csv_holds_it() -> None:
     for by in get_args(TraceView):
         document = traces_document(report, by=by)
         assert len(tables(document)) <= 2
-        csv = by_name("csv").render(document, RenderOptions())
+        csv = renderer_by_name("csv").render(document, RenderOptions())
         assert csv.splitlines()[0].split(",")[0] == "file"
     document = traces_document(report, by="module")
     assert {head.key for head in document.full[0].heads} >= {"path", "phase", "kernel_ns"}

@@ -13,7 +13,7 @@ from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
-from profiler_kit.render import RenderOptions, by_name, renderers
+from profiler_kit.render import RenderOptions, renderer_by_name, renderers
 from profiler_kit.report import report_document
 from profiler_kit.report.tree import MAX_ROWS, OWN
 
@@ -229,7 +229,7 @@ def test_a_very_deep_model_is_shown() -> None:
 
 
 def drawn(document: Document, name: str, width: int = 100) -> str:
-    return by_name(name).render(document, RenderOptions(width=width, detail=True))
+    return renderer_by_name(name).render(document, RenderOptions(width=width, detail=True))
 
 
 @pytest.mark.parametrize("bad", [EVIL, "a|b", "`x`", "=1+1", " ", "\u202e", "├", "日本語" * 30, "x" * 300])

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from profiler_kit.cli.commands import commands
-from profiler_kit.cli.parser import parser
+from profiler_kit.cli.parser import build_parser
 from profiler_kit.diagnosis.rules import unsteady
 from profiler_kit.measurement import session, sweep, trials, visits
 from profiler_kit.statistics import noise
-from profiler_kit.statistics.trials import WORTH_A_LINE_PERCENT
+from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.worker import run as worker
 from profiler_kit.worker import steps
 from scripts.docs import make_docs
@@ -50,7 +50,7 @@ def test_commands_that_a_page_shows_are_understood(page: Path) -> None:
     for line in command_lines(page):
         words = [word for word in shlex.split(line.rstrip(").,;:"), comments=True) if word not in ("[...]", "...", "…")]
         if words and not words[0].startswith("-"):
-            parser(words).parse_args(words)  # raises where a verb or an option does not exist
+            build_parser(words).parse_args(words)  # raises where a verb or an option does not exist
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -102,14 +102,19 @@ def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
         f"{steps.MIN_STEPS} to {steps.MAX_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
         f"at least {session.MIN_RUN_BUDGET_S:g} s for each configuration's first process",
-        f"or one of the two compared), plus {noise.FLOOR:.0%}".replace("%", " %"),
-        f"No advice about cuDNN's flags is given for less than {noise.WORTH:.0%}".replace("%", " %"),
+        f"or one of the two compared), plus {noise.DRIFT_ALLOWANCE:.0%}".replace("%", " %"),
+        f"No advice about cuDNN's flags is given for less than {noise.MIN_USEFUL_SAVING:.0%}".replace("%", " %"),
         f"at most {trials.MAX_TRIALS} configurations",
-        f"a gain or loss of {WORTH_A_LINE_PERCENT:g} %",
+        f"a gain or loss of {MIN_USEFUL_GAIN_PERCENT:g} %",
         f"first and second half differ by more than {unsteady.MAX_DRIFT:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
-    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE, noise.AGREES) == (10**9, 0.5, 0.5, 0.5)
+    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE, noise.MIN_REPEAT_AGREEMENT) == (
+        10**9,
+        0.5,
+        0.5,
+        0.5,
+    )
 
 
 def test_the_readme_shows_commands_and_output() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler_kit.records.serde import SHOWN, dumps, read_saved
+from profiler_kit.records.serde import SAVED_KINDS, dumps, read_saved
 from scripts.docs import json_page
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -25,10 +25,10 @@ def schema(kind: str) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("kind", SHOWN)
+@pytest.mark.parametrize("kind", SAVED_KINDS)
 def test_a_schema_is_one_and_is_the_code_s(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(kind))
-    assert json.loads(json_page.json_schema(SHOWN[kind])) == schema(kind)
+    assert json.loads(json_page.json_schema(SAVED_KINDS[kind])) == schema(kind)
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)

@@ -14,7 +14,7 @@ import torch
 
 from profiler_kit.counting import count_target
 from profiler_kit.loading import load
-from profiler_kit.measurement.plan import plan
+from profiler_kit.measurement.plan import make_plan
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.laboratory import Repeat
@@ -111,7 +111,7 @@ def test_the_code_planted_for_cuda_resets_both_flags(target: str, tmp_path: Path
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
 def test_the_configurations_exist_on_their_device(kind: bench_noise.Kind) -> None:
     configs = ["default", bench_noise.IDENTICAL[kind].config, bench_noise.SLOWER[kind].config]
-    planned = plan("cudnn" if kind == "cuda" else "cpu", only=configs)
+    planned = make_plan("cudnn" if kind == "cuda" else "cpu", only=configs)
     assert sorted(config.name for config in planned.configs) == sorted([*configs, bench_noise.AGAIN])
     assert planned.notes == () or kind == "cpu"
 
@@ -170,7 +170,7 @@ def test_the_benchmark_detects_the_planted_slowdown(target: str) -> None:
 
     def run_analysis(spec: str, *, device: str, configs: list[str], budget_s: float) -> Report:
         runs = []
-        for config in plan("cpu", only=configs).configs:
+        for config in make_plan("cpu", only=configs).configs:
             job = RunJob(
                 spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20, checks=False
             )  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.statistics import intervals
-from profiler_kit.statistics.intervals import gain_of_processes, median_interval
+from profiler_kit.statistics.intervals import median_interval, process_gain
 
 SAMPLES = st.lists(st.integers(1, 10**12), min_size=1, max_size=60)
 
@@ -66,7 +66,7 @@ def test_the_gain_is_within_its_interval_as_often_as_it_says(processes: int) -> 
     for _ in range(300):
         before = [process(draw, 1e7, 0.005) for _ in range(processes)]
         after = [process(draw, 1e7 * (1 - truth / 100), 0.005) for _ in range(processes)]
-        found = gain_of_processes(before, after)
+        found = process_gain(before, after)
         covered += found.low <= truth <= found.high
     assert 270 <= covered < 300
 
@@ -78,36 +78,36 @@ def test_no_gain_is_seldom_claimed_and_five_percent_nearly_always() -> None:
         for _ in range(100):
             before = [process(draw, 1e7, 0.003) for _ in range(2)]
             after = [process(draw, 1e7 * (1 - truth / 100), 0.003) for _ in range(2)]
-            claimed[truth] += gain_of_processes(before, after).is_significant
+            claimed[truth] += process_gain(before, after).is_significant
     assert claimed[0.0] <= 10
     assert claimed[5.0] >= 97
 
 
 def test_processes_that_agree_by_chance_do_not_make_it_surer_than_their_steps() -> None:
     before, after = [[90, 100, 110] * 5] * 2, [[85, 99, 113] * 5] * 2
-    found = gain_of_processes(before, after)
+    found = process_gain(before, after)
     assert found.percent == pytest.approx(1)
     assert found.low < 0 < found.high
 
 
 def test_processes_that_disagree_widen_it() -> None:
-    near = gain_of_processes([[1000] * 9, [1001] * 9], [[950] * 9, [951] * 9])
-    far = gain_of_processes([[1000] * 9, [1050] * 9], [[950] * 9, [1000] * 9])
+    near = process_gain([[1000] * 9, [1001] * 9], [[950] * 9, [951] * 9])
+    far = process_gain([[1000] * 9, [1050] * 9], [[950] * 9, [1000] * 9])
     assert near.is_significant
     assert not far.is_significant
     assert far.high - far.low > 10 * (near.high - near.low)
 
 
 def test_one_process_a_side_has_the_interval_of_its_steps() -> None:
-    found = gain_of_processes([[90, 100, 110] * 10], [[45, 50, 55] * 10])
+    found = process_gain([[90, 100, 110] * 10], [[45, 50, 55] * 10])
     assert found.percent == pytest.approx(50)
     assert found.low < 50 < found.high
 
 
 def test_a_gain_of_unequal_steps_is_per_example() -> None:
-    found = gain_of_processes([[100] * 5] * 2, [[150] * 5] * 2, factor=8 / 16)
+    found = process_gain([[100] * 5] * 2, [[150] * 5] * 2, factor=8 / 16)
     assert (found.percent, found.low, found.high) == pytest.approx((25, 25, 25))
-    assert gain_of_processes([[100] * 5] * 2, [[150] * 5] * 2).percent == pytest.approx(-50)
+    assert process_gain([[100] * 5] * 2, [[150] * 5] * 2).percent == pytest.approx(-50)
 
 
 SIDES = st.lists(st.lists(st.integers(1, 10**12), min_size=1, max_size=20), min_size=1, max_size=3)
@@ -117,15 +117,15 @@ SIDES = st.lists(st.lists(st.integers(1, 10**12), min_size=1, max_size=20), min_
 def test_the_gain_lies_in_its_interval_and_the_same_steps_give_the_same(
     before: list[list[int]], after: list[list[int]]
 ) -> None:
-    found = gain_of_processes(before, after)
+    found = process_gain(before, after)
     assert found.low <= found.percent <= found.high <= 100
-    assert found == gain_of_processes(before, after)
+    assert found == process_gain(before, after)
 
 
 def test_a_side_without_steps_is_an_error() -> None:
     for before, after in (([], [[1]]), ([[1]], []), ([[1], []], [[1]])):
         with pytest.raises(ValueError, match="no samples"):
-            gain_of_processes(before, after)
+            process_gain(before, after)
 
 
 def test_uncertainty_costs_next_to_nothing() -> None:
@@ -134,6 +134,6 @@ def test_uncertainty_costs_next_to_nothing() -> None:
     took = []
     for _ in range(5):
         begin = time.perf_counter()
-        gain_of_processes(side, side)
+        process_gain(side, side)
         took.append(time.perf_counter() - begin)
     assert min(took) < 0.05

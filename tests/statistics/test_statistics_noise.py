@@ -11,7 +11,15 @@ from noise_cases import MS, again, around, of, report
 
 from profiler_kit.records.runs import Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import FLOOR, Noise, faster, mean_saving, noise_of, saving, verdict
+from profiler_kit.statistics.noise import (
+    DRIFT_ALLOWANCE,
+    Noise,
+    is_significantly_faster,
+    mean_saved_share,
+    noise_of,
+    saved_share,
+    verdict,
+)
 
 
 def test_the_gap_is_between_a_run_and_its_repetition() -> None:
@@ -41,21 +49,21 @@ def test_faster_needs_disjoint_intervals() -> None:
         of("benchmark", Interval(median=85, low=80, high=91)),
         of("deterministic", Interval(median=70, low=65, high=75)),
     )
-    assert not faster(overlapping, slow, Noise(0.0))
-    assert faster(apart, slow, Noise(0.0))
-    assert faster(apart, slow, Noise(None))
+    assert not is_significantly_faster(overlapping, slow, Noise(0.0))
+    assert is_significantly_faster(apart, slow, Noise(0.0))
+    assert is_significantly_faster(apart, slow, Noise(None))
 
 
 def test_faster_needs_more_gain_than_the_noise_and_the_floor() -> None:
     slow = of("default", Interval(median=1000, low=999, high=1001))
     quick = of("benchmark", Interval(median=900, low=899, high=901))
-    assert faster(quick, slow, Noise(0.089))
-    assert not faster(quick, slow, Noise(0.091))
+    assert is_significantly_faster(quick, slow, Noise(0.089))
+    assert not is_significantly_faster(quick, slow, Noise(0.091))
     assert verdict(slow, quick, Noise(0.091)) == "same"
-    assert FLOOR == 0.01
+    assert DRIFT_ALLOWANCE == 0.01
     barely, more = (of("benchmark", Interval(median=m, low=m, high=m)) for m in (991, 989))
-    assert not faster(barely, slow, Noise(None))
-    assert faster(more, slow, Noise(0.0))
+    assert not is_significantly_faster(barely, slow, Noise(None))
+    assert is_significantly_faster(more, slow, Noise(0.0))
 
 
 @pytest.mark.parametrize(("again_ms", "outcome"), [(9.0, "better"), (9.4, "better"), (9.8, "same"), (10.5, "same")])
@@ -79,7 +87,7 @@ def test_a_search_that_ends_otherwise_makes_no_noise_for_others_but_for_its_own_
 def test_steps_of_different_sizes_are_compared_per_example() -> None:
     small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
     assert verdict(small, large, Noise(0.0)) == "better"
-    assert mean_saving(small, large, Noise(0.0)) == pytest.approx(0.25)
+    assert mean_saved_share(small, large, Noise(0.0)) == pytest.approx(0.25)
     assert verdict(small, replace(large, samples=None), Noise(0.0)) == "worse"
 
 
@@ -107,6 +115,6 @@ def test_a_run_is_the_same_as_itself(a: Interval, noise: Noise) -> None:
 
 
 def test_saving_is_a_share_of_what_was_before() -> None:
-    assert saving(around(200 * MS), around(150 * MS)) == 0.25
-    assert saving(around(150 * MS), around(200 * MS)) < 0
-    assert saving(Interval(median=0, low=0, high=0), around(1)) == 0.0
+    assert saved_share(around(200 * MS), around(150 * MS)) == 0.25
+    assert saved_share(around(150 * MS), around(200 * MS)) < 0
+    assert saved_share(Interval(median=0, low=0, high=0), around(1)) == 0.0

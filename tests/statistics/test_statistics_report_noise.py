@@ -12,7 +12,7 @@ from profiler_kit.comparison.compare import compare
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import FLOOR, Noise
+from profiler_kit.statistics.noise import DRIFT_ALLOWANCE, Noise
 from profiler_kit.statistics.report_noise import (
     ASSUMED_PROCESS_NOISE,
     MIN_REPORT_NOISE,
@@ -49,7 +49,7 @@ def test_the_largest_gap_of_all_configurations_of_either_side_counts() -> None:
     assert gap(run(), run("default (again)", ms=10.5, repeat_of="default")) == pytest.approx(0.05)
     calm, other = report(LAYERS, runs=[twice(10, 10.1)]), report(LAYERS, runs=[twice(10, 10.4)])
     assert noise_between(calm, other).gap == pytest.approx(0.04)
-    assert noise_between(calm, other).limit() == pytest.approx(0.04 + FLOOR)
+    assert noise_between(calm, other).limit() == pytest.approx(0.04 + DRIFT_ALLOWANCE)
 
 
 def test_a_failed_run_or_repetition_says_nothing_of_noise() -> None:

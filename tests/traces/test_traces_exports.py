@@ -179,10 +179,10 @@ def test_what_is_not_installed_is_named(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(KitError, match=needs) as raised:
-        data_frame(events(table)) if missing == "pandas" else exports.check("parquet")
+        data_frame(events(table)) if missing == "pandas" else exports.require_format("parquet")
     assert "pip install" in str(raised.value.hint)
-    exports.check("csv")
-    exports.check("sqlite")
+    exports.require_format("csv")
+    exports.require_format("sqlite")
     assert as_csv(events(table))
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import source
-from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries, scan
+from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries, scan_entries
 from profiler_kit.traces.flows import without_unmatched_flows
-from profiler_kit.traces.splitting import Run, rewrite, split
+from profiler_kit.traces.splitting import Run, rewrite_trace, split
 from profiler_kit.traces.table import Kind
 
 HEAD = b'{"schemaVersion": 1, "traceName": "a \\"traceEvents\\": [ b", "traceEvents": [\n'
@@ -32,8 +32,8 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 def copied(path: Path, ours: Iterable[bytes] = (), keep: Iterable[bool] | None = None) -> bytes:
     out = io.BytesIO()
-    mask = np.ones(len(scan(path)), dtype=np.bool_) if keep is None else np.array(list(keep), dtype=np.bool_)
-    assert rewrite(path, out, ours, mask) == len(out.getvalue())
+    mask = np.ones(len(scan_entries(path)), dtype=np.bool_) if keep is None else np.array(list(keep), dtype=np.bool_)
+    assert rewrite_trace(path, out, ours, mask) == len(out.getvalue())
     return out.getvalue()
 
 
@@ -46,7 +46,7 @@ def flow(ph: str, number: int, at: float, tid: int | str = 7) -> dict[str, Any]:
 
 
 def scanned(tmp_path: Path, events: list[dict[str, Any]]) -> Entries:
-    return scan(written(tmp_path, json.dumps({"traceEvents": events}).encode()))
+    return scan_entries(written(tmp_path, json.dumps({"traceEvents": events}).encode()))
 
 
 def left(tmp_path: Path, events: list[dict[str, Any]]) -> list[int]:
@@ -115,7 +115,7 @@ def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_file_that_was_cut_off_ends_as_a_list_ought_to(tmp_path: Path, bare: bool) -> None:
     data = (b"[" if bare else HEAD) + BOX + b",\n" + BOX + b',\n  {"ph": "X", "cat": "ker'
     path = written(tmp_path, data)
-    assert scan(path).cut_off
+    assert scan_entries(path).cut_off
     document = json.loads(copied(path, [b"{}"]))
     assert len(document if bare else document["traceEvents"]) == 3
 
@@ -132,13 +132,13 @@ def test_a_gzip_stream_that_was_cut_off_gives_its_whole_events(tmp_path: Path) -
 @pytest.mark.parametrize("data", [b"", b"hello", b'{"a": 1}', b'"traceEvents": [', b"\x1f\x8bnonsense"])
 def test_what_is_no_trace_is_told_so(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(TraceError):
-        scan(written(tmp_path, data))
+        scan_entries(written(tmp_path, data))
 
 
 def test_another_file_in_its_place_is_noticed(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD + BOX + TAIL)
     with pytest.raises(TraceError, match="changed"):
-        rewrite(path, io.BytesIO(), [], np.ones(2, dtype=np.bool_))
+        rewrite_trace(path, io.BytesIO(), [], np.ones(2, dtype=np.bool_))
 
 
 @settings(max_examples=60, deadline=None)
@@ -152,7 +152,7 @@ def test_any_json_is_split_where_its_elements_end(
     path = tmp_path_factory.mktemp("any") / "trace.json"
     path.write_text(json.dumps({"traceEvents": elements, "end": {}}, ensure_ascii=False), encoding="utf-8")
     keep = data.draw(st.lists(st.booleans(), min_size=len(elements), max_size=len(elements)))
-    assert len(scan(path)) == len(elements)
+    assert len(scan_entries(path)) == len(elements)
     assert json.loads(copied(path, (), keep))["traceEvents"] == [e for e, k in zip(elements, keep, strict=True) if k]
 
 

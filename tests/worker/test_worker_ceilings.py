@@ -51,7 +51,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Ceilings]:
         Path(argv[-1]).with_name("result.json").write_text(dumps(results[-1]))
         yield Child()
 
-    monkeypatch.setattr(process, "started", started)
+    monkeypatch.setattr(process, "start_child", started)
     return results
 
 
@@ -61,7 +61,7 @@ def kept(cache: Path) -> list[Path]:
 
 def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling_store, "CPU_BUDGET_S", 0.3)
-    monkeypatch.setattr(ceilings_records, "STEADY_PERCENT", 1e9)  # other tests may use the machine
+    monkeypatch.setattr(ceilings_records, "MAX_SPREAD_PERCENT", 1e9)  # other tests may use the machine
     said: list[str] = []
     found, notes = ceilings_of("cpu", on_progress=said.append)
     assert notes == ()

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.loading.signature import op_name  # noqa: E402
-from profiler_kit.memory.steps import Setup, record  # noqa: E402
+from profiler_kit.memory.steps import Setup, record_steps  # noqa: E402
 from profiler_kit.records.runs import PeakMemory  # noqa: E402
 from profiler_kit.worker import probe  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
@@ -68,7 +68,7 @@ def test_each_op_is_recorded_with_its_workspace(probed: PeakMemory) -> None:
 
 def test_the_calls_of_every_layer_are_simulated_with_the_same_words(probed: PeakMemory, tmp_path: Path) -> None:
     target = load(job(tmp_path, CONVOLUTIONS).spec, device="meta")
-    log = record(target, H100, Setup(watched=frozenset(op_name(op.op) for op in probed.calls)))
+    log = record_steps(target, H100, Setup(watched=frozenset(op_name(op.op) for op in probed.calls)))
     simulated = {(use.op, use.path, use.phase, use.call) for use in log.uses if use.handle is None}
     products = ("convolution", "addmm", "mm")
     real = {

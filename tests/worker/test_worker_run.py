@@ -10,7 +10,7 @@ from measure_models import INPUTS, job, net
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.pipeline.run_traces import attributed  # noqa: E402
+from profiler_kit.pipeline.run_traces import attribute_run_trace  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
 from profiler_kit.worker import steps  # noqa: E402
@@ -89,7 +89,7 @@ def test_progress_is_reported_in_order(trained: Done) -> None:
 
 def test_the_traced_steps_attributions_add_up_exactly(trained: Done) -> None:
     assert trained.run.traced_steps == TRACED_STEPS
-    found, spans = attributed(trained.run, trained.trace)
+    found, spans = attribute_run_trace(trained.run, trained.trace)
     assert (found.clock, found.traced_steps, found.notes) == ("operator", TRACED_STEPS, trained.run.notes)
     assert found.device_ns is not None
     assert found.device_ns + sum(part.ns for part in found.idle) == found.span_ns
@@ -114,7 +114,7 @@ def test_inference_has_no_loss_backward_or_optimizer(tmp_path: Path) -> None:
     assert [timing.phase for timing in done.run.phases if timing.phase != "other"] == ["forward"]
     assert (done.run.repeatable_outputs, done.run.repeatable_gradients) == (True, None)
     assert done.run.gradient_digest is None
-    assert {layer.phase for layer in attributed(done.run, done.trace)[0].modules} <= {"forward", "other"}
+    assert {layer.phase for layer in attribute_run_trace(done.run, done.trace)[0].modules} <= {"forward", "other"}
 
 
 def test_a_loader_makes_data_and_transfer_phases(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from profiler_kit.errors import TARGET_FAILED, USAGE, KitError
 from profiler_kit.loading import load
 from profiler_kit.loading.batch import forward_of
 from profiler_kit.loading.inputs import parse_inputs
-from profiler_kit.loading.zoo.transformers_inputs import made_up
+from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.loading.zoo.transformers_models import offline
 from profiler_kit.records.target import TargetSpec
 
@@ -86,7 +86,7 @@ class TinyForImageClassification(TinyForCausalLM):
 
 
 def texts(model: nn.Module, config: Config, *given: str, training: bool = True) -> tuple[list[str], dict[str, Any]]:
-    made, extras = made_up(config, model, forward_of(model), parse_inputs(given), training=training)
+    made, extras = random_inputs(config, model, forward_of(model), parse_inputs(given), training=training)
     return [str(text) for text in made], dict(extras)
 
 

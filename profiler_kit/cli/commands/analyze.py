@@ -23,7 +23,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
 
 if TYPE_CHECKING:
-    from profiler_kit.records.laboratory import LaboratoryQuestions
+    from profiler_kit.records.laboratory import ExperimentOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             traces=folder / "traces",
             on_progress=progress.show,
             convention=options.convention,
-            questions=_laboratory_questions(options),
+            experiments=_experiment_options(options),
         )
         progress.show("writing the report")
         output.write_report_folder(analysis, folder)
@@ -105,10 +105,10 @@ def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _laboratory_questions(options: argparse.Namespace) -> LaboratoryQuestions | None:
-    from profiler_kit.records.laboratory import LaboratoryQuestions
+def _experiment_options(options: argparse.Namespace) -> ExperimentOptions | None:
+    from profiler_kit.records.laboratory import ExperimentOptions
 
-    questions = LaboratoryQuestions(
+    experiments = ExperimentOptions(
         also=tuple(options.also),
         trials=options.trials,
         steps_planned=options.steps_planned,
@@ -116,7 +116,7 @@ def _laboratory_questions(options: argparse.Namespace) -> LaboratoryQuestions | 
         memory_limit_bytes=options.memory_limit,
         counters=options.counters,
     )
-    return None if questions == LaboratoryQuestions() else questions
+    return None if experiments == ExperimentOptions() else experiments
 
 
 COMMAND = Command(

@@ -20,7 +20,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_size, parse_variations
 
 if TYPE_CHECKING:
-    from profiler_kit.records.counts import MemoryQuestions
+    from profiler_kit.records.counts import MemoryOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             cross_check=options.cross_check,
             hardware=options.hardware,
             gpu=options.gpu,
-            questions=_memory_questions(options),
+            memory_options=_memory_options(options),
             on_progress=progress.show,
         )
     output.warn_about_guesses(report)
@@ -84,16 +84,16 @@ def _add_memory_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _memory_questions(options: argparse.Namespace) -> MemoryQuestions | None:
-    from profiler_kit.records.counts import MemoryQuestions
+def _memory_options(options: argparse.Namespace) -> MemoryOptions | None:
+    from profiler_kit.records.counts import MemoryOptions
 
-    questions = MemoryQuestions(
+    memory_options = MemoryOptions(
         batches=(options.batch or ())[1:],
         fits_bytes=options.fits,
         checkpoint=tuple("" if path == "(root)" else path for path in options.checkpoint),
         variations=tuple(options.what_if),
     )
-    return None if questions == MemoryQuestions() else questions
+    return None if memory_options == MemoryOptions() else memory_options
 
 
 COMMAND = Command(

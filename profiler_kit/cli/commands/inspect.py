@@ -157,10 +157,10 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
             # no timestamp and no name: the same trace gives the same bytes
             with gzip.GzipFile("", "wb", compresslevel=GZIP_LEVEL, fileobj=out, mtime=0) as zipped:
                 annotated = annotate_trace(
-                    file, cast(BinaryIO, zipped), chrome_trace.lines, steps=options.steps, limit_bytes=limit
+                    file, cast(BinaryIO, zipped), chrome_trace.event_lines, steps=options.steps, limit_bytes=limit
                 )
         else:
-            annotated = annotate_trace(file, out, chrome_trace.lines, steps=options.steps, limit_bytes=limit)
+            annotated = annotate_trace(file, out, chrome_trace.event_lines, steps=options.steps, limit_bytes=limit)
     output.print_note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
     for note in annotated.notes:
         output.print_note(f"  {note}", options)

@@ -42,11 +42,11 @@ def run(options: argparse.Namespace) -> int:
             )
         output.emit_report(saved, options)
     else:
-        from profiler_kit.report.saved import answer_document
+        from profiler_kit.report.saved import result_document
 
         if options.by is not None:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")
-        output.emit(answer_document(saved), options)
+        output.emit(result_document(saved), options)
     return errors.OK
 
 

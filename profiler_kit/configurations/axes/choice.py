@@ -15,7 +15,7 @@ _SIZES: Final = {
 }  # fmt: skip
 
 
-def size_text(size_bytes: int) -> str:
+def exact_size_text(size_bytes: int) -> str:
     """`size_bytes` exactly, in the unit that gives the smallest number: ``4GiB``, ``1536MiB``, ``500MB``."""
     fitting = [(size_bytes // unit, name) for name, unit in _SIZES.items() if size_bytes % unit == 0]
     count, name = min(fitting, key=lambda pair: pair[0])
@@ -26,7 +26,7 @@ def _read_size(value: str) -> str:
     size_bytes = units.parse_bytes(value)
     if size_bytes < 1:
         raise ValueError(f"{value!r} must be at least 1 byte")
-    return size_text(size_bytes)
+    return exact_size_text(size_bytes)
 
 
 def _memory_limit(value: str, runner: StepControls) -> None:

@@ -27,8 +27,8 @@ from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError
 from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.place import first_line
-from profiler_kit.loading.restore import unchanged
+from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.restore import restored_model
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec
 
 PEER: Final = "FlopCounterMode"
@@ -58,7 +58,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     covers = COUNT_PHASES if target.info.mode == "train" else ("forward",)
     version = f"torch {torch.__version__}"
     try:
-        with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+        with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
             by_peer = trace_step(target, memo_for_modes(_get_current_dispatch_mode_stack()), find_convention("torch"))
     except (KitError, StepError) as error:  # the step itself has run before
         return check_without_rows(PEER, version, covers, sum(pair.kit_macs for pair in pairs.values()), error)
@@ -76,7 +76,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     try:
         counter = _run(target)
     except Exception as error:  # noqa: BLE001 any exception of the peer is part of the comparison
-        return with_failure(check, f"FlopCounterMode raised {first_line(error)}")
+        return with_failure(check, f"FlopCounterMode raised {one_line_message(error)}")
     return _with_peer_figures(check, counter, target, paths)
 
 
@@ -84,7 +84,7 @@ def _run(target: Target) -> FlopCounterMode:
     """Run the step under FlopCounterMode; return the counter."""
     batch, training = target.batch, target.info.mode == "train"
     counter = FlopCounterMode(display=False)
-    with unchanged(target.model, inputs=output_tensors([batch.args, batch.kwargs])), counter:
+    with restored_model(target.model, inputs=output_tensors([batch.args, batch.kwargs])), counter:
         with torch.set_grad_enabled(training), target.autocast():
             output = target.model(*batch.args, **batch.kwargs)
         if training:

@@ -36,8 +36,8 @@ from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
 from profiler_kit.loading.kinds import StepError, free_bytes
 from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.place import first_line
-from profiler_kit.loading.restore import unchanged
+from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.restore import restored_model
 from profiler_kit.records.counts import CountPhase, CrossCheck
 
 PEER: Final = "fvcore"
@@ -114,7 +114,7 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
     calls = _CallTotals()
     version = installed_version("fvcore")
     try:
-        with unchanged(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+        with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
             trace = trace_step(target, memo_for_modes(_get_current_dispatch_mode_stack()), calls.convention())
     except (KitError, StepError) as error:  # the step itself has run before
         return check_without_rows(PEER, version, ("forward",), forward_macs, error)
@@ -146,7 +146,7 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
             analysis = _analyze(FlopCountAnalysis, real)
         return _with_peer_figures(check, analysis, paths)
     except Exception as error:  # noqa: BLE001 any exception of the peer is part of the comparison
-        return with_failure(check, f"fvcore could not trace the model: {first_line(error)}")
+        return with_failure(check, f"fvcore could not trace the model: {one_line_message(error)}")
 
 
 def _too_large(target: Target) -> str:
@@ -184,7 +184,7 @@ def _analyze(analysis_class: Any, real: Target) -> Any:
     disabled_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with unchanged(real.model), warnings.catch_warnings(), torch.enable_grad(), real.autocast():
+        with restored_model(real.model), warnings.catch_warnings(), torch.enable_grad(), real.autocast():
             warnings.simplefilter("ignore")
             analysis = analysis_class(model, model.tensors)
             analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Final
 
 from profiler_kit.errors import KitError
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
 
 UNEXPLAINED: Final = "(not explained)"
@@ -97,7 +97,7 @@ def check_without_rows(
     peer: str, version: str | None, covers: tuple[CountPhase, ...], kit_macs: int, error: Exception
 ) -> CrossCheck:
     """A cross-check without rows: the peer's formulas failed on the step."""
-    reason = error.message if isinstance(error, KitError) else first_line(error)
+    reason = error.message if isinstance(error, KitError) else one_line_message(error)
     return CrossCheck(
         peer=peer,
         version=version,

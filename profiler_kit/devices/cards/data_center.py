@@ -45,7 +45,12 @@ def _a100(label: str, short: tuple[str, ...], names: tuple[str, ...], bandwidth:
     """An A100. The variants differ only in memory."""
     peaks = Peaks(fp32=19.5e12, tf32=156e12, fp16=312e12, bf16=312e12, bandwidth=bandwidth, source=source)
     return Device(
-        label=label, short_names=short, torch_names=names, architecture=SM80, multiprocessors=Figure(108, PRINTED), peaks=peaks
+        label=label,
+        short_names=short,
+        torch_names=names,
+        architecture=SM80,
+        multiprocessors=Figure(108, PRINTED),
+        peaks=peaks,
     )
 
 

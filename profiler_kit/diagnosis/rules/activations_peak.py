@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import layer, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text
@@ -21,13 +21,13 @@ MAX_DEVICE_SHARE: Final = 0.80
 MIN_MODULE_SHARE: Final = 0.10
 
 DOC = f"""
-Fires in training when activations saved for backward are at least {threshold(MIN_PEAK_SHARE)} of the baseline's measured
+Fires in training when activations saved for backward are at least {limit_percent(MIN_PEAK_SHARE)} of the baseline's measured
 memory peak.
 
-- `medium`: the peak is more than {threshold(MAX_DEVICE_SHARE)} of the device's memory.
+- `medium`: the peak is more than {limit_percent(MAX_DEVICE_SHARE)} of the device's memory.
 - `info`: otherwise.
 
-The finding names the submodule that saves most inside it, if this is at least {threshold(MIN_MODULE_SHARE)} of all saved
+The finding names the submodule that saves most inside it, if this is at least {limit_percent(MIN_MODULE_SHARE)} of all saved
 activations. Checkpointing the submodule frees these tensors. The FLOPs that it computes again are **computed from the
 counts**; the configuration `checkpoint=PATH` measures the memory and the time. Checkpointing saves memory and always costs
 time. It pays only if the memory allows a larger batch.
@@ -46,15 +46,15 @@ def check(report: Report) -> Iterator[Finding]:
     device_share = ratio(run.peak_allocated_bytes, device_bytes)
     module = _largest_module(report.static)
     recompute_share = _recompute_share(report.static, module)
-    checkpointing = attempt(report, run, (f"checkpoint={module.path}",) if module is not None else ())
+    checkpointing = find_trials(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
     yield RULE.finding(
         severity="medium" if device_share is not None and device_share > MAX_DEVICE_SHARE else "info",
         title=f"Activations saved for backward, {saved}, are {percent(share)} of the memory peak",
-        explanation=sentences(
-            f"{quoted(run)} peaks at {text(run.memory.peak_bytes, 'bytes')}.",
+        explanation=join_sentences(
+            f"{quoted_name(run)} peaks at {text(run.memory.peak_bytes, 'bytes')}.",
             f"That is {percent(device_share)} of the device's memory." if device_share is not None else "",
-            f"{text(module.inside_bytes, 'bytes')} are saved inside {layer(module.path)}."
+            f"{text(module.inside_bytes, 'bytes')} are saved inside {layer_name(module.path)}."
             if module is not None
             else "",
             f"Recomputing it in backward adds {percent(recompute_share)} of the step's FLOPs (computed from the counts)."
@@ -65,8 +65,12 @@ def check(report: Report) -> Iterator[Finding]:
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
             Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=run.config.name),
-            *(known(f"{module.path}, computed", ("saved inside", module.inside_bytes, "bytes")) if module else ()),
-            *known(
+            *(
+                evidence_of(f"{module.path}, computed", ("saved inside", module.inside_bytes, "bytes"))
+                if module
+                else ()
+            ),
+            *evidence_of(
                 "computed",
                 ("recomputed FLOPs", 100.0 * recompute_share if recompute_share is not None else None, "percent"),
             ),
@@ -102,7 +106,7 @@ def _advice(module: ModuleMemory | None) -> str:
     if module is None:
         return f"To save memory, use {alternatives}."
     return (
-        f"To save memory, wrap {layer(module.path)} in torch.utils.checkpoint.checkpoint(..., use_reentrant=False): it then "
+        f"To save memory, wrap {layer_name(module.path)} in torch.utils.checkpoint.checkpoint(..., use_reentrant=False): it then "
         f"saves only its inputs. Or use {alternatives}."
     )
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt
-from profiler_kit.diagnosis.pairs import pairs, run_of, with_settings, without
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.tuning import planned, tuning_ns
-from profiler_kit.diagnosis.words import capital, plural, sentences, threshold
+from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.pairs import find_run, flag_pairs, runs_with_settings, without_setting
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.tuning import planned_time, tuning_ns
+from profiler_kit.diagnosis.words import capitalize, join_sentences, limit_percent, plural
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of, saved_share, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import text
 
@@ -30,7 +30,7 @@ the time of each algorithm search and the step that results from it.
 
 With a planned number of steps (`--steps-planned`), the best limit has the shortest total time, search included. Otherwise it
 is the limit with the shortest search whose step is not significantly slower than the fastest, or slower by less than
-{threshold(WORTH)}.
+{limit_percent(MIN_USEFUL_SAVING)}.
 """
 
 
@@ -46,11 +46,13 @@ class _LimitResult:
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding: if at least one limit other than the default was measured."""
-    limited_runs = [run for run in with_settings(report) if [item.name for item in run.config.settings] == [SETTING]]
+    limited_runs = [
+        run for run in runs_with_settings(report) if [item.name for item in run.config.settings] == [SETTING]
+    ]
     if not limited_runs:
         return
-    default = run_of(report, without(limited_runs[0].config, SETTING))
-    off = next((pair.off for pair in pairs(report, "benchmark") if pair.on is default), None)
+    default = find_run(report, without_setting(limited_runs[0].config, SETTING))
+    off = next((pair.off for pair in flag_pairs(report, "benchmark") if pair.on is default), None)
     if default is None or off is None:
         return
     results = [result for run in (*limited_runs, default) if (result := _limit_result(off, run)) is not None]
@@ -67,8 +69,8 @@ def check(report: Report) -> Iterator[Finding]:
         severity="info" if is_default else "low",
         title=f"{name} is the best{planned_steps}: the algorithm search takes {text(best.tuning_ns, 'ns')}, then each step "
         f"takes {text(best.step_ns, 'ns')}",
-        explanation=sentences(
-            capital("; ".join(_describe(result, off, steps) for result in results)) + ".",
+        explanation=join_sentences(
+            capitalize("; ".join(_describe(result, off, steps) for result in results)) + ".",
             f"Without benchmark the step takes {text(off.step_ns.median, 'ns')}." if off.step_ns is not None else "",
             noise.sentence(),
         ),
@@ -78,11 +80,11 @@ def check(report: Report) -> Iterator[Finding]:
         evidence=(
             item
             for result in (best, *(other for other in results if other is not best))
-            for item in known(
+            for item in evidence_of(
                 result.run.config.name, ("tuning", result.tuning_ns, "ns"), ("median step", result.step_ns, "ns")
             )
         ),
-        trials=Attempt(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
+        trials=AdviceTrials(tries=(best.run.config.name,), trial=sweep_trial(off, best.run, noise)),
     )
 
 
@@ -95,7 +97,9 @@ def _limit_result(off: ConfigRun, run: ConfigRun) -> _LimitResult | None:
 
 
 def _best_result(results: list[_LimitResult], off: ConfigRun, steps: int | None, noise: Noise) -> _LimitResult:
-    totals = {id(result): plan.on_ns for result in results if (plan := planned(off, result.run, steps)) is not None}
+    totals = {
+        id(result): plan.on_ns for result in results if (plan := planned_time(off, result.run, steps)) is not None
+    }
     if len(totals) == len(results):
         return min(results, key=lambda result: totals[id(result)])
     fastest = min(results, key=lambda result: result.step_ns)
@@ -107,12 +111,12 @@ def _is_slower(result: _LimitResult, fastest: _LimitResult, noise: Noise) -> boo
     if result is fastest or result.run.step_ns is None or fastest.run.step_ns is None:
         return False
     is_faster = verdict(result.run, fastest.run, noise) == "better"
-    return is_faster and saving(result.run.step_ns, fastest.run.step_ns) >= WORTH
+    return is_faster and saved_share(result.run.step_ns, fastest.run.step_ns) >= MIN_USEFUL_SAVING
 
 
 def _describe(result: _LimitResult, off: ConfigRun, steps: int | None) -> str:
     note = {"0": " (all algorithms)", DEFAULT_LIMIT: " (default)"}.get(result.limit, "")
-    plan = planned(off, result.run, steps)
+    plan = planned_time(off, result.run, steps)
     total = f", {plural(plan.steps, 'step')} {text(plan.on_ns, 'ns')}" if plan is not None else ""
     return (
         f"limit {result.limit}{note}: search {text(result.tuning_ns, 'ns')}, step {text(result.step_ns, 'ns')}{total}"

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt, changed
-from profiler_kit.diagnosis.pairs import Pair, pairs
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.tuning import TUNING_SHARE, Planned, planned
-from profiler_kit.diagnosis.words import interval, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.advice import AdviceTrials, with_option
+from profiler_kit.diagnosis.pairs import FlagPair, flag_pairs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.tuning import LARGE_SEARCH_SHARE, PlannedTime, planned_time
+from profiler_kit.diagnosis.words import interval_text, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import WORTH, Noise, break_even_steps, faster, noise_of, saving
+from profiler_kit.statistics.noise import (
+    MIN_USEFUL_SAVING,
+    Noise,
+    break_even_steps,
+    is_significantly_faster,
+    noise_of,
+    saved_share,
+)
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -29,19 +36,19 @@ DOC = f"""
 Fires when a run with `cudnn.benchmark=True` and a run with otherwise the same flags were measured. It compares the baseline's
 pair first.
 
-- `high`: benchmark saves at least {threshold(HIGH_SAVING)} of the step, beyond the noise.
-- `medium`: it saves at least {threshold(MEDIUM_SAVING)}.
-- `low`: it saves at least {threshold(WORTH)}, or it makes the step at least that much slower, beyond the noise.
+- `high`: benchmark saves at least {limit_percent(HIGH_SAVING)} of the step, beyond the noise.
+- `medium`: it saves at least {limit_percent(MEDIUM_SAVING)}.
+- `low`: it saves at least {limit_percent(MIN_USEFUL_SAVING)}, or it makes the step at least that much slower, beyond the noise.
 - `info`: the difference is smaller, or within the noise.
 
 The price is an algorithm search in the first step of every new input shape. Its time, called tuning, is (first step - steady
 step), minus the same difference without benchmark. If a configuration ran in two processes, the one with the faster first
 step counts; the finding notes a first process that started much slower. Benchmark breaks even after tuning / (steady step
-without - steady step with) steps; this is *never* if it saves less than {threshold(WORTH)} or the difference is within the
+without - steady step with) steps; this is *never* if it saves less than {limit_percent(MIN_USEFUL_SAVING)} or the difference is within the
 noise. The search tries algorithms with large workspaces, so the finding also gives the memory peak of the first step.
 
 With `--steps-planned N` the verdict covers N steps of this shape, search included: `low` if they do not reach break-even. If
-the search takes more than {threshold(TUNING_SHARE)} of these steps, the finding shows that share and suggests
+the search takes more than {limit_percent(LARGE_SEARCH_SHARE)} of these steps, the finding shows that share and suggests
 `{SHORT_SEARCH}`.
 """
 
@@ -49,35 +56,35 @@ the search takes more than {threshold(TUNING_SHARE)} of these steps, the finding
 def check(report: Report) -> Iterator[Finding]:
     """Yield one finding, whether benchmark pays or not, if a pair was measured."""
     noise = noise_of(report)
-    benchmark_pairs = pairs(report, "benchmark")
+    benchmark_pairs = flag_pairs(report, "benchmark")
     if not benchmark_pairs:
         return
     pair = benchmark_pairs[0]
     pays = _pays(pair.off, pair.on, noise)
     break_even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after) if pays else None
-    plan = planned(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
-    is_search_expensive = pays and plan is not None and plan.share > TUNING_SHARE
-    short_search = changed(pair.on.config, SHORT_SEARCH).name
+    plan = planned_time(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
+    is_search_expensive = pays and plan is not None and plan.share > LARGE_SEARCH_SHARE
+    short_search = with_option(pair.on.config, SHORT_SEARCH).name
     yield RULE.finding(
         severity=_severity(pair, noise, plan),
         title=_title(pair, pays, break_even, noise, plan),
-        explanation=sentences(
+        explanation=join_sentences(
             _search_cost(pair, pays, break_even),
             _cold_start(pair),
             _planned_time(plan),
-            f"The median step takes {interval(pair.before)} without cudnn.benchmark and {interval(pair.after)} with it"
-            + (f", {percent(saving(pair.before, pair.after))} less." if pays else "."),
+            f"The median step takes {interval_text(pair.before)} without cudnn.benchmark and {interval_text(pair.after)} with it"
+            + (f", {percent(saved_share(pair.before, pair.after))} less." if pays else "."),
             noise.sentence(),
             _memory_peaks(pair),
             _other_pairs(benchmark_pairs[1:], noise),
         ),
         advice=_advice(pays, break_even, plan, is_search_expensive),
         evidence=_evidence(pair, pays, break_even, plan),
-        trials=Attempt(
+        trials=AdviceTrials(
             tries=(pair.on.config.name, *([short_search] if is_search_expensive else [])),
             trial=sweep_trial(pair.off, pair.on, noise),
         ),
-        weight=saving(pair.before, pair.after) if pays else 0.0,
+        weight=saved_share(pair.before, pair.after) if pays else 0.0,
     )
 
 
@@ -85,31 +92,34 @@ def _pays(before: ConfigRun, after: ConfigRun, noise: Noise) -> bool:
     """Whether `after` is significantly faster than `before`, by enough to be worth a flag."""
     if before.step_ns is None or after.step_ns is None:
         return False
-    return faster(after, before, noise) and saving(before.step_ns, after.step_ns) >= WORTH
+    return (
+        is_significantly_faster(after, before, noise)
+        and saved_share(before.step_ns, after.step_ns) >= MIN_USEFUL_SAVING
+    )
 
 
-def _severity(pair: Pair, noise: Noise, plan: Planned | None) -> Severity:
+def _severity(pair: FlagPair, noise: Noise, plan: PlannedTime | None) -> Severity:
     if not _pays(pair.off, pair.on, noise):
         return "low" if _pays(pair.on, pair.off, noise) else "info"
     if plan is not None and not plan.breaks_even:
         return "low"
-    gain = saving(pair.before, pair.after)
+    gain = saved_share(pair.before, pair.after)
     return "high" if gain >= HIGH_SAVING else "medium" if gain >= MEDIUM_SAVING else "low"
 
 
-def _title(pair: Pair, pays: bool, break_even: int | None, noise: Noise, plan: Planned | None) -> str:
-    gain = saving(pair.before, pair.after)
+def _title(pair: FlagPair, pays: bool, break_even: int | None, noise: Noise, plan: PlannedTime | None) -> str:
+    gain = saved_share(pair.before, pair.after)
     if pays:
         step = f"from {text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
         return f"cudnn.benchmark=True cuts the step {step}{_break_even(break_even, plan)}"
     if _pays(pair.on, pair.off, noise):
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-gain)} longer"
-    if faster(pair.on, pair.off, noise):
+    if is_significantly_faster(pair.on, pair.off, noise):
         return f"cudnn.benchmark=True never pays here: it saves only {percent(gain)} of the step"
     return f"cudnn.benchmark=True never pays here: no significant gain, the step changes by {percent(-gain)}"
 
 
-def _break_even(break_even: int | None, plan: Planned | None) -> str:
+def _break_even(break_even: int | None, plan: PlannedTime | None) -> str:
     clauses = []
     if break_even is not None:
         clauses.append(f"breaks even after {plural(break_even, 'step')}")
@@ -118,7 +128,7 @@ def _break_even(break_even: int | None, plan: Planned | None) -> str:
     return f" ({', '.join(clauses)})" if clauses else ""
 
 
-def _search_cost(pair: Pair, pays: bool, break_even: int | None) -> str:
+def _search_cost(pair: FlagPair, pays: bool, break_even: int | None) -> str:
     if pair.on.tuning_ns is None:
         return "The cost of the algorithm search is unknown."
     search = f"The algorithm search takes {text(max(0, pair.on.tuning_ns), 'ns')} in the first step of each input shape"
@@ -128,32 +138,32 @@ def _search_cost(pair: Pair, pays: bool, break_even: int | None) -> str:
     return f"{search}. Every later step saves {saved}."
 
 
-def _cold_start(pair: Pair) -> str:
+def _cold_start(pair: FlagPair) -> str:
     """The first step of both processes, if the second started much faster because the kernels were already read from disk."""
     first = pair.on.first_step_ns
     second = pair.on.repeat.first_step_ns if pair.on.repeat is not None else None
     if first is None or second is None or first - second < COLD_START_SHARE * first:
         return ""
     return (
-        f"The first step of {quoted(pair.on)} took {text(first, 'ns')} in the first process and {text(second, 'ns')} in the "
+        f"The first step of {quoted_name(pair.on)} took {text(first, 'ns')} in the first process and {text(second, 'ns')} in the "
         "second: the first process also read kernels from disk."
     )
 
 
-def _planned_time(plan: Planned | None) -> str:
+def _planned_time(plan: PlannedTime | None) -> str:
     if plan is None:
         return ""
-    share = f" ({percent(plan.share)} of that time)" if plan.share > TUNING_SHARE else ""
+    share = f" ({percent(plan.share)} of that time)" if plan.share > LARGE_SEARCH_SHARE else ""
     return (
         f"{plural(plan.steps, 'step')} take {text(plan.off_ns, 'ns')} without benchmark and {text(plan.on_ns, 'ns')} with it, "
         f"including the search{share}."
     )
 
 
-def _memory_peaks(pair: Pair) -> str:
+def _memory_peaks(pair: FlagPair) -> str:
     first_off, first_on = pair.off.first_step_peak_bytes, pair.on.first_step_peak_bytes
     off, on = pair.off.peak_allocated_bytes, pair.on.peak_allocated_bytes
-    return sentences(
+    return join_sentences(
         f"Memory peaks at {text(first_on, 'bytes')} during the search, {text(first_on - first_off, 'bytes')} more than in the "
         "first step without benchmark."
         if first_off is not None and first_on is not None and first_on > first_off
@@ -164,7 +174,7 @@ def _memory_peaks(pair: Pair) -> str:
     )
 
 
-def _other_pairs(other_pairs: tuple[Pair, ...], noise: Noise) -> str:
+def _other_pairs(other_pairs: tuple[FlagPair, ...], noise: Noise) -> str:
     outcomes = []
     for pair in other_pairs:
         break_even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after)
@@ -173,7 +183,7 @@ def _other_pairs(other_pairs: tuple[Pair, ...], noise: Noise) -> str:
     return f"With other flags: {'; '.join(outcomes)}." if outcomes else ""
 
 
-def _advice(pays: bool, break_even: int | None, plan: Planned | None, is_search_expensive: bool) -> str:
+def _advice(pays: bool, break_even: int | None, plan: PlannedTime | None, is_search_expensive: bool) -> str:
     limit = f"Shorten the search: torch.backends.cudnn.{SHORT_SEARCH.replace('=', ' = ')}."
     if not pays:
         return "Leave torch.backends.cudnn.benchmark at False."
@@ -190,14 +200,14 @@ def _advice(pays: bool, break_even: int | None, plan: Planned | None, is_search_
     )
 
 
-def _evidence(pair: Pair, pays: bool, break_even: int | None, plan: Planned | None) -> Iterator[Evidence]:
+def _evidence(pair: FlagPair, pays: bool, break_even: int | None, plan: PlannedTime | None) -> Iterator[Evidence]:
     off, on = pair.off.config.name, pair.on.config.name
-    yield Evidence(name="saving", value=100.0 * saving(pair.before, pair.after), unit="percent", where=on)
+    yield Evidence(name="saving", value=100.0 * saved_share(pair.before, pair.after), unit="percent", where=on)
     yield Evidence(name="median step without benchmark", value=pair.before.median, unit="ns", where=off)
     yield Evidence(name="median step with benchmark", value=pair.after.median, unit="ns", where=on)
     never = "never" if not pays else None
-    yield from known(on, ("tuning", pair.on.tuning_ns, "ns"))
-    yield from known(
+    yield from evidence_of(on, ("tuning", pair.on.tuning_ns, "ns"))
+    yield from evidence_of(
         on,
         ("break-even steps", break_even, "count") if break_even is not None else ("break-even steps", never, "text"),
     )
@@ -205,8 +215,8 @@ def _evidence(pair: Pair, pays: bool, break_even: int | None, plan: Planned | No
         yield Evidence(name=f"{plan.steps:,} planned steps", value=plan.off_ns, unit="ns", where=off)
         yield Evidence(name=f"{plan.steps:,} planned steps", value=plan.on_ns, unit="ns", where=on)
         yield Evidence(name="tuning share of the planned steps", value=100.0 * plan.share, unit="percent", where=on)
-    yield from known(off, ("first step's peak", pair.off.first_step_peak_bytes, "bytes"))
-    yield from known(on, ("first step's peak", pair.on.first_step_peak_bytes, "bytes"))
+    yield from evidence_of(off, ("first step's peak", pair.off.first_step_peak_bytes, "bytes"))
+    yield from evidence_of(on, ("first step's peak", pair.on.first_step_peak_bytes, "bytes"))
 
 
 RULE = Rule("benchmark_pays", DOC, check, "remedy")

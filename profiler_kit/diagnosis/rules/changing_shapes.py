@@ -6,23 +6,23 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import plural, sentences, threshold, times
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import factor_text, join_sentences, limit_percent, plural
 from profiler_kit.records.laboratory import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.schedules import (
     SchedulePair,
+    benchmark_pairs,
     cycle_ns,
     cycle_times,
     last_batch,
-    new_factor,
-    new_ns,
-    pairs,
-    seen_ns,
+    new_shape_factor,
+    new_shape_ns,
+    repeated_shape_ns,
     shape_times,
     total_ns,
 )
-from profiler_kit.statistics.noise import WORTH
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING
 from profiler_kit.units import text
 
 # A new shape also allocates memory of its size. Beyond three times a later step, algorithms are chosen or compiled.
@@ -38,7 +38,7 @@ DOC = f"""
 Fires on a run over changing shapes (`--shapes`) in two cases:
 
 - The same schedule of shapes takes longer with `cudnn.benchmark=True` than without. The algorithm search runs again for every
-  shape and for a smaller last batch, and costs more than it gains. The difference must exceed {threshold(WORTH)} of the
+  shape and for a smaller last batch, and costs more than it gains. The difference must exceed {limit_percent(MIN_USEFUL_SAVING)} of the
   schedule, and the difference between two cycles without a new shape.
 - The first step of a shape takes more than {MIN_NEW_SHAPE_FACTOR:g}x its later steps, and there are more than
   {MAX_FEW_SHAPES} shapes. The factor is the median over all shapes that repeat, each compared with itself.
@@ -55,7 +55,7 @@ The break-even number of cycles assumes that the same shapes come again. If shap
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding: for the pair that loses most by benchmark, otherwise for the slowest new shapes."""
-    losing_pairs = [pair for pair in pairs(report.schedules) if _is_slower_with_benchmark(pair)]
+    losing_pairs = [pair for pair in benchmark_pairs(report.schedules) if _is_slower_with_benchmark(pair)]
     slow_schedules = [schedule for schedule in report.schedules if _is_slow(schedule)]
     if losing_pairs:
         pair = max(losing_pairs, key=lambda pair: total_ns(pair.on) / total_ns(pair.off))
@@ -69,7 +69,7 @@ def check(report: Report) -> Iterator[Finding]:
 def _is_slow(schedule: ShapeSchedule) -> bool:
     shapes = [time for time in shape_times(schedule) if not time.last_batch]
     repeated = [time for time in shapes if time.factor is not None]
-    factor = new_factor(schedule)
+    factor = new_shape_factor(schedule)
     if factor is None or len(shapes) <= MAX_FEW_SHAPES or len(repeated) < MIN_REPEATED_SHAPES:
         return False
     return factor > MIN_NEW_SHAPE_FACTOR
@@ -77,7 +77,7 @@ def _is_slow(schedule: ShapeSchedule) -> bool:
 
 def _is_slower_with_benchmark(pair: SchedulePair) -> bool:
     off, on = total_ns(pair.off), total_ns(pair.on)
-    return off > 0 and on - off > max(WORTH * off, _cycle_noise_ns(pair) * len(cycle_times(pair.off)))
+    return off > 0 and on - off > max(MIN_USEFUL_SAVING * off, _cycle_noise_ns(pair) * len(cycle_times(pair.off)))
 
 
 def _cycle_noise_ns(pair: SchedulePair) -> int:
@@ -95,7 +95,7 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
     return RULE.finding(
         severity="low" if pays else "high" if on > HIGH_FACTOR * off else "medium",
         title=f"cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')} over {_schedule_size(pair.off)}",
-        explanation=sentences(
+        explanation=join_sentences(
             "The algorithm search runs again for every shape. A cycle is one pass over the shapes.",
             f"With benchmark {_cycle_durations(pair.on)}.",
             f"Without benchmark {_cycle_durations(pair.off)}.",
@@ -116,19 +116,19 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
 
 
 def _new_shape_finding(schedule: ShapeSchedule, slow_schedules: list[ShapeSchedule]) -> Finding:
-    factor = new_factor(schedule) or 0.0  # not None: the schedule is slow
+    factor = new_shape_factor(schedule) or 0.0  # not None: the schedule is slow
     others = [other for other in slow_schedules if other is not schedule]
     return RULE.finding(
         severity="low" if schedule.benchmark else "medium",
-        title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {times(factor)} as long as '
+        title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {factor_text(factor)} as long as '
         "later ones",
-        explanation=sentences(
+        explanation=join_sentences(
             f"The run has {_schedule_size(schedule)}. The first step of a shape chooses algorithms "
             "and allocates memory; later steps reuse both.",
             f"In order, {_cycle_durations(schedule)}.",
             _new_shapes(schedule),
             _last_batch(schedule, None),
-            " ".join(f'In "{o.config}" the factor is {times(new_factor(o) or 0.0)}.' for o in others),
+            " ".join(f'In "{o.config}" the factor is {factor_text(new_shape_factor(o) or 0.0)}.' for o in others),
         ),
         advice=_advice(disable_benchmark=False),
         evidence=(
@@ -178,12 +178,12 @@ def _cycle_durations(schedule: ShapeSchedule) -> str:
 
 
 def _new_shapes(schedule: ShapeSchedule) -> str:
-    new, repeated, factor = new_ns(schedule), seen_ns(schedule), new_factor(schedule)
+    new, repeated, factor = new_shape_ns(schedule), repeated_shape_ns(schedule), new_shape_factor(schedule)
     if new is None or repeated is None or factor is None:
         return ""
     return (
         f'In "{schedule.config}" the median step takes {text(new, "ns")} with a new shape and {text(repeated, "ns")} with a '
-        f"repeated shape. The median ratio per shape is {times(factor)}."
+        f"repeated shape. The median ratio per shape is {factor_text(factor)}."
     )
 
 
@@ -199,7 +199,7 @@ def _last_batch(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
 
 
 def _advice(*, disable_benchmark: bool) -> str:
-    return sentences(
+    return join_sentences(
         "Leave torch.backends.cudnn.benchmark at False while shapes change." if disable_benchmark else "",
         "Reduce the number of shapes: sort sizes into a few buckets, pad within each bucket, and drop a smaller last batch "
         "(drop_last=True).",
@@ -211,10 +211,10 @@ def _evidence(schedule: ShapeSchedule) -> Iterator[Evidence]:
     for time in cycle_times(schedule):
         yield Evidence(name=f"cycle {time.cycle}", value=time.ns, unit="ns", where=schedule.config)
     last = last_batch(schedule)
-    yield from known(
+    yield from evidence_of(
         schedule.config,
-        ("new shape's step", new_ns(schedule), "ns"),
-        ("repeated shape's step", seen_ns(schedule), "ns"),
+        ("new shape's step", new_shape_ns(schedule), "ns"),
+        ("repeated shape's step", repeated_shape_ns(schedule), "ns"),
         ("last batch, first time", last.first_ns if last is not None else None, "ns"),
         ("last batch, later", last.seen_ns if last is not None else None, "ns"),
     )

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import MULTIPLE, Channels, channels_of, padded
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.timing import is_product
-from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold
+from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import is_contraction
+from profiler_kit.diagnosis.words import (
+    join_list,
+    join_sentences,
+    layer_name,
+    layer_name_capitalized,
+    limit_percent,
+    quoted_name,
+)
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import math_words
+from profiler_kit.records.families import math_name
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -27,13 +34,13 @@ TENSOR_CORE_MATH: Final = frozenset({"tf32", "f16", "bf16"})
 
 DOC = f"""
 Fires when a convolution or linear layer runs in tensor-core arithmetic with channels (features) that are not a multiple of
-{MULTIPLE}, at least {threshold(MIN_PADDED_SHARE)} of its multiplications are padding, and it takes at least
-{threshold(MIN_DEVICE_SHARE)} of the baseline's device time.
+{CHANNEL_MULTIPLE}, at least {limit_percent(MIN_PADDED_SHARE)} of its multiplications are padding, and it takes at least
+{limit_percent(MIN_DEVICE_SHARE)} of the baseline's device time.
 
-- `medium`: padding takes at least {threshold(MEDIUM_DEVICE_SHARE)} of the device time.
+- `medium`: padding takes at least {limit_percent(MEDIUM_DEVICE_SHARE)} of the device time.
 - `low`: otherwise.
 
-The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than {MULTIPLE},
+The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than {CHANNEL_MULTIPLE},
 so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up to the next multiple
 costs almost no time.
 """
@@ -71,21 +78,21 @@ def check(report: Report) -> Iterator[Finding]:
     padding_share = min(1.0, sum(candidate.padding_ns for candidate in layers) / run.device_ns)
     yield RULE.finding(
         severity="medium" if padding_share >= MEDIUM_DEVICE_SHARE else "low",
-        title=f"{opening(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
-        f"{_channel_counts(worst.channels)} channels, not a multiple of {MULTIPLE}",
-        explanation=sentences(
-            f"In {quoted(run)} {listing([_describe(candidate) for candidate in layers])}.",
+        title=f"{layer_name_capitalized(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
+        f"{_channel_counts(worst.channels)} channels, not a multiple of {CHANNEL_MULTIPLE}",
+        explanation=join_sentences(
+            f"In {quoted_name(run)} {join_list([_describe(candidate) for candidate in layers])}.",
             f"Padding takes at least {percent(padding_share)} of the device time (computed from the channels).",
         ),
         advice=f"Use {_next_multiples(worst.channels)} channels instead of {worst.channels.inputs} -> {worst.channels.outputs}: "
-        f"the time stays about the same. Multiples of {MULTIPLE} avoid this padding; multiples of 64 fill larger tiles too. "
+        f"the time stays about the same. Multiples of {CHANNEL_MULTIPLE} avoid this padding; multiples of 64 fill larger tiles too. "
         "This changes the model, so train it again.",
         evidence=tuple(
             item
             for candidate in layers
             for item in (
-                *known(candidate.node.path, ("padded share", 100.0 * candidate.channels.padded_share, "percent")),
-                *known(f"{candidate.node.path}, {run.config.name}", ("device time", candidate.kernel_ns, "ns")),
+                *evidence_of(candidate.node.path, ("padded share", 100.0 * candidate.channels.padded_share, "percent")),
+                *evidence_of(f"{candidate.node.path}, {run.config.name}", ("device time", candidate.kernel_ns, "ns")),
             )
         ),
         paths=(candidate.node.path for candidate in layers),
@@ -95,12 +102,12 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _padded_layer(run: ConfigRun, node: ModuleNode) -> _PaddedLayer | None:
-    channels = channels_of(node)
+    channels = layer_channels(node)
     if channels is None or not channels.unaligned:
         return None
     ns_by_math: Counter[str] = Counter()
     for kernel in (kernel for item in run.modules if item.path == node.path for kernel in item.kernels):
-        if kernel.math in TENSOR_CORE_MATH and is_product(kernel.family):
+        if kernel.math in TENSOR_CORE_MATH and is_contraction(kernel.family):
             ns_by_math[kernel.math] += kernel.kernel_ns
     if not ns_by_math:
         return None
@@ -111,17 +118,17 @@ def _padded_layer(run: ConfigRun, node: ModuleNode) -> _PaddedLayer | None:
 def _describe(padded_layer: _PaddedLayer) -> str:
     channels = padded_layer.channels
     return (
-        f"{layer(padded_layer.node.path)} spends {text(padded_layer.kernel_ns, 'ns')} in {math_words(padded_layer.math)} kernels "
+        f"{layer_name(padded_layer.node.path)} spends {text(padded_layer.kernel_ns, 'ns')} in {math_name(padded_layer.math)} kernels "
         f"on {channels.inputs} -> {channels.outputs} channels, padded to {_next_multiples(channels)}"
     )
 
 
 def _channel_counts(channels: Channels) -> str:
-    return listing([str(count) for count in channels.unaligned])
+    return join_list([str(count) for count in channels.unaligned])
 
 
 def _next_multiples(channels: Channels) -> str:
-    return f"{padded(channels.inputs)} -> {padded(channels.outputs)}"
+    return f"{round_up_to_multiple(channels.inputs)} -> {round_up_to_multiple(channels.outputs)}"
 
 
 RULE = Rule("channels_multiple", DOC, check, "cause")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import listing, plural, sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, plural
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import Communication, TraceSummary
 from profiler_kit.units import percent, text
@@ -18,7 +18,7 @@ MIN_SHARE: Final = 0.10
 HIGH_SHARE: Final = 1 / 3
 
 DOC = f"""
-Fires on a trace in which collectives run alone, with no computation at the same time, for more than {threshold(MIN_SHARE)} of
+Fires on a trace in which collectives run alone, with no computation at the same time, for more than {limit_percent(MIN_SHARE)} of
 the span.
 
 - `high`: from a third of the span.
@@ -31,7 +31,7 @@ traces of all ranks, inspected together, tell these two apart.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
-    if (worst := gravest(report, _exposed_communication, lambda exposed: exposed[1])) is None:
+    if (worst := worst_trace(report, _exposed_communication, lambda exposed: exposed[1])) is None:
         return
     (communication, share), trace = worst.match, worst.trace
     kinds = [
@@ -41,10 +41,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Exposed communication takes {percent(share)} of the time: no computation overlaps it",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Collectives run for {text(communication.union_ns, 'ns')}, and for "
             f"{text(communication.exposed_ns, 'ns')} of it no other work runs.",
-            f"Collectives by kind: {listing(kinds)}." if kinds else "",
+            f"Collectives by kind: {join_list(kinds)}." if kinds else "",
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",
@@ -76,4 +76,4 @@ def _exposed_communication(trace: TraceSummary) -> tuple[Communication, float] |
     return (communication, share) if share > MIN_SHARE else None
 
 
-RULE = Rule("communication_exposed", DOC, never, "cause", check_trace)
+RULE = Rule("communication_exposed", DOC, no_findings, "cause", check_trace)

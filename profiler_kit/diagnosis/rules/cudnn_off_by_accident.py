@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnosis.advice import Attempt
-from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
+from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
@@ -42,18 +42,18 @@ def check(report: Report) -> Iterator[Finding]:
 
 def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Finding:
     """The finding that cuDNN is off: by assignment (`is_set`), or inside the `cudnn.flags` blocks at `lines`."""
-    without = next((run for run in plain(report) if run.config.enabled is False), None)
+    without = next((run for run in plain_runs(report) if run.config.enabled is False), None)
     base = report.baseline()
     base = base if base is not None and base.config.enabled is not False else None
     trial = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
     is_slower = trial is not None and trial.verdict == "better"
-    where = f"line{'' if len(lines) == 1 else 's'} {listing([str(line) for line in lines])}"
+    where = f"line{'' if len(lines) == 1 else 's'} {join_list([str(line) for line in lines])}"
     return RULE.finding(
         severity="high" if is_slower else "medium",
         title="cuDNN is off: the target's file sets cudnn.enabled = False"
         if is_set
         else f"cuDNN is off inside cudnn.flags() without enabled=True: {report.target.spec}, {where}",
-        explanation=sentences(
+        explanation=join_sentences(
             f"The file also calls cudnn.flags() without enabled=True in {where}." if lines and is_set else "",
             "cudnn.flags() has the default enabled=False, so its block runs PyTorch's own convolutions."
             if lines
@@ -65,10 +65,10 @@ def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Findin
         ),
         advice="Remove the line, or pass enabled=True: torch.backends.cudnn.flags(enabled=True, ...).",
         evidence=(
-            *known("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
+            *evidence_of("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
             *(Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text") for line in lines),
         ),
-        trials=Attempt(trial=trial),
+        trials=AdviceTrials(trial=trial),
         weight=(trial.gain_percent or 0.0) / 100.0 if trial is not None else 0.0,
     )
 
@@ -77,20 +77,22 @@ def _price(without: ConfigRun | None, base: ConfigRun | None, trial: Trial | Non
     if trial is None or without is None or base is None or trial.gain_percent is None:
         return "The cost is unknown: the report does not have both a run without cuDNN and a run with it."
     if trial.verdict == "same":
-        return f"{quoted(without)} and {quoted(base)} take the same time, within the noise."
+        return f"{quoted_name(without)} and {quoted_name(base)} take the same time, within the noise."
     gain = trial.gain_percent / 100.0
-    return f"{quoted(base)} takes {percent(abs(gain))} {'less' if gain > 0 else 'more'} time than {quoted(without)}."
+    return f"{quoted_name(base)} takes {percent(abs(gain))} {'less' if gain > 0 else 'more'} time than {quoted_name(without)}."
 
 
 def _other_flags_finding(report: Report, flags: list[NamedValue]) -> Finding:
-    assignments = listing([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
-    run = next((r for r in plain(report) if all(str(getattr(r.config, f.name, None)) == f.value for f in flags)), None)
+    assignments = join_list([f"cudnn.{flag.name} = {flag.value}" for flag in flags])
+    run = next(
+        (r for r in plain_runs(report) if all(str(getattr(r.config, f.name, None)) == f.value for f in flags)), None
+    )
     return RULE.finding(
         severity="info",
         title=f"The target's file sets {assignments}; each configuration overrides it",
-        explanation=sentences(
+        explanation=join_sentences(
             "Flags that the file set on import were restored before measuring.",
-            f"Unchanged, the file runs like {quoted(run)}." if run is not None else "",
+            f"Unchanged, the file runs like {quoted_name(run)}." if run is not None else "",
         ),
         advice="Set cuDNN's flags in the training script. In the model's file they also affect every program that imports it.",
         evidence=(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt
-from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.timing import kernels, ratio
-from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold, times
-from profiler_kit.records.comparison import clock_words
+from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import kernels_of, ratio
+from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, limit_percent, quoted_name
+from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.noise import noise_of, saving, verdict
+from profiler_kit.statistics.noise import noise_of, saved_share, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -24,7 +24,7 @@ MIN_EXTRA_MEMORY: Final = 0.10
 
 DOC = f"""
 Fires when a run with `cudnn.enabled=False` and a plain run with cuDNN (no benchmark, not deterministic) were measured. It
-compares their step times, and mentions memory if the peak without cuDNN is more than {threshold(MIN_EXTRA_MEMORY)} higher.
+compares their step times, and mentions memory if the peak without cuDNN is more than {limit_percent(MIN_EXTRA_MEMORY)} higher.
 
 - `low`: the step is significantly faster without cuDNN.
 - `info`: otherwise, because PyTorch's own convolutions are a fallback and not a choice.
@@ -36,8 +36,8 @@ allowed for matrix products, so the comparison uses the run without TF32 if ther
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding: if a run without cuDNN and a plain run with it were measured."""
-    off = next((r for r in plain(report) if r.config.enabled is False), None)
-    on_runs = [r for r in plain(report) if _is_plain_cudnn(r)]
+    off = next((r for r in plain_runs(report) if r.config.enabled is False), None)
+    on_runs = [r for r in plain_runs(report) if _is_plain_cudnn(r)]
     if off is None or off.step_ns is None or not on_runs:
         return
     # the fallback computes in float32, so the run without TF32 does the same arithmetic
@@ -52,7 +52,7 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="low" if outcome == "better" else "info",
         title=_title(outcome, factor, baseline),
-        explanation=sentences(
+        explanation=join_sentences(
             _compare(off, on_runs),
             _im2col(off),
             noise.sentence(),
@@ -62,11 +62,11 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="step without cuDNN over step with it", value=factor, unit="ratio", where=off.config.name),
             Evidence(name="median step", value=off.step_ns.median, unit="ns", where=off.config.name),
             Evidence(name="median step", value=baseline.step_ns.median, unit="ns", where=baseline.config.name),
-            *known(off.config.name, ("peak", off.peak_allocated_bytes, "bytes")),
-            *known(baseline.config.name, ("peak", baseline.peak_allocated_bytes, "bytes")),
+            *evidence_of(off.config.name, ("peak", off.peak_allocated_bytes, "bytes")),
+            *evidence_of(baseline.config.name, ("peak", baseline.peak_allocated_bytes, "bytes")),
         ),
-        trials=Attempt(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
-        weight=saving(baseline.step_ns, off.step_ns) if outcome == "better" else 0.0,
+        trials=AdviceTrials(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
+        weight=saved_share(baseline.step_ns, off.step_ns) if outcome == "better" else 0.0,
     )
 
 
@@ -77,10 +77,10 @@ def _is_plain_cudnn(run: ConfigRun) -> bool:
 
 def _title(outcome: Outcome, factor: float, baseline: ConfigRun) -> str:
     if outcome == "same":
-        return f"Turning cuDNN off changes the step within the noise: {times(factor)} the time of {quoted(baseline)}"
+        return f"Turning cuDNN off changes the step within the noise: {factor_text(factor)} the time of {quoted_name(baseline)}"
     if outcome == "better":
-        return f"Turning cuDNN off makes the step faster: {times(factor)} the time of {quoted(baseline)}"
-    return f"Turning cuDNN off makes the step slower: {times(factor)} the time of {quoted(baseline)}"
+        return f"Turning cuDNN off makes the step faster: {factor_text(factor)} the time of {quoted_name(baseline)}"
+    return f"Turning cuDNN off makes the step slower: {factor_text(factor)} the time of {quoted_name(baseline)}"
 
 
 def _compare(off: ConfigRun, on_runs: list[ConfigRun]) -> str:
@@ -89,9 +89,10 @@ def _compare(off: ConfigRun, on_runs: list[ConfigRun]) -> str:
     needs_less = [peak_ratio is not None and peak_ratio > 1.0 + MIN_EXTRA_MEMORY for peak_ratio in ratios]
     clauses = [f"{_step_and_peak(off, any(needs_less))} without cuDNN"]
     clauses += [
-        f"{_step_and_peak(run, with_peak)} in {quoted(run)}" for run, with_peak in zip(on_runs, needs_less, strict=True)
+        f"{_step_and_peak(run, with_peak)} in {quoted_name(run)}"
+        for run, with_peak in zip(on_runs, needs_less, strict=True)
     ]
-    return f"The step takes {listing(clauses, most=len(clauses))}."
+    return f"The step takes {join_list(clauses, most=len(clauses))}."
 
 
 def _step_and_peak(run: ConfigRun, with_peak: bool) -> str:
@@ -100,13 +101,13 @@ def _step_and_peak(run: ConfigRun, with_peak: bool) -> str:
 
 
 def _im2col(off: ConfigRun) -> str:
-    im2col_ns = sum(k.kernel_ns for k in kernels(off) if k.family == IM2COL)
+    im2col_ns = sum(k.kernel_ns for k in kernels_of(off) if k.family == IM2COL)
     share = ratio(im2col_ns, off.device_ns)
     if not im2col_ns or share is None:
         return ""
     return (
         f"PyTorch's own convolution copies every input patch into a buffer (im2col, {percent(share)} of the "
-        f"{clock_words(off.clock)}) and then multiplies, one sample at a time. The buffer holds kernel height x kernel width "
+        f"{clock_name(off.clock)}) and then multiplies, one sample at a time. The buffer holds kernel height x kernel width "
         "values for each output position and input channel."
     )
 

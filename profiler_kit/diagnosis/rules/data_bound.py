@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
-from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
-from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -30,11 +30,11 @@ SINGLE_PROCESS_ITERATOR: Final = "_SingleProcessDataLoaderIter"
 WORKER_ITERATOR: Final = "_MultiProcessingDataLoaderIter"
 
 DOC = f"""
-Fires when fetching the batch takes more than {threshold(MIN_STEP_SHARE)} of the baseline's step by stopwatch (the target must
-have a data loader), or when the device of a trace is idle for more than {threshold(MIN_IDLE_SHARE)} of the span while it
+Fires when fetching the batch takes more than {limit_percent(MIN_STEP_SHARE)} of the baseline's step by stopwatch (the target must
+have a data loader), or when the device of a trace is idle for more than {limit_percent(MIN_IDLE_SHARE)} of the span while it
 waits for data.
 
-- `high`: at least {threshold(HIGH_SHARE)} of the step or of the span.
+- `high`: at least {limit_percent(HIGH_SHARE)} of the step or of the span.
 - `medium`: otherwise.
 
 The stopwatch is the right clock for fetching, because this is work or waiting on the host. On a device, kernels that are
@@ -70,7 +70,7 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Fetching the batch takes {percent(share)} of the step",
-        explanation=f"In {quoted(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of each step in next(loader)."
+        explanation=f"In {quoted_name(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of each step in next(loader)."
         + (" Kernels queued before may still run during this time." if run.clock == "kernel" else ""),
         advice=LOADER_ADVICE,
         evidence=(
@@ -83,7 +83,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose device waits longest for data."""
-    if (worst := gravest(report, _waiting_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _waiting_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     waiting_ns = idle_ns(trace, "waiting for data")
@@ -93,7 +93,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for data for {percent(share)} of the time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the host fetches the "
             f"next batch{steps}.",
             f"The host spends {text(loading.host_ns, 'ns')} on fetching."

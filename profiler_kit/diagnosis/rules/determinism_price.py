@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt
-from profiler_kit.diagnosis.pairs import pairs
+from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.pairs import flag_pairs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import capital, interval, layer, phase, sentences, threshold
-from profiler_kit.records.comparison import clock_words
-from profiler_kit.records.families import algorithm, family_words
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    interval_text,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+)
+from profiler_kit.records.comparison import clock_name
+from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.noise import WORTH, noise_of, saving, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, noise_of, saved_share, verdict
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -28,9 +35,9 @@ DOC = f"""
 Fires when a run with `cudnn.deterministic=True` and a run with otherwise the same flags were measured. It compares the
 baseline's pair first.
 
-- `high`: the step is at least {threshold(HIGH_PRICE)} slower, beyond the noise.
-- `medium`: it is at least {threshold(MEDIUM_PRICE)} slower.
-- `low`: it is at least {threshold(WORTH)} slower.
+- `high`: the step is at least {limit_percent(HIGH_PRICE)} slower, beyond the noise.
+- `medium`: it is at least {limit_percent(MEDIUM_PRICE)} slower.
+- `low`: it is at least {limit_percent(MIN_USEFUL_SAVING)} slower.
 - `info`: the difference is smaller, or within the noise. The flag can stay on.
 
 If the flag costs time, the finding names the layer that lost most, and the algorithms before and after.
@@ -41,21 +48,21 @@ _LayerPair = tuple[LayerTiming, LayerTiming]  # the same layer and phase, withou
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield one finding, whether the flag costs time or not, if a pair was measured."""
-    deterministic_pairs = pairs(report, "deterministic")
+    deterministic_pairs = flag_pairs(report, "deterministic")
     if not deterministic_pairs:
         return
     pair = deterministic_pairs[0]
     off, on, before, after = pair.off, pair.on, pair.before, pair.after
     noise = noise_of(report)
-    price, outcome = -saving(before, after), verdict(off, on, noise)
-    costs_time = outcome == "worse" and price >= WORTH
+    price, outcome = -saved_share(before, after), verdict(off, on, noise)
+    costs_time = outcome == "worse" and price >= MIN_USEFUL_SAVING
     severity: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= MEDIUM_PRICE else "low"
     slowest = _slowest_change(off, on) if costs_time else None
     yield RULE.finding(
         severity=severity if costs_time else "info",
         title=_title(outcome, price),
-        explanation=sentences(
-            f"The median step takes {interval(before)} without the flag and {interval(after)} with it.",
+        explanation=join_sentences(
+            f"The median step takes {interval_text(before)} without the flag and {interval_text(after)} with it.",
             noise.sentence(),
             _layer_change(slowest),
             f"With other flags: {'; '.join(other.summary() for other in deterministic_pairs[1:])}."
@@ -70,13 +77,13 @@ def check(report: Report) -> Iterator[Finding]:
             *_layer_evidence(slowest, off, on),
         ),
         paths=(slowest[0].path,) if slowest is not None else (),
-        trials=Attempt(trial=sweep_trial(off, on, noise)),
+        trials=AdviceTrials(trial=sweep_trial(off, on, noise)),
         weight=price if costs_time else 0.0,
     )
 
 
 def _title(outcome: Outcome, price: float) -> str:
-    if outcome == "worse" and price >= WORTH:
+    if outcome == "worse" and price >= MIN_USEFUL_SAVING:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":
         return f"cudnn.deterministic=True costs little: the step takes {percent(price)} longer"
@@ -99,13 +106,13 @@ def _layer_change(slowest: _LayerPair | None) -> str:
     if slowest is None:
         return ""
     before, after = slowest
-    old, new = algorithm(before.kernels), algorithm(after.kernels)
+    old, new = main_algorithm(before.kernels), main_algorithm(after.kernels)
     change = (
-        f" The algorithm changes from {family_words(old.family)} ({old.kernel}) to {family_words(new.family)} ({new.kernel})."
+        f" The algorithm changes from {family_name(old.family)} ({old.kernel}) to {family_name(new.family)} ({new.kernel})."
         if old is not None and new is not None and old.kernel != new.kernel
         else ""
     )
-    place = capital(f"{phase(after.phase)} of {layer(after.path)}")
+    place = capitalize(f"{phase_name(after.phase)} of {layer_name(after.path)}")
     return (
         f"{place} loses most: it takes {text(after.kernel_ns, 'ns')} instead of {text(before.kernel_ns, 'ns')}.{change}"
     )
@@ -116,7 +123,7 @@ def _layer_evidence(slowest: _LayerPair | None, off: ConfigRun, on: ConfigRun) -
         return
     for timing, run in zip(slowest, (off, on), strict=True):
         where = f"{timing.path}, {timing.phase}, {run.config.name}"
-        yield Evidence(name=clock_words(run.clock), value=timing.kernel_ns, unit="ns", where=where)
+        yield Evidence(name=clock_name(run.clock), value=timing.kernel_ns, unit="ns", where=where)
 
 
 def _advice(costs_time: bool) -> str:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.alternatives import Change, StepBounds, changes, step_bounds
-from profiler_kit.diagnosis.convolution import by, convolution_of
+from profiler_kit.diagnosis.alternatives import LayerChange, StepBounds, layer_changes, step_bounds
+from profiler_kit.diagnosis.convolution import join_sizes, parse_convolution
 from profiler_kit.diagnosis.efficiency import efficiency
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.timing import node_of, ratio, time_by_path
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
 from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
 from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.words import capital, opening, plural, sentences, threshold, times, work
-from profiler_kit.records.comparison import clock_words
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    factor_text,
+    join_sentences,
+    layer_name_capitalized,
+    limit_percent,
+    plural,
+    work_text,
+)
+from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -29,11 +37,11 @@ HIGH_TIME_SHARE: Final = 0.50
 MEDIUM_TIME_SHARE: Final = 0.25
 
 DOC = f"""
-Fires when one module does at least {threshold(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
-has none), or takes at least {threshold(MIN_TIME_SHARE)} of the baseline's device time (operator time on a CPU).
+Fires when one module does at least {limit_percent(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
+has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the baseline's device time (operator time on a CPU).
 
-- `high`: the layer takes at least {threshold(HIGH_TIME_SHARE)} of the time, or the time was not measured.
-- `medium`: it takes at least {threshold(MEDIUM_TIME_SHARE)} of the time.
+- `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the time, or the time was not measured.
+- `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the time.
 - `low`: it takes less. The layer does most of the work and is fast, so a change gains little.
 
 For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
@@ -44,7 +52,7 @@ assumes that the layer stays as efficient as it is; the lower bound assumes that
 In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
 smaller kernel.
 
-In a trace, the rule looks for a module whose own work takes at least {threshold(MIN_TIME_SHARE)} of the busy time. Without
+In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. Without
 module names, it looks for a convolution, matrix product or attention whose calls with the same input shapes take as much,
 backward included. One call per step is one layer; several calls may be several equal layers. Without shapes, it looks for at
 most three kernels that each run once per step.
@@ -52,7 +60,7 @@ most three kernels that each run once per step.
 The rule ignores models with a single layer that does work.
 """
 
-_Alternative = tuple[Change, StepBounds | None]
+_Alternative = tuple[LayerChange, StepBounds | None]
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -65,20 +73,20 @@ def check(report: Report) -> Iterator[Finding]:
         path = most_time[0]
     else:
         return
-    static, node = report.static, node_of(report.static, path)
+    static, node = report.static, module_node(report.static, path)
     work_share = (
         ratio(_forward_work(node, static), _forward_work(static, static))
         if node is not None and static is not None
         else None
     )
-    time_share = ratio(time_by_path(run)[path], run.device_ns) if run is not None else None
-    clock = clock_words(run.clock if run is not None else None)
+    time_share = ratio(ns_by_path(run)[path], run.device_ns) if run is not None else None
+    clock = clock_name(run.clock if run is not None else None)
     alternatives = _alternatives(report, run, node)
     unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
     yield RULE.finding(
         severity=_severity(time_share),
         title=_title(path, unit, work_share, time_share, clock),
-        explanation=sentences(
+        explanation=join_sentences(
             _layer_work(node), _layer_rate(report, run, node), _other_layers(work_share, time_share, clock)
         ),
         advice=_advice(static, node, time_share, alternatives, run),
@@ -115,7 +123,7 @@ def _most_time(run: ConfigRun | None) -> tuple[str, float] | None:
     """The path with most time and its share of the run's time; None if fewer than two modules take time."""
     if run is None or not run.device_ns:
         return None
-    path_times = [(path, ns) for path, ns in time_by_path(run).most_common() if path not in PSEUDO_PATHS]
+    path_times = [(path, ns) for path, ns in ns_by_path(run).most_common() if path not in PSEUDO_PATHS]
     return (path_times[0][0], path_times[0][1] / run.device_ns) if len(path_times) > 1 else None
 
 
@@ -127,18 +135,18 @@ def _title(path: str, unit: str, work_share: float | None, time_share: float | N
         clauses.append(f"takes {percent(time_share)} of the {clock}")
     # much work in little time needs no action, so the title contrasts the two
     conjunction = " but " if time_share is not None and time_share < MEDIUM_TIME_SHARE else " and "
-    return f"{opening(path)} {conjunction.join(clauses)}"
+    return f"{layer_name_capitalized(path)} {conjunction.join(clauses)}"
 
 
 def _layer_work(node: ModuleNode | None) -> str:
-    conv = convolution_of(node) if node is not None else None
+    conv = parse_convolution(node) if node is not None else None
     if node is None:
         return ""
     if conv is None:
-        return f"This {node.class_name} needs {work(node.forward.macs, 'MACs')} in the forward pass of one step."
+        return f"This {node.class_name} needs {work_text(node.forward.macs, 'MACs')} in the forward pass of one step."
     return (
-        f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {by(conv.kernel)} kernel at "
-        f"{by(conv.grid)} positions: {work(node.forward.macs, 'MACs')} in the forward pass. That is {conv.macs_formula()} = "
+        f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {join_sizes(conv.kernel)} kernel at "
+        f"{join_sizes(conv.grid)} positions: {work_text(node.forward.macs, 'MACs')} in the forward pass. That is {conv.macs_formula()} = "
         f"{conv.macs_per_image:,} multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
 
@@ -158,13 +166,13 @@ def _other_layers(work_share: float | None, time_share: float | None, clock: str
 
 def _alternatives(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Alternative]:
     """The possible changes of the convolution `node`, each with bounds for the new step; empty for other layers."""
-    conv = convolution_of(node) if node is not None else None
+    conv = parse_convolution(node) if node is not None else None
     if node is None or conv is None or report.static is None or node.path == "":
         return []
-    return [(change, step_bounds(report, run, node, change)) for change in changes(node, conv)]
+    return [(change, step_bounds(report, run, node, change)) for change in layer_changes(node, conv)]
 
 
-def _changed_macs(static: StaticCount, node: ModuleNode, change: Change) -> int:
+def _changed_macs(static: StaticCount, node: ModuleNode, change: LayerChange) -> int:
     """The forward MACs of the model after the change."""
     return static.forward.macs - node.forward.macs + change.layer_macs
 
@@ -179,26 +187,26 @@ def _advice(
     if time_share is not None and time_share < MEDIUM_TIME_SHARE:
         return (
             f"Look at the layers with more time first. Without this layer the step would be at most "
-            f"{times(1.0 / (1.0 - time_share))} as fast."
+            f"{factor_text(1.0 / (1.0 - time_share))} as fast."
         )
     first = " first" if time_share is None or time_share >= HIGH_TIME_SHARE else ""
     if node is not None and node.path == "":
         return f"Look{first} at the code in the model's own forward(), outside its submodules."
-    if node is None or static is None or convolution_of(node) is None:
+    if node is None or static is None or parse_convolution(node) is None:
         return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
     if not alternatives:
         return f"Change this layer{first}: use fewer channels, or a smaller input."
     total = static.forward.macs
     summary = [
-        f"{times(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {_short_name(change)}"
+        f"{factor_text(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {_short_name(change)}"
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capital(change.description)}: {work(_changed_macs(static, node, change), 'MACs')} instead of {work(total, 'MACs')}"
+        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of {work_text(total, 'MACs')}"
         f"{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
-    return sentences(
+    return join_sentences(
         f"Change this layer{first}: {', '.join(summary)}.",
         "These figures are computed from the counts, not measured, for the whole forward pass.",
         *details,
@@ -207,7 +215,7 @@ def _advice(
     )
 
 
-def _short_name(change: Change) -> str:
+def _short_name(change: LayerChange) -> str:
     """The change without its details in brackets."""
     return change.description.partition(" (")[0]
 
@@ -240,9 +248,9 @@ def _evidence(
     if work_share is not None:
         yield Evidence(name=f"share of forward {unit}", value=100.0 * work_share, unit="percent", where=path)
     if time_share is not None and run is not None:
-        name = f"share of {clock_words(run.clock)}"
+        name = f"share of {clock_name(run.clock)}"
         yield Evidence(name=name, value=100.0 * time_share, unit="percent", where=f"{path}, {run.config.name}")
-    node = node_of(report.static, path)
+    node = module_node(report.static, path)
     if report.static is None or node is None:
         return
     yield Evidence(name="forward MACs a step", value=node.forward.macs, unit="macs", where=path)
@@ -254,7 +262,7 @@ def _evidence(
         yield from rate.evidence()
     for change, bounds in alternatives:
         name = _short_name(change)
-        yield from known(
+        yield from evidence_of(
             "computed",
             (f"forward MACs with {name}", _changed_macs(report.static, node, change), "macs"),
             (f"step with {name}, at most", bounds.high_ns if bounds is not None else None, "ns"),
@@ -271,11 +279,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
     if dominant is None:
         return
-    clock = clock_words("kernel" if any(trace.clock == "device" for trace in report.traces) else "operator")
+    clock = clock_name("kernel" if any(trace.clock == "device" for trace in report.traces) else "operator")
     yield RULE.finding(
         severity=_severity(dominant.share),
         title=dominant.title,
-        explanation=sentences(dominant.explanation, _other_layers(None, dominant.share, clock)),
+        explanation=join_sentences(dominant.explanation, _other_layers(None, dominant.share, clock)),
         advice=dominant.advice,
         evidence=dominant.evidence,
         paths=dominant.paths,

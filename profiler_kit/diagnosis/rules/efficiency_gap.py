@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.convolution import MULTIPLE, channels_of
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, layer_channels
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import node_of
-from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import FEWER_OPERATIONS, LAYOUT, algorithm, family_words, math_words
+from profiler_kit.diagnosis.timing import module_node
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+    quoted_name,
+)
+from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -30,17 +38,17 @@ MIN_LAYOUT_SHARE: Final = 0.10
 _PART_NAMES: Final = {"fprop": "the forward pass", "dgrad": "the input gradient", "wgrad": "the weight gradient"}
 
 DOC = f"""
-Fires when an operation that takes at least {threshold(MIN_DEVICE_SHARE)} of the baseline's device time reaches less than
-{threshold(MAX_SLOW_PEAK_SHARE)} of the peak of its arithmetic, while another operation (at least
-{threshold(MIN_PEER_DEVICE_SHARE)} of the time) reaches more than {threshold(MIN_PEER_PEAK_SHARE)}. An operation is the
+Fires when an operation that takes at least {limit_percent(MIN_DEVICE_SHARE)} of the baseline's device time reaches less than
+{limit_percent(MAX_SLOW_PEAK_SHARE)} of the peak of its arithmetic, while another operation (at least
+{limit_percent(MIN_PEER_DEVICE_SHARE)} of the time) reaches more than {limit_percent(MIN_PEER_PEAK_SHARE)}. An operation is the
 forward or backward pass of a layer; if the parts of convolutions were measured separately, it is one part. The peak was
 measured on the device, or comes from the datasheet.
 
-- `high`: at the efficiency of the other operation, the slow ones would save at least {threshold(HIGH_SAVING)} of the device
+- `high`: at the efficiency of the other operation, the slow ones would save at least {limit_percent(HIGH_SAVING)} of the device
   time.
 - `medium`: otherwise.
 
-The finding lists known causes: channels that are not a multiple of {MULTIPLE}, layout conversions, an algorithm without
+The finding lists known causes: channels that are not a multiple of {CHANNEL_MULTIPLE}, layout conversions, an algorithm without
 workspace. The rule ignores FFT and Winograd, which execute fewer operations than are counted, and operations limited by
 memory bandwidth.
 """
@@ -63,7 +71,7 @@ class _Operation:
     @property
     def name(self) -> str:
         """``the weight gradient of conv2``."""
-        return f"{self.part} of {layer(self.path)}"
+        return f"{self.part} of {layer_name(self.path)}"
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -89,27 +97,27 @@ def check(report: Report) -> Iterator[Finding]:
     slow.sort(key=lambda operation: -_saved_ns(operation, peer))
     worst = slow[0]
     saved_share = min(1.0, sum(_saved_ns(operation, peer) for operation in slow) / run.device_ns)
-    other_configs = attempt(report, run, ("benchmark", "channels_last"))
+    other_configs = find_trials(report, run, ("benchmark", "channels_last"))
     source = "measured" if line.roof.source == "measured" else "datasheet"
     causes = list(_causes(report, worst))
     others = [f"{operation.name} ({percent(operation.peak_share)})" for operation in slow[1:]]
-    math = math_words(worst.math)
+    math = math_name(worst.math)
     yield RULE.finding(
         severity="high" if saved_share >= HIGH_SAVING else "medium",
-        title=f"{capital(worst.name)} reaches only {percent(worst.peak_share)} of the {math} peak, while {peer.name} reaches "
-        f"{percent(peer.peak_share)}" + (f" of the {math_words(peer.math)} peak" if peer.math != worst.math else ""),
-        explanation=sentences(
-            f"In {quoted(run)} it takes {text(worst.kernel_ns, 'ns')} with {family_words(worst.family)}, at "
+        title=f"{capitalize(worst.name)} reaches only {percent(worst.peak_share)} of the {math} peak, while {peer.name} reaches "
+        f"{percent(peer.peak_share)}" + (f" of the {math_name(peer.math)} peak" if peer.math != worst.math else ""),
+        explanation=join_sentences(
+            f"In {quoted_name(run)} it takes {text(worst.kernel_ns, 'ns')} with {family_name(worst.family)}, at "
             f"{text(worst.flops_per_s, 'flops/s')}. The {source} peak is {text(line.roof.peak(worst.math), 'flops/s')}.",
-            f"Also slow: {listing(others)}. At the share of the peak that {peer.name} reaches, together they would save "
+            f"Also slow: {join_list(others)}. At the share of the peak that {peer.name} reaches, together they would save "
             f"{percent(saved_share)} of the device time."
             if others
             else f"At the share of the peak that {peer.name} reaches, it would save {percent(saved_share)} of the device time.",
-            f"Known causes: {listing(causes)}." if causes else "",
+            f"Known causes: {join_list(causes)}." if causes else "",
             other_configs.sentence(),
         ),
         advice="Compare the algorithms of this operation between configurations. Round its channels up to a multiple of "
-        f"{MULTIPLE}, and leave free memory for workspaces.",
+        f"{CHANNEL_MULTIPLE}, and leave free memory for workspaces.",
         evidence=tuple(item for operation in (worst, peer, *slow[1:]) for item in _evidence(operation, run)),
         paths=(operation.path for operation in slow),
         trials=other_configs,
@@ -128,7 +136,13 @@ def _convolution_parts(run: ConfigRun, line: Roofline) -> Iterator[_Operation]:
     for part in run.convolutions:
         peak, rate = line.roof.peak(part.math or ""), part.flops_per_s
         is_memory_bound = (part.path, "forward" if part.part == "fprop" else "backward") in memory_bound
-        if peak is None or rate is None or part.math is None or is_memory_bound or part.family in FEWER_OPERATIONS:
+        if (
+            peak is None
+            or rate is None
+            or part.math is None
+            or is_memory_bound
+            or part.family in REDUCED_OPERATION_FAMILIES
+        ):
             continue
         yield _Operation(
             path=part.path,
@@ -151,15 +165,15 @@ def _layer_passes(report: Report, run: ConfigRun, line: Roofline) -> Iterator[_O
         timing, node = timings.get((item.path, item.phase)), nodes.get(item.path)
         if timing is None or node is None or item.binds == "memory" or timing.kernel_ns <= 0:
             continue
-        used = algorithm(timing.kernels)
+        used = main_algorithm(timing.kernels)
         macs = node.cost(item.phase).macs
         peak = line.roof.peak(used.math) if used is not None and used.math is not None else None
-        if used is None or used.math is None or peak is None or not macs or used.family in FEWER_OPERATIONS:
+        if used is None or used.math is None or peak is None or not macs or used.family in REDUCED_OPERATION_FAMILIES:
             continue
         rate = 2 * macs / (timing.kernel_ns * 1e-9)
         yield _Operation(
             path=item.path,
-            part=phase(item.phase),
+            part=phase_name(item.phase),
             kernel_ns=timing.kernel_ns,
             peak_share=rate / peak,
             flops_per_s=rate,
@@ -170,10 +184,10 @@ def _layer_passes(report: Report, run: ConfigRun, line: Roofline) -> Iterator[_O
 
 
 def _causes(report: Report, operation: _Operation) -> Iterator[str]:
-    node = node_of(report.static, operation.path)
-    channels = channels_of(node) if node is not None else None
+    node = module_node(report.static, operation.path)
+    channels = layer_channels(node) if node is not None else None
     if channels is not None and channels.unaligned:
-        yield f"{listing([str(count) for count in channels.unaligned])} channels (not a multiple of {MULTIPLE})"
+        yield f"{join_list([str(count) for count in channels.unaligned])} channels (not a multiple of {CHANNEL_MULTIPLE})"
     if operation.layout_ns > MIN_LAYOUT_SHARE * operation.kernel_ns:
         yield f"layout conversions ({percent(operation.layout_ns / operation.kernel_ns)} of its time)"
     if operation.workspace_bytes == 0:
@@ -183,10 +197,10 @@ def _causes(report: Report, operation: _Operation) -> Iterator[str]:
 def _evidence(operation: _Operation, run: ConfigRun) -> Iterator[Evidence]:
     where = f"{operation.path}, {operation.part}, {run.config.name}"
     share = 100.0 * operation.peak_share
-    yield Evidence(name=f"share of the {math_words(operation.math)} peak", value=share, unit="percent", where=where)
+    yield Evidence(name=f"share of the {math_name(operation.math)} peak", value=share, unit="percent", where=where)
     yield Evidence(name="device time", value=operation.kernel_ns, unit="ns", where=where)
     yield Evidence(name="effective rate", value=operation.flops_per_s, unit="flops/s", where=where)
-    yield Evidence(name="algorithm", value=family_words(operation.family), unit="text", where=where)
+    yield Evidence(name="algorithm", value=family_name(operation.family), unit="text", where=where)
     if operation.workspace_bytes is not None:
         yield Evidence(name="workspace", value=operation.workspace_bytes, unit="bytes", where=where)
 

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import Convolution, convolution_of
-from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.timing import node_of, ratio
-from profiler_kit.diagnosis.words import layer, listing, opening, quoted, sentences, threshold, times, work
-from profiler_kit.records.families import FEWER_OPERATIONS, FFT, family_words
+from profiler_kit.diagnosis.convolution import Convolution, parse_convolution
+from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import module_node, ratio
+from profiler_kit.diagnosis.words import (
+    factor_text,
+    join_list,
+    join_sentences,
+    layer_name,
+    layer_name_capitalized,
+    limit_percent,
+    quoted_name,
+    work_text,
+)
+from profiler_kit.records.families import FFT, REDUCED_OPERATION_FAMILIES, family_name
 from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -41,18 +50,18 @@ PART_WORDS: Final[dict[ConvolutionPart, str]] = {
 
 DOC = f"""
 Fires when hardware counters (`--counters`) show that a part of a convolution executes at least {MIN_PADDED_FACTOR:g}x the
-counted FLOPs, or less than {MAX_FEWER_FACTOR:g}x, and this part takes at least {threshold(MIN_DEVICE_SHARE)} of the device
+counted FLOPs, or less than {MAX_FEWER_FACTOR:g}x, and this part takes at least {limit_percent(MIN_DEVICE_SHARE)} of the device
 time. The parts are the forward pass, the input gradient and the weight gradient. The count is two operations per
 multiply-accumulate.
 
-- `medium`: padding takes at least {threshold(MEDIUM_PADDING_SHARE)} of the device time, if time is proportional to
+- `medium`: padding takes at least {limit_percent(MEDIUM_PADDING_SHARE)} of the device time, if time is proportional to
   operations.
 - `low`: padding takes less.
 - `info`: the part executes fewer operations than are counted.
 
 **At least {MIN_PADDED_FACTOR:g}x: padding.** Kernels compute tiles of a fixed number of channels: a tile for 64 channels
 computes 50 channels as 64. The rule rounds input channels, output channels or both up to multiples of
-{", ".join(map(str, MULTIPLES))}. If one of these explains the measured factor within {threshold(MAX_EXPLAINED_ERROR)}, the
+{", ".join(map(str, MULTIPLES))}. If one of these explains the measured factor within {limit_percent(MAX_EXPLAINED_ERROR)}, the
 finding names it, and shows the work of other channel counts in the same tiles. That is **computed, not measured**: the
 library may choose another kernel.
 
@@ -88,7 +97,7 @@ def check(report: Report) -> Iterator[Finding]:
     """Yield at most two findings for each layer: one about padding, one about fewer operations."""
     padded: dict[str, list[_CountedPart]] = {}
     fewer: dict[str, list[_CountedPart]] = {}
-    for run in measured(report):
+    for run in measured_runs(report):
         for part in _counted_parts(report, run):
             if part.factor >= MIN_PADDED_FACTOR:
                 padded.setdefault(part.timing.path, []).append(part)
@@ -103,8 +112,8 @@ def check(report: Report) -> Iterator[Finding]:
 def _counted_parts(report: Report, run: ConfigRun) -> Iterator[_CountedPart]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
-        macs, node = timing.macs, node_of(report.static, timing.path)
-        if macs is None and node is not None and convolution_of(node) is not None:
+        macs, node = timing.macs, module_node(report.static, timing.path)
+        if macs is None and node is not None and parse_convolution(node) is not None:
             macs = node.forward.macs  # each of the two gradients needs as many MACs as the forward pass
         if timing.counters is None or not macs or share is None or share < MIN_DEVICE_SHARE:
             continue
@@ -119,13 +128,13 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     run_parts = sorted((part for part in parts if part.run is run), key=lambda part: -part.padding_share)
     worst = run_parts[0]
     padding_share = min(1.0, sum(part.padding_share for part in run_parts))
-    node = node_of(report.static, worst.timing.path)
-    conv = convolution_of(node) if node is not None else None
+    node = module_node(report.static, worst.timing.path)
+    conv = parse_convolution(node) if node is not None else None
     tiles = _explaining_tiles(conv, worst.factor)
     return RULE.finding(
         severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
-        title=f"Padding in {layer(worst.timing.path)}: it executes {times(worst.factor)} its counted FLOPs in {quoted(run)}",
-        explanation=sentences(
+        title=f"Padding in {layer_name(worst.timing.path)}: it executes {factor_text(worst.factor)} its counted FLOPs in {quoted_name(run)}",
+        explanation=join_sentences(
             _amounts(worst),
             _other_parts(run_parts[1:]),
             f"If time is proportional to operations, padding takes {percent(padding_share)} of the device time.",
@@ -145,26 +154,26 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
     run = parts[0].run
     run_parts = sorted((part for part in parts if part.run is run), key=lambda part: -part.share)
     largest = run_parts[0]
-    other_runs = list(dict.fromkeys(quoted(part.run) for part in parts if part.run is not run))
+    other_runs = list(dict.fromkeys(quoted_name(part.run) for part in parts if part.run is not run))
     workspace_bytes = largest.timing.workspace_bytes
     rate = largest.timing.flops_per_s
     # the complex product between FFT's transforms may take most of the time
     family = FFT if largest.timing.family == "gemm:complex" else largest.timing.family
     return RULE.finding(
         severity="info",
-        title=f"{opening(largest.timing.path)} executes only {times(largest.factor)} its counted FLOPs in {quoted(run)}: "
-        f"{family_words(family)}",
-        explanation=sentences(
+        title=f"{layer_name_capitalized(largest.timing.path)} executes only {factor_text(largest.factor)} its counted FLOPs in {quoted_name(run)}: "
+        f"{family_name(family)}",
+        explanation=join_sentences(
             _amounts(largest),
             _other_parts(run_parts[1:]),
-            f"{family_words(family)} does less arithmetic than a direct convolution and moves more bytes."
-            if family in FEWER_OPERATIONS
+            f"{family_name(family)} does less arithmetic than a direct convolution and moves more bytes."
+            if family in REDUCED_OPERATION_FAMILIES
             else "Its kernels skip work that is counted, for example on padded borders.",
             f"This part moves {text(largest.counters.dram_bytes, 'bytes')} to and from DRAM.",
             f"Its effective rate of {text(rate, 'flops/s')} comes from the count: do not compare it with the device's peak."
             if rate is not None
             else "",
-            f"The same holds in {listing(other_runs)}." if other_runs else "",
+            f"The same holds in {join_list(other_runs)}." if other_runs else "",
         ),
         advice="Judge this layer by its time. "
         + (
@@ -181,26 +190,26 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
 
 def _amounts(part: _CountedPart) -> str:
     return (
-        f"{opening(part.timing.path)} needs {work(part.counted_flops, 'FLOP')} {PART_WORDS[part.timing.part]} by count and "
-        f"executes {work(part.counters.flops, 'FLOP')} by hardware counters."
+        f"{layer_name_capitalized(part.timing.path)} needs {work_text(part.counted_flops, 'FLOP')} {PART_WORDS[part.timing.part]} by count and "
+        f"executes {work_text(part.counters.flops, 'FLOP')} by hardware counters."
     )
 
 
 def _other_parts(parts: list[_CountedPart]) -> str:
-    factors = [f"{times(part.factor)} {PART_WORDS[part.timing.part]}" for part in parts]
-    return f"It also executes {listing(factors)}." if factors else ""
+    factors = [f"{factor_text(part.factor)} {PART_WORDS[part.timing.part]}" for part in parts]
+    return f"It also executes {join_list(factors)}." if factors else ""
 
 
 def _other_runs(report: Report, worst: _CountedPart) -> str:
     """The factors of the same part in the other runs with counters."""
     factors = [
-        f"{times(part.factor)} in {quoted(part.run)}"
-        for run in measured(report)
+        f"{factor_text(part.factor)} in {quoted_name(part.run)}"
+        for run in measured_runs(report)
         if run is not worst.run
         for part in _counted_parts(report, run)
         if (part.timing.path, part.timing.part) == (worst.timing.path, worst.timing.part)
     ]
-    return f"The same part executes {listing(factors)}." if factors else ""
+    return f"The same part executes {join_list(factors)}." if factors else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +264,7 @@ def _tile_explanation(conv: Convolution | None, tiles: _Tiles | None) -> str:
     (cin, cout), (padded_in, padded_out) = tiles.group_channels, tiles.round_up(*tiles.group_channels)
     return (
         f"Tiles for multiples of {tiles.multiple} channels explain it: {cin} input and {cout} output channels, computed as "
-        f"{padded_in} and {padded_out}, make {times(tiles.factor)}."
+        f"{padded_in} and {padded_out}, make {factor_text(tiles.factor)}."
     )
 
 
@@ -273,11 +282,11 @@ def _channel_advice(tiles: _Tiles | None) -> str:
         for multiple in MULTIPLES
         if multiple < tiles.multiple and (candidate := replace(tiles, multiple=multiple)).factor < MIN_PADDED_FACTOR
     ]
-    return sentences(
+    return join_sentences(
         f"Choose channels that fill the tiles{group}: {larger[0]} -> {larger[1]} would execute as many operations as {cin} -> "
         f"{cout} does now"
         + (f", {smaller[0]} -> {smaller[1]} {percent(smaller_share)} of them." if smaller_share < 1.0 else "."),
-        f"A kernel with tiles for multiples of {narrower[-1].multiple} would execute {times(narrower[-1].factor)}: try "
+        f"A kernel with tiles for multiples of {narrower[-1].multiple} would execute {factor_text(narrower[-1].factor)}: try "
         "torch.backends.cudnn.benchmark = True, which may select such a kernel."
         if narrower
         else "",
@@ -287,7 +296,7 @@ def _channel_advice(tiles: _Tiles | None) -> str:
 
 def _evidence(parts: list[_CountedPart]) -> Iterator[Evidence]:
     for part in parts:
-        yield from known(
+        yield from evidence_of(
             f"{part.timing.path}, {part.timing.part}, {part.run.config.name}",
             ("executed over counted", part.factor, "ratio"),
             ("executed FLOPs", part.counters.flops, "flops"),
@@ -302,7 +311,7 @@ def _tile_evidence(conv: Convolution | None, path: str) -> Iterator[Evidence]:
     for multiple in MULTIPLES:
         if conv is not None:
             factor = _Tiles(conv=conv, multiple=multiple).factor
-            yield from known(f"{path}, computed", (f"factor in tiles of {multiple} channels", factor, "ratio"))
+            yield from evidence_of(f"{path}, computed", (f"factor in tiles of {multiple} channels", factor, "ratio"))
 
 
 RULE = Rule("executed_work", DOC, check, "cause")

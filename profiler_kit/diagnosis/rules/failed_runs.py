@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import listing, plural, quoted
+from profiler_kit.diagnosis.words import join_list, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, FailureKind
 
@@ -46,7 +46,7 @@ def check(report: Report) -> Iterator[Finding]:
     for (kind, message), runs in failures.items():
         yield RULE.finding(
             severity="info" if kind == "interrupted" else "high" if nothing_measured else "medium",
-            title=f"{listing([quoted(run) for run in runs])} {_FAILURE_WORDS[kind]}",
+            title=f"{join_list([quoted_name(run) for run in runs])} {_FAILURE_WORDS[kind]}",
             explanation=f"{len(runs)} of {plural(len(report.runs), 'configuration')} "
             f"{'has' if len(runs) == 1 else 'have'} no samples: {_first_line(message)}.",
             advice=_ADVICE[kind],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.bits import Part, only_within
-from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import listing, quoted, sentences
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.bits import PassResult, parts_that_differ_between_processes
+from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import join_list, join_sentences, quoted_name
 from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -34,12 +34,14 @@ class _DifferingRun:
 
     first: ConfigRun
     second: ConfigRun | Repeat
-    parts: tuple[Part, ...]
+    parts: tuple[PassResult, ...]
 
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with benchmark, and at most one for runs without it."""
-    runs = [differing_run for run in measured(report) if (differing_run := _differing_run(report, run)) is not None]
+    runs = [
+        differing_run for run in measured_runs(report) if (differing_run := _differing_run(report, run)) is not None
+    ]
     for benchmark in (True, False):
         group = [run for run in runs if (run.first.config.benchmark is True) is benchmark]
         if group:
@@ -49,21 +51,23 @@ def check(report: Report) -> Iterator[Finding]:
 def _differing_run(report: Report, run: ConfigRun) -> _DifferingRun | None:
     repeat = next((r for r in report.runs if r.config.repeat_of == run.config.name and r.failure is None), None)
     second = repeat or (run.repeat if run.repeat is not None and run.repeat.failure is None else None)
-    parts = only_within(run, second) if second is not None else ()
+    parts = parts_that_differ_between_processes(run, second) if second is not None else ()
     return _DifferingRun(run, second, parts) if second is not None and parts else None
 
 
 def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> Finding:
     first = runs[0].first
-    names = listing([quoted(run.first) for run in runs], most=3)
-    parts = listing(list(dict.fromkeys(part.name for run in runs for part in run.parts)))
+    names = join_list([quoted_name(run.first) for run in runs], most=3)
+    parts = join_list(list(dict.fromkeys(part.name for run in runs for part in run.parts)))
     is_deterministic = any(run.first.config.deterministic is True for run in runs)
     verb = "is" if len(runs) == 1 else "are"
-    deterministic = attempt(report, first, ("deterministic",) if first is report.baseline() and not benchmark else ())
+    deterministic = find_trials(
+        report, first, ("deterministic",) if first is report.baseline() and not benchmark else ()
+    )
     return RULE.finding(
         severity="info" if parts == "loss" else "medium" if is_deterministic else "low",
         title=f"{names} {verb} bitwise reproducible only within one process: two processes give different {parts}",
-        explanation=sentences(
+        explanation=join_sentences(
             "Three passes within one process gave bitwise equal results. A second, fresh process of the same configuration and "
             "seed gave different ones.",
             "cudnn.benchmark times each algorithm once or twice, so another one may win in the next process."
@@ -85,7 +89,7 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
             for run in runs
             for part in run.parts
             for ordinal, process in (("first", run.first), ("second", run.second))
-            for item in known(
+            for item in evidence_of(
                 run.first.config.name, (f"{part.name} digest, {ordinal} process", part.digest(process), "text")
             )
         ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnosis.pairs import measured
+from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
+from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 
 DOC = """
@@ -23,16 +23,16 @@ this flag. `deterministic` and `allow_tf32` are in the key, so a change of them 
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for all runs in which a flag changed."""
-    runs = [run for run in measured(report) if run.flags_changed]
+    runs = [run for run in measured_runs(report) if run.flags_changed]
     if not runs:
         return
     changes = list(dict.fromkeys(change for run in runs for change in run.flags_changed))
     flags = {change.partition(":")[0].rpartition(".")[2].strip() for change in changes}
     yield RULE.finding(
         severity="high" if "enabled" in flags else "medium",
-        title=f"The model changes cuDNN's flags while it runs: {listing(changes)}",
-        explanation=sentences(
-            f"{plural(len(runs), 'run')} ({listing([quoted(run) for run in runs])}) "
+        title=f"The model changes cuDNN's flags while it runs: {join_list(changes)}",
+        explanation=join_sentences(
+            f"{plural(len(runs), 'run')} ({join_list([quoted_name(run) for run in runs])}) "
             + ("does not match its configuration." if len(runs) == 1 else "do not match their configurations."),
             "Setting benchmark has no effect on shapes that already ran: their algorithm is cached."
             if "benchmark" in flags

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt, outcome
-from profiler_kit.diagnosis.pairs import is_limited, run_of, with_settings
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.advice import AdviceTrials, outcome_text
+from profiler_kit.diagnosis.pairs import find_run, limits_algorithms, runs_with_settings
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, noise_of
@@ -28,13 +28,13 @@ DOC = f"""
 Fires when a run changed more than cuDNN's flags (`--also channels_last,amp_bf16,compile,batch=2x`) and can be compared with
 the baseline.
 
-- `high`: the best of these runs saves at least {threshold(HIGH_SAVING)} of the time.
-- `medium`: it saves at least {threshold(MEDIUM_SAVING)}.
+- `high`: the best of these runs saves at least {limit_percent(HIGH_SAVING)} of the time.
+- `medium`: it saves at least {limit_percent(MEDIUM_SAVING)}.
 - `low`: it saves less, but is significantly faster.
 - `info`: none is significantly faster.
 
 The finding lists all these runs, the best first: the time (per example if the batch sizes differ), and changes in the memory
-peak (from {threshold(MIN_PEAK_CHANGE)}), in the error against float64 (from {MIN_ERROR_FACTOR:g}x) and in the bits of the
+peak (from {limit_percent(MIN_PEAK_CHANGE)}), in the error against float64 (from {MIN_ERROR_FACTOR:g}x) and in the bits of the
 outputs. If a run with the same flags but without the extra settings exists, the finding compares with it too: the difference
 is the effect of the settings alone.
 
@@ -58,7 +58,7 @@ def check(report: Report) -> Iterator[Finding]:
     if base is None or not base.config.is_plain:
         return
     noise = noise_of(report)
-    runs = [run for run in with_settings(report) if not is_limited(run.config)]
+    runs = [run for run in runs_with_settings(report) if not limits_algorithms(run.config)]
     comparisons = [comparison for run in runs if (comparison := _compare(report, base, run, noise)) is not None]
     if not comparisons:
         return
@@ -71,17 +71,17 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity=severity if faster else "info",
         title=_title(best, len(comparisons), len(faster)),
-        explanation=sentences(*(_describe(comparison, base) for comparison in ordered), noise.sentence()),
+        explanation=join_sentences(*(_describe(comparison, base) for comparison in ordered), noise.sentence()),
         advice=_advice(faster),
         evidence=tuple(item for comparison in ordered for item in _evidence(comparison)),
-        trials=Attempt(tries=tuple(comparison.run.config.name for comparison in ordered), trial=best.trial),
+        trials=AdviceTrials(tries=tuple(comparison.run.config.name for comparison in ordered), trial=best.trial),
         weight=share if faster else 0.0,
     )
 
 
 def _compare(report: Report, base: ConfigRun, run: ConfigRun, noise: Noise) -> _Comparison | None:
     trial = sweep_trial(base, run, noise)
-    same_flags = run_of(report, replace(run.config, settings=()))
+    same_flags = find_run(report, replace(run.config, settings=()))
     same_flags = same_flags if same_flags is not None and same_flags is not base else None
     has_samples = same_flags is not None and same_flags.failure is None
     same_flags_trial = sweep_trial(same_flags, run, noise) if same_flags is not None and has_samples else None
@@ -95,23 +95,25 @@ def _title(best: _Comparison, count: int, faster_count: int) -> str:
         return f"No gain from extra settings: none of {plural(count, 'configuration')} is significantly faster"
     if not faster_count:
         change = percent(-(best.trial.gain_percent or 0.0) / 100.0)
-        return f"{quoted(best.run)} is not significantly faster: the time changes by {change}"
+        return f"{quoted_name(best.run)} is not significantly faster: the time changes by {change}"
     total = f", the best of {plural(count, 'configuration')} with extra settings" if count > 1 else ""
-    return f"{quoted(best.run)} takes {outcome(best.trial)}{total}"
+    return f"{quoted_name(best.run)} takes {outcome_text(best.trial)}{total}"
 
 
 def _describe(comparison: _Comparison, base: ConfigRun) -> str:
     trial, run = comparison.trial, comparison.run
     change = f" ({percent(-(trial.gain_percent or 0.0) / 100.0)})" if trial.verdict == "same" else ""
     clauses = [
-        f"{quoted(run)}: {_time_change(comparison, base)}, {outcome(trial)}{change}",
+        f"{quoted_name(run)}: {_time_change(comparison, base)}, {outcome_text(trial)}{change}",
         _peak_change(trial),
         _error_change(trial),
     ]
     if trial.same_bits is not None:
         clauses.append("outputs bitwise equal" if trial.same_bits else "outputs not bitwise equal")
     if comparison.same_flags_trial is not None and comparison.same_flags is not None:
-        clauses.append(f"compared with {quoted(comparison.same_flags)} {outcome(comparison.same_flags_trial)}")
+        clauses.append(
+            f"compared with {quoted_name(comparison.same_flags)} {outcome_text(comparison.same_flags_trial)}"
+        )
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
@@ -145,12 +147,12 @@ def _advice(faster: list[_Comparison]) -> str:
             "Leave these settings off: none saves time. Their peaks and errors above may be another reason to use them."
         )
     error_check = " Check that its error is acceptable." if _error_change(faster[0].trial) else ""
-    return f"Use {quoted(faster[0].run)}.{error_check}"
+    return f"Use {quoted_name(faster[0].run)}.{error_check}"
 
 
 def _evidence(comparison: _Comparison) -> Iterator[Evidence]:
     trial = comparison.trial
-    return known(
+    return evidence_of(
         comparison.run.config.name,
         ("time saved per example" if trial.per_example else "time saved", trial.gain_percent, "percent"),
         ("median step", trial.after_ns.median, "ns"),

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt, is_float32, outcome
+from profiler_kit.diagnosis.advice import find_trials, is_float32, outcome_text
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import is_product, kernels, ratio
-from profiler_kit.diagnosis.words import quoted, sentences, threshold, times
-from profiler_kit.records.families import FEWER_OPERATIONS
+from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio
+from profiler_kit.diagnosis.words import factor_text, join_sentences, limit_percent, quoted_name
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat
-from profiler_kit.statistics.noise import WORTH
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING
 from profiler_kit.units import percent, text
 
 # Below a fifth of the step, twice the speed of its products saves less than a tenth of it.
 MIN_STEP_SHARE: Final = 0.20
 
 DOC = f"""
-Fires when convolutions and matrix products in TF32 take at least {threshold(MIN_STEP_SHARE)} of the baseline's step, and the
+Fires when convolutions and matrix products in TF32 take at least {limit_percent(MIN_STEP_SHARE)} of the baseline's step, and the
 device's peak in bfloat16 is higher than in TF32.
 
-- `low`: autocast would save at least {threshold(WORTH)} of the step, and no trial contradicts it.
+- `low`: autocast would save at least {limit_percent(MIN_USEFUL_SAVING)} of the step, and no trial contradicts it.
 - `info`: it would save less, or the trial found no gain.
 
 The saving assumes that these kernels speed up as the peaks do. It is **computed, not measured**: autocast adds conversions
@@ -36,23 +36,23 @@ def check(report: Report) -> Iterator[Finding]:
     line = report.roofline_of(run) if run is not None else None
     if run is None or line is None or run.step_ns is None or run.clock != "kernel" or not is_float32(report):
         return
-    tf32_ns = sum(kernel.kernel_ns for kernel in kernels(run) if _is_tf32_product(kernel))
+    tf32_ns = sum(kernel.kernel_ns for kernel in kernels_of(run) if _is_tf32_product(kernel))
     share = ratio(tf32_ns, run.step_ns.median)
     tf32_peak, bf16_peak = line.roof.peak("tf32"), line.roof.peak("bf16")
     speedup = ratio(bf16_peak, tf32_peak)
-    autocast = attempt(report, run, ("amp_bf16",))
+    autocast = find_trials(report, run, ("amp_bf16",))
     if share is None or share < MIN_STEP_SHARE or speedup is None or speedup <= 1.0 or not autocast.tries:
         return
     saving = min(1.0, share) * (1.0 - 1.0 / speedup)
     may_help = autocast.trial is None or autocast.trial.verdict == "better"
     yield RULE.finding(
-        severity="low" if may_help and saving >= WORTH else "info",
+        severity="low" if may_help and saving >= MIN_USEFUL_SAVING else "info",
         title=_title(saving, autocast.trial),
-        explanation=sentences(
+        explanation=join_sentences(
             f"Convolutions and matrix products in TF32 take {text(tf32_ns, 'ns')} of the {text(run.step_ns.median, 'ns')} step "
-            f"of {quoted(run)}.",
+            f"of {quoted_name(run)}.",
             f"The device's peak is {text(tf32_peak, 'flops/s')} in TF32 and {text(bf16_peak, 'flops/s')} in bfloat16, "
-            f"{times(speedup)} as high.",
+            f"{factor_text(speedup)} as high.",
             f"With this speedup they save {percent(saving)} of the step. This is computed, not measured: conversions cost extra "
             "time, and smaller tensors save some.",
         ),
@@ -70,13 +70,13 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _is_tf32_product(kernel: KernelStat) -> bool:
-    return kernel.math == "tf32" and is_product(kernel.family) and kernel.family not in FEWER_OPERATIONS
+    return kernel.math == "tf32" and is_contraction(kernel.family) and kernel.family not in REDUCED_OPERATION_FAMILIES
 
 
 def _title(saving: float, trial: Trial | None) -> str:
     if trial is None or trial.verdict == "failed":
         return f"bfloat16 autocast would save {percent(saving)} of the step (computed from the peaks, not measured)"
-    return f"bfloat16 autocast: {outcome(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
+    return f"bfloat16 autocast: {outcome_text(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
 
 
 RULE = Rule("half_precision", DOC, check, "remedy")

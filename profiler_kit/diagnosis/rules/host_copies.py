@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.traced import gravest, on_device, step_count
-from profiler_kit.diagnosis.words import plural, sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.traced import on_device, step_count, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -23,9 +23,9 @@ _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
 DOC = f"""
 Fires on a trace with more than {MAX_COPIES_PER_STEP} copies between host and device per step, or in which such copies take
-more than {threshold(MAX_SHARE)} of the span.
+more than {limit_percent(MAX_SHARE)} of the span.
 
-- `medium`: the copies take more than {threshold(MAX_SHARE)} of the span.
+- `medium`: the copies take more than {limit_percent(MAX_SHARE)} of the span.
 - `low`: there are only many of them.
 
 Each copy costs the host about 10 us. A copy from or to pageable memory goes through a buffer, and the host waits for it.
@@ -46,13 +46,13 @@ class _Copies:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose copies take the largest share."""
-    if (worst := gravest(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
+    if (worst := worst_trace(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
     copies = worst.match
     yield RULE.finding(
         severity="medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}There are {text(copies.per_step, 'count')} copies per step; all copies together take "
             f"{text(copies.copy_ns, 'ns')}.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
@@ -86,7 +86,7 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
 def _advice(are_many: bool, has_pageable: bool) -> str:
     if not are_many and not has_pageable:
         return "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
-    return sentences(
+    return join_sentences(
         "Copy many numbers together, as one tensor, or create them on the device (pass device=... when creating a tensor)."
         if are_many
         else "",
@@ -96,4 +96,4 @@ def _advice(are_many: bool, has_pageable: bool) -> str:
     )
 
 
-RULE = Rule("host_copies", DOC, never, "cause", check_trace)
+RULE = Rule("host_copies", DOC, no_findings, "cause", check_trace)

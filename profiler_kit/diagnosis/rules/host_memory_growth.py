@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import plural, sentences
+from profiler_kit.diagnosis.words import join_sentences, plural
 from profiler_kit.records.laboratory import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
@@ -63,7 +63,7 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="medium" if growth_bytes > MEDIUM_GROWTH_BYTES else "low",
         title=f"Host memory grows by {text(slope.bytes, 'bytes')} with each new input shape",
-        explanation=sentences(
+        explanation=join_sentences(
             f'In "{schedule.config}" the growth per shape is {text(slope.low, "bytes")} to {text(slope.high, "bytes")} over '
             f"{plural(slope.points, 'new shape')} (95 % interval); {EXTRAPOLATED_SHAPES:,} shapes would take "
             f"{text(growth_bytes, 'bytes')}.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.traced import gravest
-from profiler_kit.diagnosis.words import quoted, sentences, threshold
+from profiler_kit.diagnosis.traced import worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -25,7 +25,7 @@ ADVICE: Final = (
 )
 
 DOC = f"""
-Fires on a CPU if the self time of operators is less than {threshold(1 - MAX_OUTSIDE_SHARE)} of the median timed step. The rest
+Fires on a CPU if the self time of operators is less than {limit_percent(1 - MAX_OUTSIDE_SHARE)} of the median timed step. The rest
 is Python and autograd. Always `medium`.
 
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
@@ -52,11 +52,11 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="medium",
         title=f"Host overhead: at least {percent(1.0 - operator_share)} of the step{without_data} runs outside operators",
-        explanation=f"In {quoted(run)}, a step{without_data} takes {text(step_ns, 'ns')}, and its operators take "
+        explanation=f"In {quoted_name(run)}, a step{without_data} takes {text(step_ns, 'ns')}, and its operators take "
         f"{text(operators_ns, 'ns')}. Python, autograd and waiting threads take the other "
         f"{text(step_ns - operators_ns, 'ns')}.",
         advice=ADVICE,
-        evidence=known(
+        evidence=evidence_of(
             run.config.name,
             ("share outside operators", 100.0 * (1.0 - operator_share), "percent"),
             ("median step", run.step_ns.median, "ns"),
@@ -69,13 +69,13 @@ def check(report: Report) -> Iterator[Finding]:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace without a device that has the largest share outside operators."""
-    if (worst := gravest(report, _outside_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _outside_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     yield RULE.finding(
         severity="medium",
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The rest is Python, data "
             "loading, autograd, the profiler and waiting threads.",
             worst.others_sentence(),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.pairs import is_limited, with_settings
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import device_share, kernels, median_kernel_ns, phase_shares
-from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
+from profiler_kit.diagnosis.timing import device_share, kernels_of, median_kernel_ns, phase_shares
+from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
 from profiler_kit.diagnosis.traced import median_kernel_ns as trace_median_kernel_ns
-from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleCause, TraceSummary, idle_by_cause
-from profiler_kit.statistics.noise import mean_saving, noise_of, verdict
+from profiler_kit.statistics.noise import mean_saved_share, noise_of, verdict
 from profiler_kit.units import percent, text
 
 # Below this busy share, launches decide the length of the step.
@@ -45,12 +45,12 @@ LAUNCH_ADVICE: Final = (
 )
 
 DOC = f"""
-Fires if kernels run for less than {threshold(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the launched kernels
+Fires if kernels run for less than {limit_percent(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the launched kernels
 take less than {SHORT_KERNEL_NS // 1000} us: kernels end before the host launches the next ones. cuDNN flags do not help then.
 
-- `high`: below {threshold(LAUNCH_BOUND_BUSY_SHARE)}, *launch-bound*.
-- `medium`: below {threshold(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.
-- `low`: below {threshold(PARTLY_BOUND_BUSY_SHARE)}, *partly launch-bound*.
+- `high`: below {limit_percent(LAUNCH_BOUND_BUSY_SHARE)}, *launch-bound*.
+- `medium`: below {limit_percent(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.
+- `low`: below {limit_percent(PARTLY_BOUND_BUSY_SHARE)}, *partly launch-bound*.
 
 The finding gives the idle share, which is the most that fewer launches can save. If other configurations are faster than the
 baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound.
@@ -58,7 +58,7 @@ baseline, the rule also checks the fastest of them: with faster kernels, a step 
 Kernel time comes from traced steps and the step from timed steps, so the share is accurate to a few percent. The rule does not
 cover CPUs, or devices that mostly wait for data (rule `data_bound`).
 
-In a trace, the same limits hold for the busy share of the span, if at least {threshold(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle
+In a trace, the same limits hold for the busy share of the span, if at least {limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle
 time is attributed to launches (dispatch, Python, launch latency) and the trace has at least {MIN_DEVICE_EVENTS} device events.
 The profiler slows launches down, so the same step is less launch-bound without it.
 """
@@ -71,9 +71,9 @@ def check(report: Report) -> Iterator[Finding]:
     if baseline is None:
         return
     noise = noise_of(report)
-    candidates = [run for run in with_settings(report) if not is_limited(run.config)]
+    candidates = [run for run in runs_with_settings(report) if not limits_algorithms(run.config)]
     faster = [run for run in candidates if verdict(baseline, run, noise) == "better"]
-    fastest = max(faster, key=lambda run: mean_saving(baseline, run, noise) or 0.0, default=None)
+    fastest = max(faster, key=lambda run: mean_saved_share(baseline, run, noise) or 0.0, default=None)
     if fastest is not None and not {item.name for item in fastest.config.settings} & FEW_LAUNCHES:
         yield from _check_run(report, fastest, TRIES_WITH_SETTINGS)
 
@@ -86,20 +86,20 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
         return
     if phase_shares(run, "stopwatch").get("data", 0.0) > (1.0 - busy) / 2:
         return  # the device waits for the data loader
-    trials = attempt(report, run, tries)
-    place = "" if run is report.baseline() else f" in {quoted(run)}"
-    launches = sum(k.calls for k in kernels(run))
+    trials = find_trials(report, run, tries)
+    place = "" if run is report.baseline() else f" in {quoted_name(run)}"
+    launches = sum(k.calls for k in kernels_of(run))
     causes = [f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MAX_LISTED_CAUSES]
     yield RULE.finding(
         severity=_severity(busy),
         title=f"{_degree(busy)}{place}: kernels run for {percent(busy)} of the step, the device is idle for the rest",
-        explanation=sentences(
-            f"In {quoted(run)}, {plural(launches, 'kernel')} {'takes' if launches == 1 else 'take'} "
+        explanation=join_sentences(
+            f"In {quoted_name(run)}, {plural(launches, 'kernel')} {'takes' if launches == 1 else 'take'} "
             f"{text(run.device_ns, 'ns')} of a step of {text(run.step_ns.median, 'ns')}; half of them take at most "
             f"{text(median, 'ns')}.",
             "The host needs about as long to launch a kernel, so the device waits for launches.",
             f"Without gaps between kernels the step would take at most {percent(1.0 - busy)} less time.",
-            f"Idle time of a traced step by cause: {listing(causes)}." if causes else "",
+            f"Idle time of a traced step by cause: {join_list(causes)}." if causes else "",
             trials.sentence(),
         ),
         advice=LAUNCH_ADVICE,
@@ -127,7 +127,7 @@ def _severity(busy: float) -> Severity:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the launch-bound trace with the smallest busy share."""
-    if (worst := gravest(report, _launch_bound, lambda match: 1.0 - match[0])) is None:
+    if (worst := worst_trace(report, _launch_bound, lambda match: 1.0 - match[0])) is None:
         return
     (busy, median), trace = worst.match, worst.trace
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := idle_ns(trace, cause))]
@@ -136,10 +136,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity=_severity(busy),
         title=f"{_degree(busy)}: the device is busy for {percent(busy)} of the time and waits for launches for {percent(share)}",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}The device is busy for {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}, with "
             f"{plural(trace.device_events, 'event')}. Half of the kernels take at most {text(median, 'ns')}.",
-            f"Idle time that launches cause: {listing(causes)}.",
+            f"Idle time that launches cause: {join_list(causes)}.",
             "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),

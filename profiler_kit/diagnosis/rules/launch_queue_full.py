@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import phase, plural, sentences
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, phase_name, plural
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import Queue, TraceSummary
 from profiler_kit.units import text
@@ -29,7 +29,7 @@ Neither slows the device down. Only times on the host are misleading.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the longest delay between launch and kernel."""
-    if (worst := gravest(report, _misleading_queue, lambda queue: float(queue.delay_ns))) is None:
+    if (worst := worst_trace(report, _misleading_queue, lambda queue: float(queue.delay_ns))) is None:
         return
     queue, trace = worst.match, worst.trace
     depth = plural(queue.max_depth, "launch", "launches")
@@ -40,7 +40,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             if queue.full
             else f"The host runs ahead by up to {depth}: times on the host are shorter than the work"
         ),
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
             f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
             "arbitrary lines of the loop."
@@ -74,7 +74,7 @@ def _largest_difference(trace: TraceSummary) -> str:
         return ""
     widest = max(timed, key=lambda timing: abs((timing.host_ns or 0) - timing.kernel_ns))
     host, device = text(widest.host_ns, "ns"), text(widest.kernel_ns, "ns")
-    return f"The host shows {host} for {phase(widest.phase)}, the device {device}."
+    return f"The host shows {host} for {phase_name(widest.phase)}, the device {device}."
 
 
 def _step_marks(trace: TraceSummary) -> str:
@@ -86,4 +86,4 @@ def _step_marks(trace: TraceSummary) -> str:
     return f"Step marks on the host are {low} to {high} apart; a step takes the device {text(trace.step_ns, 'ns')}."
 
 
-RULE = Rule("launch_queue_full", DOC, never, "reading", check_trace)
+RULE = Rule("launch_queue_full", DOC, no_findings, "reading", check_trace)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
+from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import kernels
-from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
-from profiler_kit.diagnosis.words import layer, listing, plural, quoted, sentences, threshold
+from profiler_kit.diagnosis.timing import kernels_of
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, plural, quoted_name
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import KernelStat
@@ -25,9 +25,9 @@ CHANNELS_LAST_ADVICE: Final = (
 )
 
 DOC = f"""
-Fires if layout kernels (NCHW to NHWC and back, padding of channels) take more than {threshold(MAX_LAYOUT_SHARE)} of the
+Fires if layout kernels (NCHW to NHWC and back, padding of channels) take more than {limit_percent(MAX_LAYOUT_SHARE)} of the
 baseline's device time. Always `medium`. In a trace the same limit holds, if the device is busy for at least
-{threshold(MIN_BUSY_SHARE)} of the span.
+{limit_percent(MIN_BUSY_SHARE)} of the span.
 
 cuDNN's tensor-core convolutions need channels-last tensors. It converts tensors of other layouts before and after. These kernels
 compute nothing.
@@ -39,7 +39,7 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "kernel" or not run.device_ns:
         return
-    layout_kernels = [kernel for kernel in kernels(run) if _is_layout(kernel)]
+    layout_kernels = [kernel for kernel in kernels_of(run) if _is_layout(kernel)]
     layout_ns, calls = sum(k.kernel_ns for k in layout_kernels), sum(k.calls for k in layout_kernels)
     share = layout_ns / run.device_ns
     if share <= MAX_LAYOUT_SHARE:
@@ -53,10 +53,10 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="medium",
         title=f"Layout conversions take {percent(share)} of the device time",
-        explanation=sentences(
-            f"In {quoted(run)}, {plural(calls, 'kernel')} per step only {'converts' if calls == 1 else 'convert'} tensors "
+        explanation=join_sentences(
+            f"In {quoted_name(run)}, {plural(calls, 'kernel')} per step only {'converts' if calls == 1 else 'convert'} tensors "
             f"between NCHW and NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
-            f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
+            f"They belong to {join_list([layer_name(path) for path in paths])}." if paths else "",
             CAUSE,
         ),
         advice="The model is already in channels_last. Look for an op that returns another layout (view, permute), or an input "
@@ -69,14 +69,14 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="layout kernels per step", value=calls, unit="count", where=run.config.name),
         ),
         paths=paths,
-        trials=attempt(report, run, ("channels_last",)),
+        trials=find_trials(report, run, ("channels_last",)),
         weight=share,
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of layout kernels."""
-    if (worst := gravest(report, _layout_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _layout_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     layout_kernels = [kernel for kernel in trace.kernels if _is_layout(kernel)]
@@ -84,7 +84,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="medium",
         title=f"Layout conversions take {percent(share)} of the device time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
             f"NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
             CAUSE,

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
-from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
-from profiler_kit.records.comparison import clock_words
-from profiler_kit.records.families import family_words
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.records.comparison import clock_name
+from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound
 from profiler_kit.records.traces import TraceSummary
@@ -33,7 +33,7 @@ ADVICE: Final = (
 )
 
 DOC = f"""
-Fires if memory-bound layers take at least {threshold(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`. A
+Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`. A
 layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak FLOP/s. The rule needs a
 roofline and a traced run.
 
@@ -42,7 +42,7 @@ more than once: the counted bytes are a lower bound, with each operand moved onc
 
 A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
 normalization, pooling, reductions, copies, indexing, the optimizer. The same limit holds for them, if the device is busy for at
-least {threshold(MIN_BUSY_SHARE)} of the span.
+least {limit_percent(MIN_BUSY_SHARE)} of the span.
 """
 
 
@@ -58,24 +58,24 @@ def check(report: Report) -> Iterator[Finding]:
     share = layers_ns / run.device_ns
     if share < MIN_MEMORY_BOUND_SHARE:
         return
-    trials = attempt(report, run, TRIES)
+    trials = find_trials(report, run, TRIES)
     source = "measured" if line.roof.source == "measured" else "datasheet"
     bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
-    clock = clock_words(run.clock)
+    clock = clock_name(run.clock)
     yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: layers limited by memory bandwidth take {percent(share)} of the {clock}",
-        explanation=sentences(
-            f"In {quoted(run)} these layers take {text(layers_ns, 'ns')} per step. At the {source} bandwidth of "
+        explanation=join_sentences(
+            f"In {quoted_name(run)} these layers take {text(layers_ns, 'ns')} per step. At the {source} bandwidth of "
             f"{text(line.roof.bandwidth_bytes_per_s, 'bytes/s')}, their bytes need {percent(bandwidth_share)} of this time.",
-            f"The largest: {listing(_largest_layers(layers))}.",
+            f"The largest: {join_list(_largest_layers(layers))}.",
             trials.sentence(),
         ),
         advice=ADVICE,
         evidence=(
             Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="time of memory-bound layers", value=layers_ns, unit="ns", where=run.config.name),
-            *known(run.config.name, ("share of peak bandwidth", 100.0 * bandwidth_share, "percent")),
+            *evidence_of(run.config.name, ("share of peak bandwidth", 100.0 * bandwidth_share, "percent")),
         ),
         paths=(item.path for item in layers),
         trials=trials,
@@ -87,32 +87,32 @@ def _largest_layers(layers: list[LayerBound]) -> list[str]:
     times: Counter[str] = Counter()
     for item in layers:
         times[item.path] += item.time_ns or 0
-    return [f"{layer(path)} {text(ns, 'ns')}" for path, ns in times.most_common(3)]
+    return [f"{layer_name(path)} {text(ns, 'ns')}" for path, ns in times.most_common(3)]
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of memory-bound kernels."""
-    if (worst := gravest(report, _memory_bound_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _memory_bound_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     times: Counter[str] = Counter()
     for kernel in trace.kernels:
         if kernel.family in MEMORY_BOUND_FAMILIES:
             times[kernel.family] += kernel.kernel_ns
-    largest = [f"{family_words(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
+    largest = [f"{family_name(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
     yield RULE.finding(
         severity="medium",
         title=f"Memory-bound: kernels limited by memory bandwidth take {percent(share)} of the device time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Kernels that move bytes and hardly compute take {text(times.total(), 'ns')}. "
-            f"The largest: {listing(largest)}.",
+            f"The largest: {join_list(largest)}.",
             worst.others_sentence(),
         ),
         advice=ADVICE,
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(
-                Evidence(name=family_words(family), value=times[family], unit="ns", where=worst.where)
+                Evidence(name=family_name(family), value=times[family], unit="ns", where=worst.where)
                 for family in sorted(times)
             ),
         ),

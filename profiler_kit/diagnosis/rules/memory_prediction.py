@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import layer, listing, phase, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, phase_name, quoted_name
 from profiler_kit.records.counts import DeviceMemory
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
@@ -19,7 +19,7 @@ from profiler_kit.units import percent, text
 MAX_ERROR: Final = 0.03
 
 DOC = f"""
-Fires if the memory peak of a run on a GPU differs from the prediction by more than {threshold(MAX_ERROR)}.
+Fires if the memory peak of a run on a GPU differs from the prediction by more than {limit_percent(MAX_ERROR)}.
 
 - `info`: the workspace measured for each op explains the difference, or the measured peak is within the predicted interval. The
   workspace of libraries is unknown without the device.
@@ -83,15 +83,15 @@ def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
     """Return one finding for `misses`, about the baseline if it is among them, else about the largest error."""
     first = max(misses, key=lambda miss: (miss.run is baseline, abs(miss.error)))
     prediction = first.by_rules if first.explained else first.best
-    others = [quoted(miss.run) for miss in misses if miss is not first]
+    others = [quoted_name(miss.run) for miss in misses if miss is not first]
     return RULE.finding(
         severity="info" if first.explained else "low",
-        title=f"The memory peak of {quoted(first.run)} is {percent(abs(first.error))} "
+        title=f"The memory peak of {quoted_name(first.run)} is {percent(abs(first.error))} "
         f"{'above' if first.error > 0 else 'below'} the prediction: {text(first.measured_bytes, 'bytes')} instead of "
         f"{text(prediction.allocated_bytes, 'bytes')}",
-        explanation=sentences(
+        explanation=join_sentences(
             _explained(first) if first.explained else _unexplained(first),
-            f"The same holds for {listing(others)}." if others else "",
+            f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Plan with the measured peak. Predictions for other batch sizes are probably off by as much.",
         evidence=tuple(piece for miss in misses for piece in _evidence(miss)),
@@ -103,7 +103,7 @@ def _explained(miss: _Miss) -> str:
     rules = miss.by_rules
     if miss.run.predicted is None:
         low, high = text(rules.allocated_low_bytes, "bytes"), text(rules.allocated_high_bytes, "bytes")
-        return sentences(
+        return join_sentences(
             f"It is within the predicted interval, {low} to {high}. The workspace of libraries is unknown without the device.",
             _largest_workspace(miss.run),
         )
@@ -119,7 +119,7 @@ def _explained(miss: _Miss) -> str:
 def _unexplained(miss: _Miss) -> str:
     predicted, probe = miss.run.predicted, miss.run.memory
     if predicted is None:
-        return sentences(
+        return join_sentences(
             "It is outside the predicted interval: something takes memory that is not simulated.",
             _largest_workspace(miss.run),
         )
@@ -128,7 +128,7 @@ def _unexplained(miss: _Miss) -> str:
         return cause
     category, measured, expected = max(_categories(probe, predicted), key=lambda part: abs(part[1] - part[2]))
     return (
-        f"{cause} The measured peak is in {probe.peak_op} of {layer(probe.peak_path)} in {phase(probe.peak_phase)}, the "
+        f"{cause} The measured peak is in {probe.peak_op} of {layer_name(probe.peak_path)} in {phase_name(probe.peak_phase)}, the "
         f"predicted one in {_place(predicted)}. The largest difference is in {category}: {text(measured, 'bytes')} measured, "
         f"{text(expected, 'bytes')} predicted."
     )
@@ -155,7 +155,7 @@ def _categories(probe: PeakMemory, predicted: DeviceMemory) -> tuple[tuple[str, 
 
 
 def _place(device: DeviceMemory) -> str:
-    return f"{device.peak_op} of {layer(device.peak_path)} in {phase(device.peak_phase)}"
+    return f"{device.peak_op} of {layer_name(device.peak_path)} in {phase_name(device.peak_phase)}"
 
 
 def _largest_workspace(run: ConfigRun) -> str:
@@ -163,7 +163,7 @@ def _largest_workspace(run: ConfigRun) -> str:
         return ""
     largest = run.memory.ops[0]
     return (
-        f"The largest measured workspace is in {largest.op} of {layer(largest.path)}: "
+        f"The largest measured workspace is in {largest.op} of {layer_name(largest.path)}: "
         f"{text(largest.workspace_bytes, 'bytes')}."
     )
 

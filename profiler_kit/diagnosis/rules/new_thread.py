@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import listing, quoted, sentences, times
+from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text
@@ -37,7 +37,7 @@ The rule yields one finding: for the baseline if it is affected, else for the ru
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline or the run with the longest delay."""
-    slow_runs = [(run, factor) for run in measured(report) if (factor := _factor(run)) is not None]
+    slow_runs = [(run, factor) for run in measured_runs(report) if (factor := _factor(run)) is not None]
     if not slow_runs:
         return
     baseline = report.baseline()
@@ -45,15 +45,17 @@ def check(report: Report) -> Iterator[Finding]:
     run, factor = next((item for item in slow_runs if item[0] is baseline), slowest)
     assert run.new_thread is not None  # it has a factor
     first_ns, steady_ns = run.new_thread.first_ns, run.new_thread.steady_ns
-    others = [f"{quoted(other)} ({times(other_factor)})" for other, other_factor in slow_runs if other is not run]
+    others = [
+        f"{quoted_name(other)} ({factor_text(other_factor)})" for other, other_factor in slow_runs if other is not run
+    ]
     yield RULE.finding(
         severity="medium" if run is baseline and first_ns - steady_ns >= LONG_EXTRA_NS else "low",
-        title=f"New threads start slowly: their first forward pass takes {times(factor)} as long as later ones "
+        title=f"New threads start slowly: their first forward pass takes {factor_text(factor)} as long as later ones "
         f"({text(first_ns, 'ns')}, then {text(steady_ns, 'ns')})",
-        explanation=sentences(
-            f"In {quoted(run)} the main thread had run the same shapes before. cuDNN caches its execution plans per thread, so a "
+        explanation=join_sentences(
+            f"In {quoted_name(run)} the main thread had run the same shapes before. cuDNN caches its execution plans per thread, so a "
             f"new thread {'repeats the algorithm search' if run.config.benchmark else 'selects its algorithms again'}.",
-            f"The same holds for {listing(others)}." if others else "",
+            f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Reuse threads (a pool of fixed size, warmed up once). To train on several devices, use DistributedDataParallel "
         "instead of DataParallel, which starts new threads in every step.",
@@ -63,7 +65,7 @@ def check(report: Report) -> Iterator[Finding]:
                 item
                 for other, _ in slow_runs
                 if (thread := other.new_thread) is not None
-                for item in known(
+                for item in evidence_of(
                     other.config.name,
                     ("first pass in a new thread", thread.first_ns, "ns"),
                     ("steady pass in the new thread", thread.steady_ns, "ns"),

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
-from profiler_kit.diagnosis.advice import attempt, has_tensor_cores, is_float32
+from profiler_kit.diagnosis.advice import find_trials, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import is_product, kernels, ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, gravest, is_mostly_busy, kernels_ns
-from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
+from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
@@ -24,7 +24,7 @@ LARGE_SHARE: Final = 1 / 3
 
 DOC = f"""
 Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
-least {threshold(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have compute
+least {limit_percent(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have compute
 capability 8.0 or later.
 
 - `high`: at least a third of the device time.
@@ -34,7 +34,7 @@ The finding gives the measured peaks of both kinds of arithmetic, if the report 
 rule `tf32_in_use` and the trial give the error.
 
 In a trace, the same limits hold if the device has tensor cores for TF32 and bfloat16: by its name in the table of datasheets, or
-because other kernels of the trace use them. The device must be busy for at least {threshold(MIN_BUSY_SHARE)} of the span.
+because other kernels of the trace use them. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the span.
 """
 
 
@@ -45,7 +45,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     if has_tensor_cores(run) is not True or run.config.enabled is False:
         return
-    fp32_kernels = [kernel for kernel in kernels(run) if _is_fp32_contraction(kernel)]
+    fp32_kernels = [kernel for kernel in kernels_of(run) if _is_fp32_contraction(kernel)]
     fp32_ns = sum(kernel.kernel_ns for kernel in fp32_kernels)
     share = fp32_ns / run.device_ns
     if share < MIN_SHARE:
@@ -58,14 +58,14 @@ def check(report: Report) -> Iterator[Finding]:
     # the setting for the larger part first
     settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
     words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
-    trials = attempt(report, run, (*words, "amp_bf16"))
+    trials = find_trials(report, run, (*words, "amp_bf16"))
     yield RULE.finding(
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
-        explanation=sentences(
-            f"In {quoted(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step"
+        explanation=join_sentences(
+            f"In {quoted_name(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step"
             f"{_convolution_part(convolution_ns)}.",
-            f"They belong to {listing([layer(path) for path in paths])}." if paths else "",
+            f"They belong to {join_list([layer_name(path) for path in paths])}." if paths else "",
             _peaks(report, run),
             trials.sentence(),
         ),
@@ -82,7 +82,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _is_fp32_contraction(kernel: KernelStat | TraceKernel) -> bool:
-    return kernel.math == "fp32" and is_product(kernel.family)
+    return kernel.math == "fp32" and is_contraction(kernel.family)
 
 
 def _peaks(report: Report, run: ConfigRun) -> str:
@@ -93,7 +93,7 @@ def _peaks(report: Report, run: ConfigRun) -> str:
         return ""
     return (
         f"The peak of this device is {text(fp32, 'flops/s')} in float32 and {text(tf32, 'flops/s')} in TF32, "
-        f"{times(factor)} as much."
+        f"{factor_text(factor)} as much."
     )
 
 
@@ -114,7 +114,7 @@ def _convolution_part(convolution_ns: int) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of float32 contractions."""
-    if (worst := gravest(report, _fp32_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _fp32_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     fp32_ns = kernels_ns(trace, _is_fp32_contraction)
@@ -122,7 +122,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
             "The device has tensor cores for TF32 and bfloat16.",
             worst.others_sentence(),

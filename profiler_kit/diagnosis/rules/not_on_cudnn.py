@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import layer, listing, quoted, sentences, threshold
-from profiler_kit.records.families import IM2COL, algorithm
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.records.families import IM2COL, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
@@ -25,11 +25,11 @@ _FALLBACK_FAMILIES: Final = ("gemm", IM2COL)
 _FALLBACK_OPERATOR: Final = re.compile(r"\A(aten::)?_?(slow_conv|thnn_conv)")
 
 DOC = f"""
-Fires if cuDNN is on in the baseline, and PyTorch's own convolution takes more than {threshold(MAX_FALLBACK_SHARE)} of the device
+Fires if cuDNN is on in the baseline, and PyTorch's own convolution takes more than {limit_percent(MAX_FALLBACK_SHARE)} of the device
 time. This fallback copies input patches to a buffer (im2col, or vol2col in 3-d) and multiplies them. PyTorch uses it if cuDNN
 does not support a convolution: some dilations, data types or versions.
 
-- `high`: at least {threshold(LARGE_SHARE)} of the device time.
+- `high`: at least {limit_percent(LARGE_SHARE)} of the device time.
 - `medium`: below that.
 
 Both the copies and the products count.
@@ -46,7 +46,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     times: Counter[str] = Counter()
     for item in run.modules:
-        used = algorithm(item.kernels)
+        used = main_algorithm(item.kernels)
         if used is not None and used.family == IM2COL:
             times[item.path] += sum(k.kernel_ns for k in item.kernels if k.family.startswith(_FALLBACK_FAMILIES))
     fallback_ns = times.total()
@@ -57,8 +57,8 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
-        explanation=sentences(
-            f"cuDNN is on in {quoted(run)}, but {listing([layer(path) for path in paths])} "
+        explanation=join_sentences(
+            f"cuDNN is on in {quoted_name(run)}, but {join_list([layer_name(path) for path in paths])} "
             f"{'copies its' if len(paths) == 1 else 'copy their'} input patches to a buffer and "
             f"{'multiplies' if len(paths) == 1 else 'multiply'} them (im2col), for {text(fallback_ns, 'ns')} per step.",
             _module_configs(report, paths),
@@ -80,22 +80,22 @@ def check(report: Report) -> Iterator[Finding]:
 def _module_configs(report: Report, paths: tuple[str, ...]) -> str:
     """Return a sentence with class and arguments of the layers, which show the dilation."""
     nodes = report.static.modules if report.static is not None else ()
-    configs = [f"{layer(n.path)} is {n.class_name}({n.config})" for n in nodes if n.path in paths and n.config]
-    return f"{listing(configs)}." if configs else ""
+    configs = [f"{layer_name(n.path)} is {n.class_name}({n.config})" for n in nodes if n.path in paths and n.config]
+    return f"{join_list(configs)}." if configs else ""
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of fallback convolutions."""
-    if (worst := gravest(report, _fallback_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _fallback_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
     fallback_ns = sum(operator.kernel_ns for operator in operators)
-    names = listing([operator.name for operator in operators])
+    names = join_list([operator.name for operator in operators])
     yield RULE.finding(
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
             f"{'multiplies' if len(operators) == 1 else 'multiply'} them, for {text(fallback_ns, 'ns')} in total.",
             worst.others_sentence(),

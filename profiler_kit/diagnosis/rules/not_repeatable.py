@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.bits import PARTS, differs_between_passes, parts_that_differ
-from profiler_kit.diagnosis.pairs import counterpart, measured
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import listing, quoted, sentences
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.bits import PASS_RESULTS, differs_between_passes, parts_that_differ
+from profiler_kit.diagnosis.pairs import counterpart, measured_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import join_list, join_sentences, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
@@ -26,7 +26,7 @@ not show a problem of the convolutions. Rule `false_reproducibility` covers diff
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with the deterministic flag, and one for runs without it."""
-    unrepeatable = [run for run in measured(report) if differs_between_passes(run)]
+    unrepeatable = [run for run in measured_runs(report) if differs_between_passes(run)]
     for deterministic in (True, False):
         runs = [run for run in unrepeatable if (run.config.deterministic is True) is deterministic]
         if runs:
@@ -34,33 +34,33 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _equal_parts(run: ConfigRun) -> str:
-    equal_names = [part.name for part in PARTS if part.repeats(run) is True]
+    equal_names = [part.name for part in PASS_RESULTS if part.repeats(run) is True]
     if not equal_names or not parts_that_differ(run):
         return ""
-    return f"The {listing(equal_names)} {'is' if equal_names == ['loss'] else 'are'} equal."
+    return f"The {join_list(equal_names)} {'is' if equal_names == ['loss'] else 'are'} equal."
 
 
 def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> Finding:
     run = runs[0]
     on_cpu = run.clock == "operator"
-    names = listing([quoted(r) for r in runs], most=2)
+    names = join_list([quoted_name(r) for r in runs], most=2)
     remedy = None if deterministic else counterpart(report, run, "deterministic", True)
     remedy_works = remedy is not None and remedy.failure is None and remedy.repeatable is True
     can_try = not deterministic and run is report.baseline() and (remedy is None or remedy_works)
-    parts = listing(parts_that_differ(run)) or "outputs or gradients"
+    parts = join_list(parts_that_differ(run)) or "outputs or gradients"
     # the value of the loss does not change the gradients
     matters = any(set(parts_that_differ(r)) != {"loss"} for r in runs)
     return RULE.finding(
         severity="medium" if deterministic and matters else "info",
         title=f"Not bitwise reproducible: passes over the same batch give different {parts} in {names}"
         + (", although cudnn.deterministic is set" if deterministic else ""),
-        explanation=sentences(
+        explanation=join_sentences(
             "Three passes ran in one process, with the same weights and inputs and no optimizer step between them.",
             _equal_parts(run),
             "The usual cause: threads add partial sums in an order that changes from run to run."
             if on_cpu
             else "The usual cause: kernels add with atomics, in an order that changes from run to run.",
-            f"With cudnn.deterministic=True ({quoted(remedy)}) all passes are bitwise equal."
+            f"With cudnn.deterministic=True ({quoted_name(remedy)}) all passes are bitwise equal."
             if remedy_works and remedy is not None
             else "",
         ),
@@ -68,10 +68,12 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
         evidence=[
             piece
             for r in runs
-            for piece in known(r.config.name, *((f"repeatable {p.name}", p.repeats(r), "bool") for p in PARTS))
+            for piece in evidence_of(
+                r.config.name, *((f"repeatable {p.name}", p.repeats(r), "bool") for p in PASS_RESULTS)
+            )
         ]
         or [Evidence(name="repeatable", value=False, unit="bool", where=run.config.name)],
-        trials=attempt(report, run, ("deterministic",) if can_try else ()),
+        trials=find_trials(report, run, ("deterministic",) if can_try else ()),
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import plain
+from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import device_share, kernels, time_by_family
-from profiler_kit.diagnosis.words import listing, plural, quoted, sentences, threshold
-from profiler_kit.records.families import family_words, is_convolution
+from profiler_kit.diagnosis.timing import device_share, kernels_of, ns_by_family
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.records.families import family_name, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import WORTH, Noise, noise_of, saving, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of, saved_share, verdict
 from profiler_kit.units import percent, text
 
 # Below this busy share, launches take most of the time that could be saved.
@@ -22,9 +22,9 @@ MIN_CONVOLUTION_SHARE: Final = 0.5
 
 DOC = f"""
 Fires if at least two configurations with cuDNN on were measured, and none is significantly different from the baseline by
-{threshold(WORTH)} or more. Always `info`: the flags do not change the time.
+{limit_percent(MIN_USEFUL_SAVING)} or more. Always `info`: the flags do not change the time.
 
-The finding points to a better place to look: launches, if kernels run for less than {threshold(MIN_BUSY_SHARE)} of the step, else
+The finding points to a better place to look: launches, if kernels run for less than {limit_percent(MIN_BUSY_SHARE)} of the step, else
 the kernel families with the most time. cuDNN off is not a choice here: it is a fallback.
 """
 
@@ -35,7 +35,7 @@ def check(report: Report) -> Iterator[Finding]:
     if baseline is None or baseline.step_ns is None:
         return
     noise = noise_of(report)
-    others = [r for r in plain(report) if r is not baseline and r.config.enabled is True and r.step_ns is not None]
+    others = [r for r in plain_runs(report) if r is not baseline and r.config.enabled is True and r.step_ns is not None]
     if not others or any(_differs(baseline, r, noise) for r in others):
         return
     steps = [r.step_ns.median for r in (baseline, *others) if r.step_ns is not None]
@@ -43,9 +43,9 @@ def check(report: Report) -> Iterator[Finding]:
         severity="info",
         title=f"cuDNN flags do not change the step: {plural(len(steps), 'configuration')} take {text(min(steps), 'ns')} to "
         f"{text(max(steps), 'ns')}",
-        explanation=sentences(
-            f"{listing([quoted(r) for r in others])} {'differs' if len(others) == 1 else 'differ'} from {quoted(baseline)} by "
-            f"less than {threshold(WORTH)}, or the difference is within the intervals and the noise.",
+        explanation=join_sentences(
+            f"{join_list([quoted_name(r) for r in others])} {'differs' if len(others) == 1 else 'differ'} from {quoted_name(baseline)} by "
+            f"less than {limit_percent(MIN_USEFUL_SAVING)}, or the difference is within the intervals and the noise.",
             noise.sentence(),
             _other_causes(baseline),
         ),
@@ -62,7 +62,10 @@ def check(report: Report) -> Iterator[Finding]:
 def _differs(baseline: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
     if baseline.step_ns is None or other.step_ns is None:
         return False
-    return verdict(baseline, other, noise) != "same" and abs(saving(baseline.step_ns, other.step_ns)) >= WORTH
+    return (
+        verdict(baseline, other, noise) != "same"
+        and abs(saved_share(baseline.step_ns, other.step_ns)) >= MIN_USEFUL_SAVING
+    )
 
 
 def _other_causes(baseline: ConfigRun) -> str:
@@ -71,16 +74,16 @@ def _other_causes(baseline: ConfigRun) -> str:
         return ""
     if busy < MIN_BUSY_SHARE:
         return f"Kernels run for only {percent(busy)} of the step. Launches and waits take the rest."
-    families = [(f, ns) for f, ns in time_by_family(baseline).most_common(3) if baseline.device_ns]
-    shares = [f"{family_words(f)} {percent(ns / baseline.device_ns)}" for f, ns in families if baseline.device_ns]
-    return f"Device time by kernel family: {listing(shares)}." if shares else ""
+    families = [(f, ns) for f, ns in ns_by_family(baseline).most_common(3) if baseline.device_ns]
+    shares = [f"{family_name(f)} {percent(ns / baseline.device_ns)}" for f, ns in families if baseline.device_ns]
+    return f"Device time by kernel family: {join_list(shares)}." if shares else ""
 
 
 def _advice(baseline: ConfigRun) -> str:
     busy = device_share(baseline)
     if baseline.clock == "kernel" and busy is not None and busy < MIN_BUSY_SHARE:
         return "Keep the defaults and reduce launches: a larger batch, torch.compile, or CUDA graphs."
-    convolution_ns = sum(k.kernel_ns for k in kernels(baseline) if is_convolution(k.family))
+    convolution_ns = sum(k.kernel_ns for k in kernels_of(baseline) if is_convolution(k.family))
     if baseline.device_ns and convolution_ns < MIN_CONVOLUTION_SHARE * baseline.device_ns:
         kinds = "operators" if baseline.clock == "operator" else "kernels"
         return (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import plural, sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -20,10 +20,10 @@ MAX_UNATTRIBUTED_SHARE: Final = 0.01
 LARGE_UNATTRIBUTED_SHARE: Final = 0.10
 
 DOC = f"""
-Fires for a trace if more than {threshold(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more than
-{threshold(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
+Fires for a trace if more than {limit_percent(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more than
+{limit_percent(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
 
-- `medium`: more than {threshold(LARGE_UNATTRIBUTED_SHARE)} is unattributed.
+- `medium`: more than {limit_percent(LARGE_UNATTRIBUTED_SHARE)} is unattributed.
 - `low`: below that.
 
 Kernels that were queued when the recording started have no launch in the trace. If another step runs the same kernels, they are
@@ -33,7 +33,7 @@ attributed by matching that step. A trace without host events has no attribution
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest unlinked or unattributed share."""
-    if (worst := gravest(report, _uncertain_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _uncertain_share, lambda share: share)) is None:
         return
     trace = worst.trace
     unattributed, unlinked = _unattributed_and_unlinked(trace)
@@ -42,7 +42,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="medium" if unattributed > LARGE_UNATTRIBUTED_SHARE else "low",
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}The launches of {plural(missing_launches, 'device event')} of {trace.device_events:,} are missing; "
             f"these events take {text(trace.unlinked_ns, 'ns')}."
             if missing_launches
@@ -77,4 +77,4 @@ def _uncertain_share(trace: TraceSummary) -> float | None:
     return max(unattributed, unlinked)
 
 
-RULE = Rule("partial_trace", DOC, never, "note", check_trace)
+RULE = Rule("partial_trace", DOC, no_findings, "note", check_trace)

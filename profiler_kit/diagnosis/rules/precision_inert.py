@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import is_float32
-from profiler_kit.diagnosis.pairs import plain
+from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.words import listing, plural, quoted, sentences
+from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -36,7 +36,7 @@ One such kernel is enough; the rule has no threshold.
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding of each kind."""
-    runs = plain(report)
+    runs = plain_runs(report)
     if is_float32(report):
         ineffective = [run for run in runs if _tf32_off_by(run) is not None and tf32_convolution_ns(run) > 0]
         if ineffective:
@@ -82,8 +82,8 @@ def _ineffective_flag(runs: list[ConfigRun]) -> Finding:
     of_device = f" ({percent(share)} of the device time)" if share is not None else ""
     return RULE.finding(
         severity="high",
-        title=f"TF32 is off in {listing([quoted(run) for run in runs])}, but convolutions compute in TF32",
-        explanation=f"In {quoted(first)}, TF32 kernels take {text(tf32_ns, 'ns')} per step{of_device}, although "
+        title=f"TF32 is off in {join_list([quoted_name(run) for run in runs])}, but convolutions compute in TF32",
+        explanation=f"In {quoted_name(first)}, TF32 kernels take {text(tf32_ns, 'ns')} per step{of_device}, although "
         f"{_tf32_off_by(first)} turns TF32 off. Kernel names show the arithmetic that was used; a flag shows only the request.",
         advice="Do not treat these runs as float32. Set torch.backends.cudnn.allow_tf32 = False before the first convolution. "
         f"Search for other code that sets the precision, and check the variable {OVERRIDE}.",
@@ -103,7 +103,7 @@ def _ineffective_flag(runs: list[ConfigRun]) -> Finding:
 def _contradicting_flags(runs: list[ConfigRun]) -> Finding:
     return RULE.finding(
         severity="medium",
-        title=f"TF32 is off in {listing([quoted(run) for run in runs])}, but {PER_KIND} reads tf32",
+        title=f"TF32 is off in {join_list([quoted_name(run) for run in runs])}, but {PER_KIND} reads tf32",
         explanation="torch has two ways to set the precision of convolutions. The configuration uses the older one, and the "
         "newer one still allows TF32.",
         advice=f"Set only one of torch.backends.{LEGACY} and torch.backends.{PER_KIND}, then read the other to check it.",
@@ -116,8 +116,8 @@ def _overridden_flag(runs: list[ConfigRun]) -> Finding:
     return RULE.finding(
         severity="low",
         title=f"{OVERRIDE}=0 turns TF32 off, although the flags of {plural(len(runs), 'configuration')} allow it",
-        explanation=sentences(
-            f"The environment variable overrides all flags. The flags of {listing([quoted(run) for run in runs])} allow TF32.",
+        explanation=join_sentences(
+            f"The environment variable overrides all flags. The flags of {join_list([quoted_name(run) for run in runs])} allow TF32.",
             "No convolution kernel of these runs computes in TF32." if not tf32_ns else "",
         ),
         advice=f"Unset {OVERRIDE} to measure the effect of the flags.",
@@ -130,11 +130,11 @@ def _overridden_flag(runs: list[ConfigRun]) -> Finding:
 
 def _unreadable_flag(unreadable: list[tuple[ConfigRun, str]]) -> Finding:
     names = list(dict.fromkeys(name for _, name in unreadable))
-    runs = list(dict.fromkeys(quoted(run) for run, _ in unreadable))
+    runs = list(dict.fromkeys(quoted_name(run) for run, _ in unreadable))
     return RULE.finding(
         severity="low",
-        title=f"Reading {listing(names)} raises an error in {plural(len(runs), 'configuration')}",
-        explanation=f"In {listing(runs)} torch raises an error when the precision is read, because both ways to set it were "
+        title=f"Reading {join_list(names)} raises an error in {plural(len(runs), 'configuration')}",
+        explanation=f"In {join_list(runs)} torch raises an error when the precision is read, because both ways to set it were "
         "used. Other code that reads the flag (such as torch.backends.cudnn.flags) fails too.",
         advice="Set the precision in one way only, either allow_tf32 or fp32_precision, also in the target's file.",
         evidence=(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import PhaseTime, TraceSummary
 from profiler_kit.units import percent, text
@@ -19,9 +19,9 @@ LARGE_SHARE: Final = 0.20
 
 DOC = f"""
 Fires for a trace if the recomputation of activations in backward (activation checkpointing) takes at least
-{threshold(MIN_SHARE)} of the device's busy time.
+{limit_percent(MIN_SHARE)} of the device's busy time.
 
-- `medium`: at least {threshold(LARGE_SHARE)}.
+- `medium`: at least {limit_percent(LARGE_SHARE)}.
 - `low`: below that.
 
 Recomputation saves memory. A trace does not show whether the memory is needed.
@@ -30,14 +30,14 @@ Recomputation saves memory. A trace does not show whether the memory is needed.
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest share of recomputation."""
-    if (worst := gravest(report, _recomputation, lambda match: match[1])) is None:
+    if (worst := worst_trace(report, _recomputation, lambda match: match[1])) is None:
         return
     timing, share = worst.match
     forward = worst.trace.phase("forward")
     yield RULE.finding(
         severity="medium" if share >= LARGE_SHARE else "low",
         title=f"Activation checkpointing: recomputation takes {percent(share)} of the device time",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}Backward repeats {text(timing.kernel_ns, 'ns')} of forward work.",
             f"The forward pass takes {text(forward.kernel_ns, 'ns')}."
             if forward is not None and forward.kernel_ns
@@ -63,4 +63,4 @@ def _recomputation(trace: TraceSummary) -> tuple[PhaseTime, float] | None:
     return (timing, share) if share >= MIN_SHARE else None
 
 
-RULE = Rule("recompute_share", DOC, never, "note", check_trace)
+RULE = Rule("recompute_share", DOC, no_findings, "note", check_trace)

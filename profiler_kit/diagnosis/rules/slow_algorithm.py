@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt, attempt
+from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
-from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain
+from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold, times
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    factor_text,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+    quoted_name,
+)
 from profiler_kit.records.counts import COUNT_PHASES
-from profiler_kit.records.families import DIRECT, Algorithm, algorithm, family_words, is_convolution
+from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.statistics.noise import noise_of
@@ -34,17 +43,17 @@ LARGE_SHARE: Final = 0.20
 LAST_RESORTS: Final = {DIRECT: "older cuDNN kernels that do not use tensor cores"}
 
 DOC = f"""
-Fires if a convolution that takes at least {threshold(MIN_LAYER_SHARE)} of the device time in one phase runs with a slow
+Fires if a convolution that takes at least {limit_percent(MIN_LAYER_SHARE)} of the device time in one phase runs with a slow
 algorithm. The rule checks all runs with cuDNN on. There are two kinds:
 
 - **Slow algorithm**: another run of the report computes the same layer and phase at least {MIN_FACTOR:g}x faster by kernel time,
   with another algorithm and the same arithmetic, so precision is equal.
 - **Last resort**: cuDNN uses a kernel family that it selects only if nothing better is supported or fits:
-  {listing([family_words(family) for family in LAST_RESORTS])}. Rule `not_on_cudnn` covers PyTorch's own fallback.
+  {join_list([family_name(family) for family in LAST_RESORTS])}. Rule `not_on_cudnn` covers PyTorch's own fallback.
 
 Severity:
 
-- `high`: the baseline is affected, and at least {threshold(LARGE_SHARE)} of its device time is at stake.
+- `high`: the baseline is affected, and at least {limit_percent(LARGE_SHARE)} of its device time is at stake.
 - `medium`: the baseline is affected.
 - `low`: only other runs are affected.
 
@@ -88,7 +97,7 @@ class _Case:
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding per layer and kind."""
     groups: dict[tuple[str, bool], list[_Case]] = {}
-    for run in plain(report):
+    for run in plain_runs(report):
         for case in _cases(report, run):
             groups.setdefault((case.timing.path, case.faster is None), []).append(case)
     for cases in groups.values():
@@ -100,7 +109,7 @@ def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
     if run.clock != "kernel" or not run.device_ns or run.config.enabled is False:
         return
     for timing in run.modules:
-        used = algorithm(timing.kernels)
+        used = main_algorithm(timing.kernels)
         share = timing.kernel_ns / run.device_ns
         if used is None or not is_convolution(used.family) or share < MIN_LAYER_SHARE:
             continue
@@ -113,9 +122,9 @@ def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
 
 def _faster_run(report: Report, run: ConfigRun, timing: LayerTiming, used: Algorithm) -> _Faster | None:
     candidates = []
-    for other in plain(report):  # rule `further_axes` covers runs with other settings
+    for other in plain_runs(report):  # rule `further_axes` covers runs with other settings
         other_timing = layer_timing(other, timing.path, timing.phase)
-        other_used = algorithm(other_timing.kernels) if other_timing is not None else None
+        other_used = main_algorithm(other_timing.kernels) if other_timing is not None else None
         if other is run or other.clock != "kernel" or other_timing is None or other_used is None:
             continue
         is_faster = 0 < other_timing.kernel_ns * MIN_FACTOR <= timing.kernel_ns
@@ -141,13 +150,13 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
     better_run = case.faster.run if case.faster is not None else _tf32_counterpart(report, case)
     at_stake = min(1.0, sum(c.at_stake for c in cases))
     is_baseline = case.run is report.baseline()
-    trials = attempt(report, case.run, TRIES if is_baseline else ())
+    trials = find_trials(report, case.run, TRIES if is_baseline else ())
     best = sweep_trial(case.run, better_run, noise_of(report)) or trials.trial
     names = ([better_run.config.name] if better_run is not None else []) + list(trials.tries)
     return RULE.finding(
         severity="low" if not is_baseline else "high" if at_stake >= LARGE_SHARE else "medium",
         title=_title(cases),
-        explanation=sentences(
+        explanation=join_sentences(
             *(_phase_sentences(c) for c in cases),
             _last_resort_sentences(report, case),
             _other_runs(other_cases),
@@ -155,7 +164,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
         advice=_advice(case, better_run),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
-        trials=Attempt(tries=tuple(dict.fromkeys(names)), trial=best),
+        trials=AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best),
         weight=at_stake,
     )
 
@@ -166,28 +175,30 @@ def _tf32_counterpart(report: Report, case: _Case) -> ConfigRun | None:
 
 
 def _title(cases: list[_Case]) -> str:
-    case, name = cases[0], layer(cases[0].timing.path)
+    case, name = cases[0], layer_name(cases[0].timing.path)
     if case.faster is not None:
         return (
-            f"Slow algorithm in {name}: {family_words(case.used.family)} takes {times(case.factor)} as long as "
-            f"{family_words(case.faster.used.family)}"
+            f"Slow algorithm in {name}: {family_name(case.used.family)} takes {factor_text(case.factor)} as long as "
+            f"{family_name(case.faster.used.family)}"
         )
-    families = list(dict.fromkeys(family_words(c.used.family) for c in cases))
+    families = list(dict.fromkeys(family_name(c.used.family) for c in cases))
     share = percent(sum(c.share for c in cases))
-    return f"Last-resort algorithm in {name}: {listing(families)}, {share} of the device time in {quoted(case.run)}"
+    return (
+        f"Last-resort algorithm in {name}: {join_list(families)}, {share} of the device time in {quoted_name(case.run)}"
+    )
 
 
 def _phase_sentences(case: _Case) -> str:
-    subject = f"{phase(case.timing.phase)} of {layer(case.timing.path)}"
+    subject = f"{phase_name(case.timing.phase)} of {layer_name(case.timing.path)}"
     time = text(case.timing.kernel_ns, "ns")
-    rate = f"In {quoted(case.run)}, {subject} {case.rate.sentence()}" if case.rate is not None else ""
+    rate = f"In {quoted_name(case.run)}, {subject} {case.rate.sentence()}" if case.rate is not None else ""
     if case.faster is None:
-        return rate or f"In {quoted(case.run)}, {subject} takes {time} with {family_words(case.used.family)}."
-    return sentences(
-        f"{capital(subject)} takes {time} in {quoted(case.run)} and {text(case.faster.timing.kernel_ns, 'ns')} in "
-        f"{quoted(case.faster.run)}.",
-        f"The faster run uses {family_words(case.faster.used.family)}, with the same arithmetic.",
-        rate or f"The slower run uses {family_words(case.used.family)}.",
+        return rate or f"In {quoted_name(case.run)}, {subject} takes {time} with {family_name(case.used.family)}."
+    return join_sentences(
+        f"{capitalize(subject)} takes {time} in {quoted_name(case.run)} and {text(case.faster.timing.kernel_ns, 'ns')} in "
+        f"{quoted_name(case.faster.run)}.",
+        f"The faster run uses {family_name(case.faster.used.family)}, with the same arithmetic.",
+        rate or f"The slower run uses {family_name(case.used.family)}.",
     )
 
 
@@ -197,24 +208,24 @@ def _last_resort_sentences(report: Report, case: _Case) -> str:
     reason = f"This is a last resort: {LAST_RESORTS[case.used.family]}."
     run = _tf32_counterpart(report, case)
     timing = layer_timing(run, case.timing.path, case.timing.phase) if run is not None else None
-    used = algorithm(timing.kernels) if timing is not None else None
+    used = main_algorithm(timing.kernels) if timing is not None else None
     if run is None or timing is None or used is None:
         return reason
     return (
-        f"{reason} With TF32 allowed ({quoted(run)}), {phase(timing.phase)} takes {text(timing.kernel_ns, 'ns')} with "
-        f"{family_words(used.family)}."
+        f"{reason} With TF32 allowed ({quoted_name(run)}), {phase_name(timing.phase)} takes {text(timing.kernel_ns, 'ns')} with "
+        f"{family_name(used.family)}."
     )
 
 
 def _other_runs(other_cases: list[_Case]) -> str:
     worst_by_run: dict[str, _Case] = {}
     for case in sorted(other_cases, key=lambda c: -c.at_stake):
-        worst_by_run.setdefault(quoted(case.run), case)
+        worst_by_run.setdefault(quoted_name(case.run), case)
     runs = [
-        f"{name} ({phase(c.timing.phase)}: {family_words(c.used.family)}, {text(c.timing.kernel_ns, 'ns')})"
+        f"{name} ({phase_name(c.timing.phase)}: {family_name(c.used.family)}, {text(c.timing.kernel_ns, 'ns')})"
         for name, c in worst_by_run.items()
     ]
-    return f"The same holds for {listing(runs)}." if runs else ""
+    return f"The same holds for {join_list(runs)}." if runs else ""
 
 
 def _advice(case: _Case, better_run: ConfigRun | None) -> str:
@@ -222,7 +233,7 @@ def _advice(case: _Case, better_run: ConfigRun | None) -> str:
         action = (
             "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms instead of using its heuristic"
             if case.faster.run.config.benchmark and not case.run.config.benchmark
-            else f"Use the flags of {quoted(case.faster.run)}"
+            else f"Use the flags of {quoted_name(case.faster.run)}"
         )
         return f"{action}. A faster algorithm may need free memory for its workspace."
     options = ["use bfloat16 or float16 with torch.autocast", "use a smaller kernel, or a stride before the layer"]
@@ -238,13 +249,13 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
         used = case.faster.used
         yield Evidence(name="factor", value=case.factor, unit="ratio", where=faster_where)
         yield Evidence(name="device time", value=case.faster.timing.kernel_ns, unit="ns", where=faster_where)
-        yield Evidence(name="algorithm", value=family_words(used.family), unit="text", where=faster_where)
+        yield Evidence(name="algorithm", value=family_name(used.family), unit="text", where=faster_where)
         yield Evidence(name="kernel", value=used.kernel, unit="text", where=faster_where)
     if case.rate is not None:
         yield from case.rate.evidence()
     else:
         yield Evidence(name="device time", value=case.timing.kernel_ns, unit="ns", where=where)
-        yield Evidence(name="algorithm", value=family_words(case.used.family), unit="text", where=where)
+        yield Evidence(name="algorithm", value=family_name(case.used.family), unit="text", where=where)
     yield Evidence(name="kernel", value=case.used.kernel, unit="text", where=where)
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 

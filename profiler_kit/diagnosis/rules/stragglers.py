@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, never
-from profiler_kit.diagnosis.words import sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.words import join_sentences, limit_percent
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text
@@ -19,9 +19,9 @@ MAX_FINDINGS: Final = 3  # the table of ranks lists all
 
 DOC = f"""
 Fires for traces of several ranks if one rank arrives at collectives so late that the median other rank waits for more than
-{threshold(MIN_WAIT_SHARE)} of the step, without other work.
+{limit_percent(MIN_WAIT_SHARE)} of the step, without other work.
 
-- `high`: the rank is late by at least {threshold(LARGE_DELAY_SHARE)} of the step.
+- `high`: the rank is late by at least {limit_percent(LARGE_DELAY_SHARE)} of the step.
 - `medium`: below that.
 
 If all ranks end a step together, the delay is part of the step of every rank, even if the other ranks have work in the meantime.
@@ -51,7 +51,7 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
         severity="high" if share >= LARGE_DELAY_SHARE else "medium",
         title=f"Rank {straggler.rank} is a straggler: it is {text(straggler.late_ns, 'ns')} late in each {unit} "
         f"({percent(share)}), and the other ranks wait",
-        explanation=sentences(
+        explanation=join_sentences(
             f"It spends {text(straggler.doing_excess_ns, 'ns')} more on {straggler.doing} than the median rank."
             if straggler.doing
             else "",
@@ -71,4 +71,4 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
     )
 
 
-RULE = Rule("stragglers", DOC, never, "cause", check_trace)
+RULE = Rule("stragglers", DOC, no_findings, "cause", check_trace)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.rule import Rule, known, never
-from profiler_kit.diagnosis.traced import gravest, idle_ns, on_device
-from profiler_kit.diagnosis.words import phase, plural, sentences, threshold
+from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
+from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
+from profiler_kit.diagnosis.words import join_sentences, limit_percent, phase_name, plural
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import SyncWait, TraceSummary
 from profiler_kit.units import percent, text
@@ -18,11 +18,11 @@ MAX_IDLE_SHARE: Final = 0.05
 LARGE_IDLE_SHARE: Final = 0.25
 
 DOC = f"""
-Fires for a trace if the device is idle for more than {threshold(MAX_IDLE_SHARE)} of the span after the host waited for it
+Fires for a trace if the device is idle for more than {limit_percent(MAX_IDLE_SHARE)} of the span after the host waited for it
 (`.item()`, `.cpu()`, `synchronize()`, `nonzero()`). The host launches no kernels while it waits, so the device has no work when
 the wait ends.
 
-- `high`: at least {threshold(LARGE_IDLE_SHARE)} of the span.
+- `high`: at least {limit_percent(LARGE_IDLE_SHARE)} of the span.
 - `medium`: below that.
 
 The rule does not count waits during which the device has work: they take no device time.
@@ -31,7 +31,7 @@ The rule does not count waits during which the device has work: they take no dev
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest idle share after waits."""
-    if (worst := gravest(report, _idle_share, lambda share: share)) is None:
+    if (worst := worst_trace(report, _idle_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
     idle_after_waits_ns = idle_ns(trace, "synchronisation")
@@ -39,7 +39,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
-        explanation=sentences(
+        explanation=join_sentences(
             f"{worst.sentence_prefix}After such waits, the device is idle for {text(idle_after_waits_ns, 'ns')} of "
             f"{text(trace.span_ns, 'ns')}, until new work arrives.",
             _longest_wait(longest),
@@ -50,7 +50,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         evidence=(
             Evidence(name="share of idle time after waits", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="idle time after waits", value=idle_after_waits_ns, unit="ns", where=worst.where),
-            *(known(worst.where, (f"wait in {longest.name}", longest.wait_ns, "ns")) if longest is not None else ()),
+            *(
+                evidence_of(worst.where, (f"wait in {longest.name}", longest.wait_ns, "ns"))
+                if longest is not None
+                else ()
+            ),
         ),
         weight=share,
     )
@@ -64,11 +68,11 @@ def _idle_share(trace: TraceSummary) -> float | None:
 def _longest_wait(longest: SyncWait | None) -> str:
     if longest is None:
         return ""
-    during = f" in {phase(longest.phase)}" if longest.phase else ""
+    during = f" in {phase_name(longest.phase)}" if longest.phase else ""
     return (
         f"The host waits longest in {longest.name} ({longest.call}){during}: {plural(longest.calls, 'call')}, "
         f"{text(longest.wait_ns, 'ns')}."
     )
 
 
-RULE = Rule("sync_waits", DOC, never, "cause", check_trace)
+RULE = Rule("sync_waits", DOC, no_findings, "cause", check_trace)

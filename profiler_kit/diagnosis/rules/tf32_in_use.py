@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt, is_float32
-from profiler_kit.diagnosis.pairs import counterpart, plain
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.advice import find_trials, is_float32
+from profiler_kit.diagnosis.pairs import counterpart, plain_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.words import quoted, sentences
+from profiler_kit.diagnosis.words import join_sentences, quoted_name
 from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -35,7 +35,9 @@ def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for the first run with TF32 convolutions in which TF32 is allowed."""
     if not is_float32(report):
         return
-    tf32_runs = [run for run in plain(report) if tf32_convolution_ns(run) > 0 and run.config.allow_tf32 is not False]
+    tf32_runs = [
+        run for run in plain_runs(report) if tf32_convolution_ns(run) > 0 and run.config.allow_tf32 is not False
+    ]
     if tf32_runs:
         yield _finding(report, tf32_runs[0])
 
@@ -54,8 +56,12 @@ def _finding(report: Report, run: ConfigRun) -> Finding:
     return RULE.finding(
         severity="medium" if error is not None and error >= LARGE_ERROR else "info",
         title="Convolutions compute in TF32, not float32"
-        + (f": {percent(share)} of the device time in {quoted(run)}" if share is not None else f" in {quoted(run)}"),
-        explanation=sentences(
+        + (
+            f": {percent(share)} of the device time in {quoted_name(run)}"
+            if share is not None
+            else f" in {quoted_name(run)}"
+        ),
+        explanation=join_sentences(
             f"TF32 kernels take {text(tf32_ns, 'ns')} per step. Their tensors are float32, but they multiply 10-bit mantissas. "
             "PyTorch allows this for convolutions by default.",
             _error_sentence(error, exact_error),
@@ -65,7 +71,7 @@ def _finding(report: Report, run: ConfigRun) -> Finding:
         "set torch.backends.cudnn.conv.fp32_precision too: torch does not support both settings together.",
         evidence=_evidence(run, exact, tf32_ns, share, factor),
         paths=(m.path for m in run.modules if any(k.math == "tf32" and is_convolution(k.family) for k in m.kernels)),
-        trials=attempt(report, run, ("no-tf32",)),
+        trials=find_trials(report, run, ("no-tf32",)),
         weight=share if share is not None else 0.0,
     )
 
@@ -89,7 +95,7 @@ def _speed_sentence(run: ConfigRun, exact: ConfigRun | None, factor: float | Non
 def _evidence(
     run: ConfigRun, exact: ConfigRun | None, tf32_ns: int, share: float | None, factor: float | None
 ) -> Iterator[Evidence]:
-    yield from known(
+    yield from evidence_of(
         run.config.name,
         ("TF32 convolution kernels", tf32_ns, "ns"),
         ("share of device time", 100.0 * share if share is not None else None, "percent"),
@@ -97,7 +103,7 @@ def _evidence(
     )
     if exact is not None:
         error = exact.max_relative_error
-        yield from known(
+        yield from evidence_of(
             exact.config.name, ("largest relative error", error, "text"), ("step without TF32", factor, "ratio")
         )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import measured
+from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import FLOOR, Noise, noise_of
+from profiler_kit.statistics.noise import DRIFT_ALLOWANCE, Noise, noise_of
 from profiler_kit.units import percent, text
 
 # On an idle device, two processes of one configuration differ by less than 1 %. Above this limit, gains of 5 % are uncertain.
@@ -20,9 +20,9 @@ MAX_GAP: Final = 0.03
 DOC = f"""
 Fires if the two fresh processes of a configuration take different times.
 
-- `low`: with `cudnn.benchmark=True`, their steps differ by more than {threshold(FLOOR)} plus the noise of the other
+- `low`: with `cudnn.benchmark=True`, their steps differ by more than {limit_percent(DRIFT_ALLOWANCE)} plus the noise of the other
   configurations. The algorithm search times every algorithm once or twice, and it chose differently.
-- `medium`: without benchmark, their steps differ by more than {threshold(MAX_GAP)}. The device is noisy, and the report
+- `medium`: without benchmark, their steps differ by more than {limit_percent(MAX_GAP)}. The device is noisy, and the report
   does not claim smaller differences.
 """
 
@@ -30,7 +30,7 @@ Fires if the two fresh processes of a configuration take different times.
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with benchmark, and one for runs without it."""
     noise = noise_of(report)
-    processes = [(run, second) for run in measured(report) if (second := noise.repeat_step(run)) is not None]
+    processes = [(run, second) for run in measured_runs(report) if (second := noise.repeat_step(run)) is not None]
     gaps = [(run, second, noise.repeat_gap(run) or 0.0) for run, second in processes]
     by_search = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
     by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
@@ -42,19 +42,19 @@ def check(report: Report) -> Iterator[Finding]:
 def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by_search: bool) -> Finding:
     run, second, gap = cases[0]
     times = f"{text(run.step_ns.median if run.step_ns is not None else None, 'ns')} and {text(second.median, 'ns')}"
-    others = [f"{quoted(other)} ({percent(share)})" for other, _, share in cases[1:]]
+    others = [f"{quoted_name(other)} ({percent(share)})" for other, _, share in cases[1:]]
     place = "machine" if run.clock == "operator" else "device"
     return RULE.finding(
         severity="low" if by_search else "medium",
-        title=f"{'Unstable algorithm search' if by_search else f'Noisy {place}'}: two processes of {quoted(run)} differ by "
+        title=f"{'Unstable algorithm search' if by_search else f'Noisy {place}'}: two processes of {quoted_name(run)} differ by "
         f"{percent(gap)} ({times} per step)",
-        explanation=sentences(
+        explanation=join_sentences(
             "cudnn.benchmark times each algorithm once or twice and selects the fastest. Another algorithm that is almost as "
             "fast, or that fits into the free memory, may be selected in the next process."
             if by_search
             else f"Both processes ran the same code on the same data. This report claims no difference below {percent(gap)}.",
             noise.sentence() if by_search else "",
-            f"The same holds for {listing(others)}." if others else "",
+            f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Plan with the slower of the two: the choice of the next process cannot be predicted."
         if by_search

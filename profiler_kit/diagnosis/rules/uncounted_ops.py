@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import layer, listing, plural, sentences
+from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, plural
 from profiler_kit.records.report import Evidence, Finding, Report
 
 # More names would fill the screen. The table of uncounted ops lists all of them.
@@ -26,14 +26,14 @@ def check(report: Report) -> Iterator[Finding]:
     ops = sorted(report.static.uncounted, key=lambda op: (-op.calls, op.op))
     calls = sum(op.calls for op in ops)
     paths = tuple(dict.fromkeys(path for op in ops for path in op.paths))
-    names = listing([op.op for op in ops], most=MAX_LISTED_OPS)
+    names = join_list([op.op for op in ops], most=MAX_LISTED_OPS)
     yield RULE.finding(
         severity="medium",
         title=f"FLOPs are lower bounds: {plural(len(ops), 'op has', 'ops have')} no FLOP formula "
         f"({plural(calls, 'call')} per step)",
-        explanation=sentences(
+        explanation=join_sentences(
             f"profiler_kit has no formula for {names}.",
-            f"{'It runs' if len(ops) == 1 else 'They run'} in {listing([layer(path) for path in paths])}."
+            f"{'It runs' if len(ops) == 1 else 'They run'} in {join_list([layer_name(path) for path in paths])}."
             if paths
             else "",
             "FLOPs, MACs and rates of these modules are lower bounds, and so are the totals.",

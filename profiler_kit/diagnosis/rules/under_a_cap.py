@@ -6,15 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import Attempt
-from profiler_kit.diagnosis.pairs import run_of, without
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.pairs import find_run, without_setting
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import algorithm, family_words
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+    quoted_name,
+)
+from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of, saving
+from profiler_kit.statistics.noise import noise_of, saved_share
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import parse_bytes, percent, text
 
@@ -28,7 +36,7 @@ Fires if the report has a run with a memory limit (`--memory-limit 4GiB`) and th
 compares step and memory peak, and names the layers in which cuDNN uses another algorithm because the workspace does not fit.
 
 - `high`: the run is out of memory with the limit.
-- `medium`: the step is significantly slower, by at least {threshold(LARGE_SLOWDOWN)}.
+- `medium`: the step is significantly slower, by at least {limit_percent(LARGE_SLOWDOWN)}.
 - `low`: only a run with cuDNN off is out of memory.
 - `info`: otherwise.
 
@@ -51,7 +59,7 @@ class _Case:
     @property
     def slowdown(self) -> float:
         """The increase of the step time, as a share of the step without the limit."""
-        return -saving(self.trial.before_ns, self.trial.after_ns) if self.trial is not None else 0.0
+        return -saved_share(self.trial.before_ns, self.trial.after_ns) if self.trial is not None else 0.0
 
     @property
     def is_fallback(self) -> bool:
@@ -66,7 +74,7 @@ def check(report: Report) -> Iterator[Finding]:
     for run in report.runs:
         if run.config.setting(SETTING) is None or run.config.repeat_of is not None:
             continue
-        unlimited = run_of(report, without(run.config, SETTING))
+        unlimited = find_run(report, without_setting(run.config, SETTING))
         if unlimited is None or unlimited.failure is not None:
             continue
         trial = sweep_trial(unlimited, run, noise)
@@ -94,11 +102,11 @@ def _finding(cases: list[_Case]) -> Finding:
     return RULE.finding(
         severity=severity,
         title=_title(worst),
-        explanation=sentences(*(_sentences(case) for case in ordered)),
+        explanation=join_sentences(*(_sentences(case) for case in ordered)),
         advice=_advice(worst),
         evidence=(piece for case in ordered for piece in _evidence(case)),
         paths=(path for path, _ in worst.changes),
-        trials=Attempt(trial=worst.trial),
+        trials=AdviceTrials(trial=worst.trial),
         weight=worst.slowdown if worst.trial is not None else 1.0,
     )
 
@@ -112,7 +120,7 @@ def _limit(run: ConfigRun) -> str:
 
 
 def _title(case: _Case) -> str:
-    name, limit = quoted(case.unlimited), f"a memory limit of {_limit(case.limited)}"
+    name, limit = quoted_name(case.unlimited), f"a memory limit of {_limit(case.limited)}"
     if case.trial is None:
         return f"Out of memory: {name} does not fit in {limit}"
     before, after = text(case.trial.before_ns.median, "ns"), text(case.trial.after_ns.median, "ns")
@@ -126,15 +134,15 @@ def _sentences(case: _Case) -> str:
     if case.trial is None:
         peak = case.unlimited.peak_allocated_bytes
         need = f"Without the limit, its memory peak is {text(peak, 'bytes')}." if peak is not None else ""
-        return sentences(f"{quoted(case.limited)} ran out of memory.", need)
+        return join_sentences(f"{quoted_name(case.limited)} ran out of memory.", need)
     before_peak, after_peak = case.trial.before_peak_bytes, case.trial.after_peak_bytes
     peaks = ""
     if before_peak is not None and after_peak is not None:
         peaks = f", and the memory peak changes from {text(before_peak, 'bytes')} to {text(after_peak, 'bytes')}"
     before, after = text(case.trial.before_ns.median, "ns"), text(case.trial.after_ns.median, "ns")
-    return sentences(
-        f"In {quoted(case.limited)} the step changes from {before} to {after}{peaks}.",
-        f"{capital(listing([change for _, change in case.changes]))}."
+    return join_sentences(
+        f"In {quoted_name(case.limited)} the step changes from {before} to {after}{peaks}.",
+        f"{capitalize(join_list([change for _, change in case.changes]))}."
         if case.changes
         else "All layers use the same algorithms.",
     )
@@ -153,18 +161,18 @@ def _changes(unlimited: ConfigRun, limited: ConfigRun) -> Iterator[tuple[str, st
         return
     for item in limited.modules:
         timing = layer_timing(unlimited, item.path, item.phase)
-        old, new = algorithm(timing.kernels) if timing is not None else None, algorithm(item.kernels)
+        old, new = main_algorithm(timing.kernels) if timing is not None else None, main_algorithm(item.kernels)
         if timing is None or old is None or new is None or old.family == new.family:
             continue
         if new.family.startswith("conv"):
             times = (timing.kernel_ns, item.kernel_ns)
-            yield item.path, _change(item.path, phase(item.phase), (old.family, new.family), times)
+            yield item.path, _change(item.path, phase_name(item.phase), (old.family, new.family), times)
 
 
 def _change(path: str, part: str, families: tuple[str, str], times_ns: tuple[int, int]) -> str:
-    before, after = (family_words(family) for family in families)
+    before, after = (family_name(family) for family in families)
     before_time, after_time = (text(ns, "ns") for ns in times_ns)
-    return f"{part} of {layer(path)} changes from {before} to {after} ({before_time} becomes {after_time})"
+    return f"{part} of {layer_name(path)} changes from {before} to {after} ({before_time} becomes {after_time})"
 
 
 def _advice(case: _Case) -> str:
@@ -186,8 +194,8 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
         yield Evidence(name="slowdown", value=100.0 * case.slowdown, unit="percent", where=limited)
         yield Evidence(name="median step", value=case.trial.after_ns.median, unit="ns", where=limited)
         yield Evidence(name="median step", value=case.trial.before_ns.median, unit="ns", where=unlimited)
-    yield from known(limited, ("peak", case.limited.peak_allocated_bytes, "bytes"))
-    yield from known(unlimited, ("peak", case.unlimited.peak_allocated_bytes, "bytes"))
+    yield from evidence_of(limited, ("peak", case.limited.peak_allocated_bytes, "bytes"))
+    yield from evidence_of(unlimited, ("peak", case.unlimited.peak_allocated_bytes, "bytes"))
     for path, change in case.changes:
         yield Evidence(name="algorithm", value=change, unit="text", where=f"{path}, {limited}")
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import measured
-from profiler_kit.diagnosis.rule import Rule, known
-from profiler_kit.diagnosis.words import listing, quoted, sentences, threshold
+from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent
@@ -20,7 +20,7 @@ MIN_STEPS: Final = 16
 
 DOC = f"""
 Fires if the median of the second half of a run's timed steps differs from that of the first half by more than
-{threshold(MAX_DRIFT)} (with at least {MIN_STEPS} steps), or if the device reports a throttled clock after these steps (power,
+{limit_percent(MAX_DRIFT)} (with at least {MIN_STEPS} steps), or if the device reports a throttled clock after these steps (power,
 heat).
 
 - `medium`: the baseline is affected.
@@ -33,7 +33,7 @@ device.
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for drifting steps, and one for a throttled clock."""
-    runs = measured(report)
+    runs = measured_runs(report)
     drifting = [(run, drift) for run in runs if (drift := _drift(run)) is not None and abs(drift) > MAX_DRIFT]
     if drifting:
         yield _drift_finding(report, sorted(drifting, key=lambda item: -abs(item[1])))
@@ -57,16 +57,16 @@ def _reasons(run: ConfigRun) -> tuple[str, ...]:
 
 def _drift_finding(report: Report, drifting: list[tuple[ConfigRun, float]]) -> Finding:
     run, drift = drifting[0]
-    others = [quoted(other) for other, _ in drifting[1:]]
+    others = [quoted_name(other) for other, _ in drifting[1:]]
     place = "machine" if run.clock == "operator" else "device"
     return RULE.finding(
         severity="medium" if any(other is report.baseline() for other, _ in drifting) else "low",
-        title=f"Unsteady measurement: the steps of {quoted(run)} changed by {percent(abs(drift))}",
-        explanation=sentences(
+        title=f"Unsteady measurement: the steps of {quoted_name(run)} changed by {percent(abs(drift))}",
+        explanation=join_sentences(
             f"The second half of the {len(run.steps_ns)} timed steps takes {percent(abs(drift))} "
             f"{'more' if drift > 0 else 'less'} time than the first half.",
             _device_state(run),
-            f"The same holds for {listing(others)}." if others else "",
+            f"The same holds for {join_list(others)}." if others else "",
         ),
         advice=f"Stop other work on the {place} and run again. If the steps still change, lock the clock or use more warm-up.",
         evidence=tuple(
@@ -83,27 +83,31 @@ def _device_state(run: ConfigRun) -> str:
         return ""
     clock = f"a clock of {state.sm_clock_hz / 1e6:,.0f} MHz" if state.sm_clock_hz is not None else ""
     temperature = f"{state.temperature_celsius} degrees Celsius" if state.temperature_celsius is not None else ""
-    return f"Right after the steps, the device had {listing([part for part in (clock, temperature) if part])}."
+    return f"Right after the steps, the device had {join_list([part for part in (clock, temperature) if part])}."
 
 
 def _throttle_finding(report: Report, runs: list[ConfigRun]) -> Finding:
     reasons = list(dict.fromkeys(reason for run in runs for reason in _reasons(run)))
     return RULE.finding(
         severity="medium" if report.baseline() in runs else "low",
-        title=f"The device throttled its clock in {listing([quoted(run) for run in runs])}: {listing(reasons)}",
-        explanation=sentences(
-            f"Right after the timed steps, the device reported {listing(reasons)}.",
+        title=f"The device throttled its clock in {join_list([quoted_name(run) for run in runs])}: {join_list(reasons)}",
+        explanation=join_sentences(
+            f"Right after the timed steps, the device reported {join_list(reasons)}.",
             _device_state(runs[0]),
             "Throttling slows configurations with a higher load down more than others.",
         ),
         advice="Cool the device, raise its power limit, or lock its clock at a lower frequency. Then run again.",
         evidence=(
-            *(piece for r in runs for piece in known(r.config.name, ("throttled by", ", ".join(_reasons(r)), "text"))),
+            *(
+                piece
+                for r in runs
+                for piece in evidence_of(r.config.name, ("throttled by", ", ".join(_reasons(r)), "text"))
+            ),
             *(
                 piece
                 for run in runs
                 if run.device_state is not None
-                for piece in known(run.config.name, ("clock", run.device_state.sm_clock_hz, "count"))
+                for piece in evidence_of(run.config.name, ("clock", run.device_state.sm_clock_hz, "count"))
             ),
         ),
     )

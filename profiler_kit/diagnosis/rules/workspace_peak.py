@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.pairs import plain
-from profiler_kit.diagnosis.rule import Rule, known
+from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import layer_algorithm
-from profiler_kit.diagnosis.words import capital, layer, listing, phase, quoted, sentences, threshold
-from profiler_kit.records.families import family_words
+from profiler_kit.diagnosis.words import (
+    capitalize,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+    quoted_name,
+)
+from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import percent, text
@@ -23,7 +31,7 @@ LOWER_PEAK_SHARE: Final = 0.90
 
 DOC = f"""
 Fires if, at the op with the memory peak of a step, library workspace (of cuDNN, or layout copies) is more than
-{threshold(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than {threshold(MIN_WORKSPACE_SHARE)} of
+{limit_percent(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than {limit_percent(MIN_WORKSPACE_SHARE)} of
 the peak.
 
 - `high`: workspace exceeds the activations, and the baseline is affected.
@@ -40,7 +48,7 @@ phase and algorithm, for the run with the largest workspace.
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding per layer, phase and algorithm."""
     groups: dict[tuple[str, str, str | None], list[tuple[ConfigRun, PeakMemory]]] = {}
-    for run in plain(report):
+    for run in plain_runs(report):
         memory = run.memory
         is_fallback = (
             run.config.enabled is False and run is not report.baseline()
@@ -66,7 +74,7 @@ def _family(run: ConfigRun, memory: PeakMemory) -> str | None:
 
 def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, PeakMemory]]) -> Finding:
     run, memory = max(group, key=lambda item: item[1].workspace)
-    others = [quoted(other) for other, _ in group if other is not run]
+    others = [quoted_name(other) for other, _ in group if other is not run]
     in_baseline = any(other is report.baseline() for other, _ in group)
     share = memory.workspace / memory.peak_bytes
     exceeds_activations = memory.workspace > memory.saved_activations
@@ -75,13 +83,13 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
     return RULE.finding(
         severity="high" if in_baseline and exceeds_activations else "medium",
         title=_title(run, memory, family),
-        explanation=sentences(
-            f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase(memory.peak_phase)} of "
-            f"{layer(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that {memory.peak_op} allocates "
+        explanation=join_sentences(
+            f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase_name(memory.peak_phase)} of "
+            f"{layer_name(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that {memory.peak_op} allocates "
             "while it runs.",
             f"Activations take {text(memory.saved_activations, 'bytes')}; parameters, gradients and optimizer state take "
             f"{text(model_bytes, 'bytes')}.",
-            f"The same holds for {listing(others)}." if others else "",
+            f"The same holds for {join_list(others)}." if others else "",
             _lower_peak_sentence(run, lower),
         ),
         advice=_advice(lower),
@@ -92,16 +100,16 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
 
 
 def _workspace_name(family: str | None) -> str:
-    return f"{family_words(family).partition(' (')[0] if family is not None else 'library'} workspace"
+    return f"{family_name(family).partition(' (')[0] if family is not None else 'library'} workspace"
 
 
 def _title(run: ConfigRun, memory: PeakMemory, family: str | None) -> str:
-    name = capital(_workspace_name(family))
-    place, workspace = layer(memory.peak_path), text(memory.workspace, "bytes")
+    name = capitalize(_workspace_name(family))
+    place, workspace = layer_name(memory.peak_path), text(memory.workspace, "bytes")
     if memory.workspace > memory.saved_activations:
-        return f"{name}, not activations, causes the memory peak of {quoted(run)}: {workspace} in {place}"
+        return f"{name}, not activations, causes the memory peak of {quoted_name(run)}: {workspace} in {place}"
     share = percent(memory.workspace / memory.peak_bytes)
-    return f"{name} is {share} of the memory peak of {quoted(run)}: {workspace} in {place}"
+    return f"{name} is {share} of the memory peak of {quoted_name(run)}: {workspace} in {place}"
 
 
 def _lower_peak_run(report: Report, run: ConfigRun) -> ConfigRun | None:
@@ -111,7 +119,7 @@ def _lower_peak_run(report: Report, run: ConfigRun) -> ConfigRun | None:
         return None
     runs = [
         (other.step_ns.median, other)
-        for other in plain(report)
+        for other in plain_runs(report)
         if other.step_ns is not None and (other.peak_allocated_bytes or peak) < LOWER_PEAK_SHARE * peak
     ]
     return min(runs, key=lambda item: item[0], default=(0, None))[1]
@@ -121,15 +129,15 @@ def _lower_peak_sentence(run: ConfigRun, lower: ConfigRun | None) -> str:
     if lower is None or lower.step_ns is None or run.step_ns is None:
         return ""
     return (
-        f"{quoted(lower)} has a peak of {text(lower.peak_allocated_bytes, 'bytes')} and a step of "
-        f"{text(lower.step_ns.median, 'ns')}; {quoted(run)} has a peak of {text(run.peak_allocated_bytes, 'bytes')} and a step "
+        f"{quoted_name(lower)} has a peak of {text(lower.peak_allocated_bytes, 'bytes')} and a step of "
+        f"{text(lower.step_ns.median, 'ns')}; {quoted_name(run)} has a peak of {text(run.peak_allocated_bytes, 'bytes')} and a step "
         f"of {text(run.step_ns.median, 'ns')}."
     )
 
 
 def _advice(lower: ConfigRun | None) -> str:
-    return sentences(
-        f"Use the flags of {quoted(lower)} if you need less memory." if lower is not None else "",
+    return join_sentences(
+        f"Use the flags of {quoted_name(lower)} if you need less memory." if lower is not None else "",
         "Activation checkpointing does not reduce workspace.",
         "If the workspace does not fit into free memory, PyTorch uses the next algorithm that cuDNN supports, which needs less "
         "memory and is usually slower. Leave enough free memory for the speed, or measure a limit with --memory-limit.",
@@ -147,9 +155,9 @@ def _evidence(
     yield Evidence(name="peak", value=memory.peak_bytes, unit="bytes", where=name)
     yield Evidence(name="op", value=memory.peak_op, unit="text", where=where)
     if family is not None:
-        yield Evidence(name="algorithm", value=family_words(family), unit="text", where=where)
+        yield Evidence(name="algorithm", value=family_name(family), unit="text", where=where)
     if lower is not None:
-        yield from known(lower.config.name, ("peak", lower.peak_allocated_bytes, "bytes"))
+        yield from evidence_of(lower.config.name, ("peak", lower.peak_allocated_bytes, "bytes"))
 
 
 RULE = Rule("workspace_peak", DOC, check, "memory")

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import attempt
-from profiler_kit.diagnosis.pairs import plain
+from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, phase_shares
-from profiler_kit.diagnosis.traced import gravest, on_device
-from profiler_kit.diagnosis.words import listing, phase, plural, sentences, span, threshold
+from profiler_kit.diagnosis.traced import on_device, worst_trace
+from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, phase_name, plural, share_range
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitedFor
+from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitByPhase
 from profiler_kit.units import percent, text
 
 # In percentage points. Launch gaps and rounding explain smaller differences between the clocks. The networks that led users to
@@ -38,7 +38,7 @@ A launch returns immediately, and the host waits at the first line that needs a 
 phase that launched the kernel. The rule does not cover CPUs: they do not queue work, and both clocks agree.
 
 In a trace, the host time of each phase replaces the stopwatch. The same limit holds if the host waits for the device for at least
-{threshold(MIN_WAIT_SHARE)} of the phase. If the launch queue is full, waits occur everywhere (rule `launch_queue_full`).
+{limit_percent(MIN_WAIT_SHARE)} of the phase. If the launch queue is full, waits occur everywhere (rule `launch_queue_full`).
 """
 
 
@@ -59,9 +59,9 @@ def check(report: Report) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high",
         title=_title(worst, stopwatch[worst], kernel[worst], is_waiting=_waits_for_device(run)),
-        explanation=sentences(
+        explanation=join_sentences(
             _cause(run, worst),
-            f"The stopwatch shows {percent(stopwatch[understated])} for {phase(understated)}; by kernel time it takes "
+            f"The stopwatch shows {percent(stopwatch[understated])} for {phase_name(understated)}; by kernel time it takes "
             f"{percent(kernel[understated])}.",
             _all_configurations(report, worst),
         ),
@@ -72,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
             for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
         ),
         # reading the loss in every step keeps the host from running ahead; `no_item` measures the cost
-        trials=attempt(report, run, ("no_item",) if worst == "loss" else ()),
+        trials=find_trials(report, run, ("no_item",) if worst == "loss" else ()),
         weight=excess,
     )
 
@@ -89,7 +89,7 @@ def _title(name: str, host: float, kernel: float, *, is_waiting: bool) -> str:
             f"The loss is not the bottleneck: a stopwatch shows {percent(host)} of the step there, its kernels take "
             f"{percent(kernel)}"
         )
-    return f"A stopwatch overstates {phase(name)}: it shows {percent(host)} of the step, the kernels take {percent(kernel)}"
+    return f"A stopwatch overstates {phase_name(name)}: it shows {percent(host)} of the step, the kernels take {percent(kernel)}"
 
 
 def _cause(run: ConfigRun, worst: Phase) -> str:
@@ -104,20 +104,22 @@ def _cause(run: ConfigRun, worst: Phase) -> str:
             "result: it waits for all kernels queued before it, of this forward pass and of the previous step's backward pass."
         )
     return (
-        f"A line of Python returns when its kernels are queued, before they run. In {phase(worst)} the host waits for kernels "
+        f"A line of Python returns when its kernels are queued, before they run. In {phase_name(worst)} the host waits for kernels "
         "that other phases launched."
     )
 
 
 def _all_configurations(report: Report, worst: Phase) -> str:
-    runs = [(phase_shares(r, "stopwatch"), phase_shares(r, "kernel")) for r in plain(report) if r.clock == "kernel"]
+    runs = [
+        (phase_shares(r, "stopwatch"), phase_shares(r, "kernel")) for r in plain_runs(report) if r.clock == "kernel"
+    ]
     shares = [(watch[worst], kernel[worst]) for watch, kernel in runs if worst in watch and worst in kernel]
     if len(shares) < 2:
         return ""
     watch, kernel = zip(*shares, strict=True)
     return (
-        f"Over {plural(len(shares), 'configuration')}, the stopwatch shows {span(min(watch), max(watch))} for {phase(worst)}, "
-        f"kernel time {span(min(kernel), max(kernel))}."
+        f"Over {plural(len(shares), 'configuration')}, the stopwatch shows {share_range(min(watch), max(watch))} for {phase_name(worst)}, "
+        f"kernel time {share_range(min(kernel), max(kernel))}."
     )
 
 
@@ -133,7 +135,7 @@ def _advice(name: str) -> str:
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the phase whose host time is overstated most by waiting, over all traces."""
-    if (worst := gravest(report, _overstated_phase, lambda match: match.host_share - match.kernel_share)) is None:
+    if (worst := worst_trace(report, _overstated_phase, lambda match: match.host_share - match.kernel_share)) is None:
         return
     overstated, trace = worst.match, worst.trace
     name, host_ns, wait_ns = overstated.timing.phase, overstated.timing.host_ns, overstated.timing.wait_ns
@@ -141,8 +143,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity="high",
         title=_title(name, overstated.host_share, overstated.kernel_share, is_waiting=True),
-        explanation=sentences(
-            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In {phase(name)} the host "
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In {phase_name(name)} the host "
             f"waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')}.",
             _phases_during_wait(trace, name),
             worst.others_sentence(),
@@ -185,7 +187,7 @@ def _overstated_phase(trace: TraceSummary) -> _OverstatedPhase | None:
 
 def _phases_during_wait(trace: TraceSummary, name: str) -> str:
     """Return a sentence about the phases whose kernels ran while the host waited in phase `name`."""
-    parts: list[WaitedFor] = [part for wait in trace.syncs if wait.phase == name for part in wait.waited_for]
+    parts: list[WaitByPhase] = [part for wait in trace.syncs if wait.phase == name for part in wait.waited_for]
     total_ns = sum(part.ns for part in parts)
     if not total_ns:
         return ""
@@ -194,11 +196,11 @@ def _phases_during_wait(trace: TraceSummary, name: str) -> str:
         if part.phase:
             times[part.phase] += part.ns
     shares = [
-        f"{phase(kernel_phase)} ({percent(ns / total_ns)})"
+        f"{phase_name(kernel_phase)} ({percent(ns / total_ns)})"
         for kernel_phase, ns in times.most_common()
         if ns / total_ns >= MIN_NAMED_SHARE
     ]
-    return f"The kernels of {listing(shares)} run during this wait." if shares else ""
+    return f"The kernels of {join_list(shares)} run during this wait." if shares else ""
 
 
 RULE = Rule("wrong_phase", DOC, check, "reading", check_trace)

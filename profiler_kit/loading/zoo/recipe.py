@@ -17,7 +17,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.records.target import TargetSpec
 
 Inputs = tuple[tuple[InputText, ...], Mapping[str, Any]]
@@ -60,7 +60,7 @@ def import_package(package: str, target: str, install: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == package:
             message = f"{package} is not installed"
         else:
-            message = f"{package} cannot be imported: {first_line(error)}"
+            message = f"{package} cannot be imported: {one_line_message(error)}"
         raise TargetError(
             message,
             where=target,

@@ -27,7 +27,9 @@ _PER_SAMPLE: Final = (
 _PER_TOKEN: Final = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration", "ForTokenClassification")
 
 
-def made_up(config: Any, model: nn.Module, forward: Forward, texts: tuple[InputText, ...], *, training: bool) -> Inputs:
+def random_inputs(
+    config: Any, model: nn.Module, forward: Forward, texts: tuple[InputText, ...], *, training: bool
+) -> Inputs:
     """(input texts, other keyword arguments) of a step; all inputs are passed by name.
 
     The user's `texts` determine batch size, sequence length and image size; the first one without a name is the main input.

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.place import first_line
+from profiler_kit.loading.place import one_line_message
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
-from profiler_kit.loading.zoo.transformers_inputs import made_up
+from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.target import TargetSpec
 
 INSTALL: Final = "transformers"
@@ -45,7 +45,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
             raise
         except Exception as error:
             raise TargetError(
-                f"cannot read the config: {first_line(error)}",
+                f"cannot read the config: {one_line_message(error)}",
                 where=spec.spec,
                 hint=f"check the config and the --kw options, or {HINT}",
             ) from error
@@ -57,7 +57,9 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
         factory=lambda: model_class._from_config(config),
         where=where,
         source=source,
-        inputs=lambda model, forward, texts: made_up(config, model, forward, texts, training=spec.mode == "train"),
+        inputs=lambda model, forward, texts: random_inputs(
+            config, model, forward, texts, training=spec.mode == "train"
+        ),
         notes=(f"model: {model_class.__name__} from {source}, with random weights",),
         surroundings=offline,
     )
@@ -132,7 +134,7 @@ def _read_config(transformers: Any, file: Path, arguments: Mapping[str, Any]) ->
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TargetError(f"not JSON: {first_line(error)}", where=str(file), hint=HINT) from error
+        raise TargetError(f"not JSON: {one_line_message(error)}", where=str(file), hint=HINT) from error
     kind = values.get("model_type") if isinstance(values, dict) else None
     mapping = transformers.CONFIG_MAPPING
     if kind not in mapping:

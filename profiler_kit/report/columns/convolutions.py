@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from profiler_kit.records.document import Value
-from profiler_kit.records.families import family_words, math_words
+from profiler_kit.records.families import family_name, math_name
 from profiler_kit.records.laboratory import ConvolutionTiming
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
@@ -27,8 +27,8 @@ CONVOLUTION_COLUMNS: tuple[Column[ConvolutionRow], ...] = (
     Column("layer", "layer", "text", lambda r: r.label, "the module that calls the convolution", place="page", name=True),
     Column("path", "path", "text", _part(lambda t: t.path), "the module's path as in named_modules(); empty for the root module", place="data"),
     Column("part", "part", "text", _part(lambda t: t.part), "fprop: forward; dgrad: gradient of the input; wgrad: gradient of the weight"),
-    Column("algorithm", "algorithm", "text", _part(lambda t: family_words(t.family)), "the algorithm family of the kernels with the most time, layout conversion excluded", place="page", rank=1),
-    Column("arithmetic", "arithmetic", "text", _part(lambda t: math_words(t.math) if t.math else None), "number format of the multiplications, read from the kernels' names, not from the flags", place="page", rank=1),
+    Column("algorithm", "algorithm", "text", _part(lambda t: family_name(t.family)), "the algorithm family of the kernels with the most time, layout conversion excluded", place="page", rank=1),
+    Column("arithmetic", "arithmetic", "text", _part(lambda t: math_name(t.math) if t.math else None), "number format of the multiplications, read from the kernels' names, not from the flags", place="page", rank=1),
     Column("family", "kernel family", "text", _part(lambda t: t.family), "the same algorithm as in `kernels`", place="data"),
     Column("math", "math", "text", _part(lambda t: t.math), "the same arithmetic as in `kernels`", place="data"),
     Column("tensor_core", "tensor cores", "bool", _part(lambda t: t.tensor_core), "whether a kernel's name says that it uses tensor cores", place="data"),

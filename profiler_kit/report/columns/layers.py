@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_name
 from profiler_kit.records.roofline import Floor
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
@@ -104,7 +104,7 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("kernel_share_percent", "time %", "percent", _share_of_time, "share of the step's device time", tree=0),
     Column("achieved_flops_per_s", "FLOP/s", "flops/s", achieved_flops_per_s, "rate of matrix products and convolutions: 2 FLOPs per MAC of the step, divided by the device time", rank=3),
     Column("family", "top kernel family", "text", lambda r: r.family, "algorithm family of the kernels with the most time", place="data"),
-    Column("algorithm", "main algorithm", "text", lambda r: family_words(r.family) if r.family else None, "algorithm of the kernels with the most time (on a CPU: kind of operator)", place="page", rank=5),
+    Column("algorithm", "main algorithm", "text", lambda r: family_name(r.family) if r.family else None, "algorithm of the kernels with the most time (on a CPU: kind of operator)", place="page", rank=5),
     Column("total_params", "total params", "count", _counted_total(lambda c: c.params), "parameter count, descendants included", place="data"),
     Column("total_macs", "total MACs", "macs", _counted_total(lambda c: c.step.macs), "multiply-accumulates of the step, descendants included", place="data"),
     Column("total_macs_forward", "total MACs fwd", "macs", _counted_total(lambda c: c.forward.macs), "multiply-accumulates of the forward pass, descendants included", place="data"),

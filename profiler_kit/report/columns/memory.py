@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.counts import (
     DeviceMemory,
-    LibraryScratch,
+    LibraryWorkspace,
     MemoryCategories,
     MemoryPoint,
     ModuleMemory,
@@ -86,7 +86,7 @@ TIMELINE_COLUMNS: tuple[Column[MemoryPoint], ...] = (
     Column("bytes", "live", "bytes", lambda p: p.bytes, "peak of live tensor bytes in this phase and layer"),
 )
 
-SCRATCH_COLUMNS: tuple[Column[LibraryScratch], ...] = (
+SCRATCH_COLUMNS: tuple[Column[LibraryWorkspace], ...] = (
     Column("layer", "layer", "text", lambda s: shown_path(s.path), "the module that calls the op", name=True),
     Column("phase", "phase", "text", lambda s: s.phase, "the phase of the op"),
     Column("op", "op", "text", lambda s: s.op, "name of the op", name=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.records.families import family_words
+from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import KernelStat, PhaseTiming
 from profiler_kit.report.columns.column import Column, ColumnTable
@@ -64,7 +64,7 @@ KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
     Column("share_percent", "%", "percent", lambda r: share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
     Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
     Column("family", "family", "text", lambda r: r.kernel.family or None, "algorithm family", place="data"),
-    Column("algorithm", "algorithm", "text", lambda r: family_words(r.kernel.family) if r.kernel.family else None, "algorithm family in words", place="page", rank=1),
+    Column("algorithm", "algorithm", "text", lambda r: family_name(r.kernel.family) if r.kernel.family else None, "algorithm family in words", place="page", rank=1),
     Column("op", "op", "text", lambda r: r.kernel.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight); empty where the name does not say", rank=3),
     Column("math", "math", "text", lambda r: r.kernel.math, "arithmetic; empty where the name does not say", rank=2),
     Column("name", "kernel", "text", lambda r: r.kernel.name, "name of the kernel in the trace (on a CPU: of the operator)", name=True),

@@ -12,7 +12,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
-from profiler_kit.statistics.noise import WORTH, break_even_steps, example_factor, saving
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, break_even_steps, example_factor, saved_share
 
 NEVER: Final = "never"
 
@@ -60,7 +60,7 @@ def break_even(row: RunRow) -> Value:
     run, off = row.run, row.without_benchmark
     if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
         return None
-    if saving(off.step_ns, run.step_ns) < WORTH:
+    if saved_share(off.step_ns, run.step_ns) < MIN_USEFUL_SAVING:
         return NEVER
     return break_even_steps(run.tuning_ns, off.step_ns, run.step_ns)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
-from profiler_kit.records.families import family_words, math_words
+from profiler_kit.records.families import family_name, math_name
 from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     IdleTime,
@@ -208,7 +208,7 @@ TRACE_OPERATOR_COLUMNS: tuple[Column[TraceItem[TraceOperator]], ...] = (
     Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
     Column("name", "operator", "text", lambda r: r.item.name, "name of the operator", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "kind of operation", place="data"),
-    Column("kind", "kind", "text", lambda r: family_words(r.item.family) if r.item.family else None, "kind of operation, in words", place="page", rank=2),
+    Column("kind", "kind", "text", lambda r: family_name(r.item.family) if r.item.family else None, "kind of operation, in words", place="page", rank=2),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
     *_time_columns("the work that the operator itself launched"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
@@ -236,15 +236,15 @@ TRACE_KERNEL_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
     Column("mean_ns", "mean", "ns", lambda r: r.item.sum_ns / r.item.calls if r.item.calls else None, "mean duration of a call", rank=4),
     Column("family", "family", "text", lambda r: r.item.family, "algorithm family", place="data"),
-    Column("algorithm", "algorithm", "text", lambda r: family_words(r.item.family) if r.item.family else None, "algorithm family in words", place="page", rank=1),
+    Column("algorithm", "algorithm", "text", lambda r: family_name(r.item.family) if r.item.family else None, "algorithm family in words", place="page", rank=1),
     Column("op", "op", "text", lambda r: r.item.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight); empty where the name does not say", rank=3),
     Column("math", "math", "text", lambda r: r.item.math, "arithmetic; empty where the name does not say", rank=2),
     Column("name", "kernel", "text", lambda r: r.item.name, "name of the kernel in the trace", name=True),
 )
 
 TRACE_FAMILY_COLUMNS: tuple[Column[TraceItem[FamilyLine]], ...] = (
-    Column("family", "kind", "text", lambda r: family_words(r.item.family), "what kernels of this kind compute, and by which algorithm"),
-    Column("math", "math", "text", lambda r: math_words(r.item.math) if r.item.math else None, "arithmetic with the most time; empty where the names do not say", rank=2),
+    Column("family", "kind", "text", lambda r: family_name(r.item.family), "what kernels of this kind compute, and by which algorithm"),
+    Column("math", "math", "text", lambda r: math_name(r.item.math) if r.item.math else None, "arithmetic with the most time; empty where the names do not say", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of these kernels"),
     Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace", rank=1),
