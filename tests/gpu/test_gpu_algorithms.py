@@ -1,4 +1,4 @@
-"""On a CUDA device: the parts of V0's convolutions, beside the layer's time in plain traced steps; graphs and compiled models."""
+"""GPU tests of convolution parts: their times against the layer's time in a traced step; CUDA graphs and compiled models."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
     run, _ = attributed(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
     run = with_parts(run, folder / "parts.json")
-    found = with_macs(run.convolutions, count_target(load(spec)))
+    timings = with_macs(run.convolutions, count_target(load(spec)))
     assert not list(folder.glob("partial*"))
-    return Recorded({(t.path, t.part): t for t in found}, workspaces, run)
+    return Recorded({(t.path, t.part): t for t in timings}, workspaces, run)
 
 
 def test_every_convolution_has_its_parts(v0: Recorded) -> None:
-    wanted = {(f"conv{i}", part) for i in (1, 2, 3, 4) for part in CONVOLUTION_PARTS} - {("conv1", "dgrad")}
-    assert set(v0.timings) == wanted
-    assert {(w.path, w.part) for w in v0.workspaces} == wanted
+    expected = {(f"conv{i}", part) for i in (1, 2, 3, 4) for part in CONVOLUTION_PARTS} - {("conv1", "dgrad")}
+    assert set(v0.timings) == expected
+    assert {(w.path, w.part) for w in v0.workspaces} == expected
     assert all(t.calls == 1 and is_convolution(t.family) for t in v0.timings.values())
     assert all(0 <= t.layout_ns < t.kernel_ns for t in v0.timings.values())
 
