@@ -1,4 +1,4 @@
-"""Fixtures for every room: sample reports."""
+"""Fixtures for all tests: sample reports, and a replacement for the processes of measurement."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cud
 
 from profiler_kit.records.report import Report
 
-# The same examples in every run: a test that fails must fail for whoever changed something, not by chance for the next one.
-# HYPOTHESIS_PROFILE=explore looks for new ones.
+# Use the same examples in every run, so that a failure comes from a change and not from chance.
+# HYPOTHESIS_PROFILE=explore generates new examples.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -22,9 +22,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache folder of the tests' own, one for all their processes: ceilings are measured once, and the user's left alone."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+    """Use one cache folder for all test processes, so that peaks are measured once and the user's cache stays untouched."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield
@@ -32,7 +32,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def v0_report() -> Report:
-    """V0 on an H100 under nine configurations, one of which failed, and a repetition of the baseline."""
+    """V0 on an H100 under nine configurations, one of them failed, and the repeated default."""
     return v0_cuda()
 
 
@@ -44,26 +44,26 @@ def v0_cpu_report() -> Report:
 
 @pytest.fixture
 def count_only_report() -> Report:
-    """V0, counted and not run."""
+    """V0 with a static count only."""
     return count_only()
 
 
 @pytest.fixture
 def failed_report() -> Report:
-    """V0, counted; every run failed."""
+    """V0 with a static count; every run failed."""
     return failed()
 
 
 @pytest.fixture(params=sorted(SAMPLES | RECORDED))
 def any_report(request: pytest.FixtureRequest) -> Report:
-    """Each sample in turn."""
+    """Each sample report, one per test."""
     make: Callable[[], Report] = (SAMPLES | RECORDED)[request.param]
     return make()
 
 
 @pytest.fixture
 def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
-    """Lets a function of a target and a configuration stand for the processes that measure one: it gives the `ConfigRun`."""
+    """Replace the measuring processes by a function that takes a target and a configuration and returns a `ConfigRun`."""
 
     class Process:
         def __init__(self, spec: Any, visit: Any, measure: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Small reports, built from the records alone."""
+"""Small sample reports, built from records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 def node(path: str, class_name: str = "Conv2d", config: str = "", macs: int = 0, **fields: Any) -> ModuleNode:
-    """A module whose backward does twice its forward."""
+    """Return a module whose backward costs twice its forward."""
     return ModuleNode(
         path=path,
         class_name=class_name,
@@ -29,12 +29,12 @@ def node(path: str, class_name: str = "Conv2d", config: str = "", macs: int = 0,
 
 
 def static(nodes: Sequence[ModuleNode], **fields: Any) -> StaticCount:
-    """A count whose totals are the nodes' sums."""
+    """Return a static count whose totals are the sums of `nodes`."""
     forward, backward = ZERO, ZERO
-    for one in nodes:
-        forward, backward = forward + one.forward, backward + one.backward
-    params = sum(one.params for one in nodes)
-    saved = sum(one.saved_bytes for one in nodes)
+    for module in nodes:
+        forward, backward = forward + module.forward, backward + module.backward
+    params = sum(module.params for module in nodes)
+    saved = sum(module.saved_bytes for module in nodes)
     memory = MemoryEstimate(
         peak_bytes=8 * params + saved + 100,
         peak_at="backward",
@@ -42,7 +42,7 @@ def static(nodes: Sequence[ModuleNode], **fields: Any) -> StaticCount:
             parameters=4 * params, gradients=4 * params, saved_activations=saved, temporaries=100
         ),
     )
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "convention": "MAC = 2 FLOPs",
         "params": params,
         "trainable_params": params,
@@ -56,11 +56,11 @@ def static(nodes: Sequence[ModuleNode], **fields: Any) -> StaticCount:
         "modules": tuple(nodes),
         "memory": memory,
     }
-    return StaticCount(**{**given, **fields})
+    return StaticCount(**{**defaults, **fields})
 
 
 def target(name: str = "net", **fields: Any) -> TargetInfo:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "spec": f"{name}.py",
         "name": name,
         "inputs": (InputInfo(name="x", shape=(8, 3, 16, 16), dtype="float32"),),
@@ -68,7 +68,7 @@ def target(name: str = "net", **fields: Any) -> TargetInfo:
         "loss": "cross_entropy",
         "optimizer": "SGD",
     }
-    return TargetInfo(**{**given, **fields})
+    return TargetInfo(**{**defaults, **fields})
 
 
 def report(
@@ -80,7 +80,7 @@ def report(
     notes: tuple[str, ...] = (),
     **fields: Any,
 ) -> Report:
-    """A report of modules `nodes` (None: not counted); `fields` go to its target."""
+    """Return a report of the modules `nodes` (None: without a static count). `fields` go to its target."""
     return Report(
         tool=Tool(name="profiler_kit", version="0"),
         created="2026-01-01T00:00:00+00:00",
@@ -108,7 +108,7 @@ def run(
     failure: Failure | None = None,
     **fields: Any,
 ) -> ConfigRun:
-    """A run of `ms` a step, its interval `spread_ms` to both sides; `layers` are (path, device ms)."""
+    """Return a run with a step of `ms` plus or minus `spread_ms`. `layers` are (path, device ms)."""
     median, spread = round(ms * 1e6), round(spread_ms * 1e6)
     return ConfigRun(
         config=RunConfig(name=name, repeat_of=repeat_of),
@@ -124,14 +124,14 @@ def run(
 
 
 def peak(total: int, **parts: int) -> PeakMemory:
-    """A measured peak of `total` bytes: `parts`, and the rest."""
+    """Return a measured peak of `total` bytes. `parts` names its categories; the remainder is `rest`."""
     names = ("parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace")
-    known: dict[str, Any] = {part: parts.get(part, 0) for part in names}
+    categories: dict[str, Any] = {part: parts.get(part, 0) for part in names}
     return PeakMemory(
         peak_path="conv_r1",
         peak_phase="forward",
         peak_op="aten::cudnn_convolution",
         peak_bytes=total,
-        rest=total - sum(known.values()),
-        **known,
+        rest=total - sum(categories.values()),
+        **categories,
     )

@@ -1,10 +1,10 @@
-"""Model files whose steps behave or misbehave on a CPU while they count well, and jobs that run them."""
+"""Model files for tests of measurement: they count correctly and may fail on a CPU. Also jobs that run them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_kit.measurement.sweep import spawn_run
+from profiler_kit.measurement.sweep import started_run
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
@@ -16,7 +16,10 @@ INPUTS = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
 
 
 def net(on_cpu: str = "pass", result: str = "self.out(self.fc(x).relu())", after: str = INPUTS) -> str:
-    """A file with a two-layer network; a forward on a CPU does `on_cpu` first (line 11); `self.calls` counts them."""
+    """Return the text of a file with a two-layer network.
+
+    Forward on a CPU first runs the statement `on_cpu` (line 11); `self.calls` counts these calls.
+    """
     return (
         "import os, sys, time\nimport torch\nfrom torch import nn\n"
         "class Net(nn.Module):\n"
@@ -32,18 +35,18 @@ def net(on_cpu: str = "pass", result: str = "self.out(self.fc(x).relu())", after
     )
 
 
-def job(folder: Path, text: str, *, budget_s: float = 0.05, trace: bool = False, **rest: object) -> RunJob:
-    """A job for the network in `text`, written into `folder`; further words are those of `TargetSpec` and `RunJob`."""
+def job(folder: Path, text: str, *, budget_s: float = 0.05, trace: bool = False, **fields: object) -> RunJob:
+    """Write `text` to `folder` and return a job that runs it. `fields` go to `TargetSpec` and `RunJob`."""
     file = folder / "net.py"
     file.write_text(text)
-    of_job = {name: rest.pop(name) for name in ("steps", "checks") if name in rest}
+    job_fields = {name: fields.pop(name) for name in ("steps", "checks") if name in fields}
     return RunJob(
-        spec=TargetSpec(spec=str(file), **rest),  # type: ignore[arg-type]
+        spec=TargetSpec(spec=str(file), **fields),  # type: ignore[arg-type]
         config=RunConfig(name="default"),
         device="cpu",
         budget_s=budget_s,
         trace=str(folder / "trace.json.gz") if trace else None,
-        **of_job,  # type: ignore[arg-type]
+        **job_fields,  # type: ignore[arg-type]
     )
 
 
@@ -54,10 +57,10 @@ def measure(
     device: str,
     budget_s: float,
     on_progress: OnProgress = ignore_progress,
-    **rest: object,
+    **fields: object,
 ) -> ConfigRun:
-    """The run of `config` on `device` in a process of its own; further words are those of `Visit`."""
-    visit = Visit(config=config, budget_s=budget_s, **rest)  # type: ignore[arg-type]
-    with spawn_run(spec, visit, device=device, on_progress=on_progress) as process:
+    """Run `config` on `device` in its own process. `fields` go to `Visit`."""
+    visit = Visit(config=config, budget_s=budget_s, **fields)  # type: ignore[arg-type]
+    with started_run(spec, visit, device=device, on_progress=on_progress) as process:
         process.go()
         return process.result()

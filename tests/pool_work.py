@@ -1,4 +1,4 @@
-"""What the tests of the pool have its processes do."""
+"""Functions that the tests of the process pool run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Reports for tests: V0 on CUDA and a CPU, counted only, failed, inference, hostile names, a roof, changing shapes; two are real.
+"""Sample reports for tests: V0 on CUDA and on a CPU, count only, failed, inference, hostile names, roofline, varying shapes.
 
-`python tests/sample_reports.py` writes them to tests/fixtures/reports; a test fails while the files differ.
+Two reports are measured.
+
+`python tests/sample_reports.py` writes them to tests/fixtures/reports. A test fails if the files differ.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def v0_target() -> TargetInfo:
 
 
 def v0_static() -> StaticCount:
-    """V0 by the closed form; relu runs in the root's forward, so the root is first to save the activations."""
+    """The modules of V0 in closed form. relu runs in the root's forward, so the root saves the activations."""
     nodes = []
     relu_bytes = relu_flops = 0
     for name, cin, cout, k, stride, padding, size_in, size_out in V0_CONVS:
@@ -142,7 +144,7 @@ def v0_static() -> StaticCount:
 
 
 def counted(modules: tuple[ModuleNode, ...], **fields: object) -> StaticCount:
-    """A count whose totals are the sums of `modules`."""
+    """Return a static count whose totals are the sums of `modules`."""
     totals = {phase: sum((node.cost(phase) for node in modules), start=ZERO) for phase in COUNT_PHASES}
     count = StaticCount(
         convention=CONVENTION,
@@ -225,7 +227,7 @@ def _kernel(
 
 
 def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
-    """Layer times of V0 on an H100; `scale` of the default configuration's. Without TF32 cuDNN takes its older kernels."""
+    """Layer times of V0 on an H100, `scale` times those of the default. Without TF32, cuDNN uses its older kernels."""
 
     def ns(microseconds: float) -> int:
         return round(microseconds * 1000 * scale)
@@ -270,8 +272,8 @@ def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
 def _totals(layers: tuple[LayerTiming, ...]) -> tuple[KernelStat, ...]:
     totals: dict[str, KernelStat] = {}
     for kernel in (kernel for layer in layers for kernel in layer.kernels):
-        seen = totals.get(kernel.name)
-        ns, calls = (seen.kernel_ns, seen.calls) if seen else (0, 0)
+        total = totals.get(kernel.name)
+        ns, calls = (total.kernel_ns, total.calls) if total else (0, 0)
         totals[kernel.name] = replace(kernel, kernel_ns=ns + kernel.kernel_ns, calls=calls + kernel.calls)
     return tuple(sorted(totals.values(), key=lambda kernel: -kernel.kernel_ns))
 
@@ -305,7 +307,7 @@ def cuda_run(
     repeatable: bool = False,
     repeat_of: str | None = None,
 ) -> ConfigRun:
-    """A run of V0 on an H100; the times are the default configuration's, scaled to the step."""
+    """A run of V0 on an H100. Its times are those of the default configuration, scaled to the step."""
     enabled, benchmark, deterministic, tf32 = flags
     layers = _layers(step_ms * 0.99 / 26.2, tf32=tf32 is True)
     median = round(step_ms * MS)
@@ -422,7 +424,7 @@ def _findings() -> tuple[Finding, ...]:
 
 
 def v0_cuda() -> Report:
-    """V0 on an H100: nine configurations, one of them out of memory, and the baseline once more."""
+    """V0 on an H100: nine configurations, one of them out of memory, and the repeated default."""
     out_of_memory = ConfigRun(
         config=RunConfig(name="cudnn-off", enabled=False, benchmark=False, deterministic=False, allow_tf32=False),
         environment=H100,
@@ -568,12 +570,12 @@ def v0_cpu() -> Report:
 
 
 def count_only() -> Report:
-    """V0, counted and not run."""
+    """V0 with a static count only."""
     return replace(v0_cpu(), runs=(), findings=())
 
 
 def failed() -> Report:
-    """V0, every run failed, each in its own way."""
+    """V0 with runs that failed for different reasons."""
     runs = (
         ConfigRun(
             config=RunConfig(name="default", enabled=True, benchmark=False, deterministic=False, allow_tf32=True),
@@ -612,7 +614,7 @@ def infer() -> Report:
 
 
 def transformer() -> Report:
-    """A deep model with containers, a recomputed block, uncounted ops and guessed inputs; counted only."""
+    """A deep model with containers, a checkpointed block, uncounted ops and inferred inputs; static count only."""
     nodes = [ModuleNode(path="", class_name="GPT", calls=1), ModuleNode(path="blocks", class_name="ModuleList")]
     width, tokens = 768, 8 * 1024
     for i in range(12):
@@ -663,7 +665,7 @@ EVIL = "\x1b[2J\u202e=cmd|' /C calc'!A1 <script>alert(1)</script> `x` [a](http:/
 
 
 def hostile() -> Report:
-    """Names, messages and kernels that try to break out of every format."""
+    """Names, messages and kernels that attack the escaping of every format."""
     report = v0_cpu()
     run = report.runs[0]
     assert report.static is not None
@@ -689,16 +691,16 @@ def hostile() -> Report:
 
 
 def scheduled() -> Report:
-    """V0 on an H100 over changing shapes, twice: with benchmark it broke off. The times are made up."""
+    """V0 on an H100 with varying shapes, two runs. The run with benchmark stops early. All times are invented."""
     sizes = (256, 192, 320)
 
     def steps(new_ms: float, seen_ms: float, count: int) -> tuple[ShapeStep, ...]:
-        made = []
+        shape_steps = []
         for i in range(count):
             cycle, place = divmod(i, len(sizes) + 1)
             last = place == len(sizes)
             size = sizes[-1] if last else sizes[place]
-            made.append(
+            shape_steps.append(
                 ShapeStep(
                     cycle=cycle + 1,
                     shape=(BATCH // 2 if last else BATCH, 3, size, size),
@@ -709,7 +711,7 @@ def scheduled() -> Report:
                     last_batch=last,
                 )
             )
-        return tuple(made)
+        return tuple(shape_steps)
 
     schedules = (
         ShapeSchedule(
@@ -733,7 +735,7 @@ def scheduled() -> Report:
 
 
 def roofed() -> Report:
-    """V0 on an H100, under the roof that was measured and the datasheet's; the ceilings are made up, like the times."""
+    """V0 on an H100 with measured and datasheet rooflines. Peaks and times are invented."""
     peaks = (("fp32", 51e12), ("tf32", 380e12), ("f16", 720e12), ("bf16", 730e12))
     ceilings = Ceilings(
         device="cuda",
@@ -754,7 +756,7 @@ def roofed() -> Report:
 
 
 def uncountable() -> Report:
-    """V0 on a CPU, run but not counted."""
+    """V0 on a CPU, measured without a static count."""
     report = v0_cpu()
     return replace(
         report, static=None, notes=("the model cannot be traced on meta tensors: conv2 reads its input's values",)
@@ -762,7 +764,7 @@ def uncountable() -> Report:
 
 
 def recorded(name: str) -> Report:
-    """A report of a real run that the documentation shows; `scripts.docs.make_docs` keeps its findings those of today's rules."""
+    """A measured report that the documentation uses; `scripts.docs.make_docs` updates its findings to the current rules."""
     return read_report(MEASURED / f"{name}.json")
 
 
@@ -792,7 +794,7 @@ RECORDED: dict[str, Callable[[], Report]] = {"v0_h100": v0_h100, "v1_h100": v1_h
 
 
 def write() -> None:
-    """Writes every sample to `FOLDER`."""
+    """Write every sample to `FOLDER`."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, make in SAMPLES.items():
         (FOLDER / f"{name}.json").write_text(dumps(make()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Hand-made reports of inspected traces, with figures of real traces where there are any."""
+"""Handwritten reports of inspected traces. Most figures come from real traces."""
 
 from __future__ import annotations
 
@@ -63,21 +63,15 @@ def trace(
     events: int = 1000,
     **more: Any,
 ) -> TraceSummary:
-    """A summary whose parts sum to the whole; what no kernel of `kernels` takes is one of another family."""
+    """Return a summary whose parts sum to the total. Kernel time not in `kernels` gets a kernel of another family."""
     spent: Phases = {"forward": (10.0, 30.0, 0.0), "backward": (20.0, 60.0, 0.0)} if phases is None else phases
     gaps: Idle = {} if idle is None else idle
     busy = sum(ms(device) for _, device, _ in spent.values()) + ms(unattributed_ms)
     idle_ns = sum(ms(gap) for gap in gaps.values())
-    remaining_ns = busy - sum(kernel.kernel_ns for kernel in kernels)
-    if remaining_ns > 0:
+    rest = busy - sum(one.kernel_ns for one in kernels)
+    if rest > 0:
         other = TraceKernel(
-            name="other_kernel",
-            family="other",
-            op=None,
-            math=None,
-            calls=events,
-            kernel_ns=remaining_ns,
-            sum_ns=remaining_ns,
+            name="other_kernel", family="other", op=None, math=None, calls=events, kernel_ns=rest, sum_ns=rest
         )
         kernels = (*kernels, other)
     summary = TraceSummary(
@@ -128,7 +122,7 @@ def traces(*summaries: TraceSummary, ranks: Ranks | None = None) -> TraceReport:
 
 
 def steps(count: int, device_ms: float, host_ms: float) -> dict[str, Any]:
-    """The fields of a trace with `count` steady steps."""
+    """Return the fields of a trace with `count` equal steps."""
     made = tuple(
         TraceStep(
             number=number,
@@ -144,7 +138,7 @@ def steps(count: int, device_ms: float, host_ms: float) -> dict[str, Any]:
 
 
 def convnet(file: str = "h100/convnet_v0.json.gz") -> TraceSummary:
-    """Three steps of V0 on an H100, whose loss is read with ``.item()``; its one large layer makes three kernels a step."""
+    """Three steps of V0 on an H100. ``.item()`` reads the loss; the large layer launches three kernels per step."""
     return trace(
         file,
         phases={
@@ -188,7 +182,7 @@ def convnet(file: str = "h100/convnet_v0.json.gz") -> TraceSummary:
 
 
 def full_queue() -> TraceSummary:
-    """Five steps of a ResNet on a V100: the queue of launches fills, and the host's clock shows nothing but that."""
+    """Five steps of a ResNet on a V100. The launch queue is full, so the host clock shows only the wait for it."""
     return trace(
         "v100/resnet_ddp.json.gz",
         phases={"forward": (145.9, 150.4, 0.0), "backward": (120.7, 316.5, 0.0), "optimizer": (4.8, 5.6, 0.0)},
@@ -202,7 +196,7 @@ def full_queue() -> TraceSummary:
 
 
 def waits_for_data() -> TraceSummary:
-    """Six steps of a ResNet-50 that is fed by the training process itself."""
+    """Six steps of a ResNet-50 whose DataLoader runs in the training process."""
     return trace(
         "resnet50_num_workers_0.pt.trace.json",
         phases={
@@ -220,7 +214,7 @@ def waits_for_data() -> TraceSummary:
 
 
 def nested() -> TraceSummary:
-    """A trace with stacks: modules in modules, some work recomputed, two streams, collectives half exposed."""
+    """A trace with Python stacks: nested modules, recompute, two streams, partly exposed collectives."""
     modules = (
         ("DDP_0.ResNet_0.Sequential_0.Block_0.Conv2d_0", "Conv2d", "forward", 9.0),
         ("DDP_0.ResNet_0.Sequential_0.Block_0.Conv2d_0", "Conv2d", "backward", 15.0),
@@ -268,7 +262,7 @@ def nested() -> TraceSummary:
 
 
 def host_only() -> TraceSummary:
-    """A trace without a device: operators' own times."""
+    """A trace without a device: self times of operators."""
     return trace(
         "cpu.json",
         phases={"forward": (40.0, 35.0, 0.0), "backward": (60.0, 55.0, 0.0)},
@@ -287,12 +281,12 @@ def host_only() -> TraceSummary:
 
 
 def empty() -> TraceSummary:
-    """A trace with nothing in it."""
+    """A trace without events."""
     return trace("empty.json", phases={}, events=0, streams=(), devices=(), clock="host")
 
 
 def two_ranks() -> TraceReport:
-    """Two ranks, the second of which does extra work in backward."""
+    """Two ranks; the second does extra work in backward."""
     pair = [replace(nested(), file=f"ddp/rank{rank}.json.gz", rank=rank, world_size=2) for rank in (0, 1)]
     ranks = Ranks(
         ranks=tuple(

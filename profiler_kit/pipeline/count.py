@@ -91,7 +91,12 @@ def count_spec(
         if memory_options is not None:
             recompute_ns = roofs.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(
-                static, target, simulated, memory_options=questions, recompute_ns=recompute_ns, on_progress=on_progress
+                static,
+                target,
+                simulated,
+                memory_options=memory_options,
+                recompute_ns=recompute_ns,
+                on_progress=on_progress,
             )
     report = new_report(target.info, static)  # the first output has determined the loss in the info by now
     return with_findings(report, by_kit, _with_roofline(hardware, on_progress))

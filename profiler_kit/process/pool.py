@@ -35,7 +35,7 @@ SINGLE_THREAD_ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }  # the processes are the parallelism
-WORKER_CODE: Final = "from profiler_kit.process.pool import serve_requests; answer_questions()"
+WORKER_CODE: Final = "from profiler_kit.process.pool import serve_requests; serve_requests()"
 
 
 def usable_cores() -> int:

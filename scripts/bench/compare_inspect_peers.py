@@ -91,7 +91,7 @@ def figures_of(attribution: Attribution) -> Figures:
     return Figures(
         busy_ns=summarize(attribution).busy_ns,
         operators_ns=int(table.duration_ns[device.rows[device.operator != NONE]].sum()),
-        annotated_ns={phase: sum(end - start for start, end in merged(within[phase])) for phase in ANNOTATED_PHASES},
+        annotated_ns={phase: sum(end - start for start, end in unite(within[phase])) for phase in ANNOTATED_PHASES},
     )
 
 
@@ -116,8 +116,8 @@ def read_exact(file: Path) -> Figures:
             annotations[name.strip("# ")].append(span)
         elif e.get("cat") in OPERATOR_CATEGORIES:
             operators[thread(e)].append(span)
-    outermost = {host_thread: merged(operator_spans) for host_thread, operator_spans in operators.items()}
-    exact = Figures(busy_ns=sum(end - start for start, end in merged([span for _, span in device])))
+    outermost = {host_thread: unite(operator_spans) for host_thread, operator_spans in operators.items()}
+    exact = Figures(busy_ns=sum(end - start for start, end in unite([span for _, span in device])))
     within: dict[str, list[Span]] = {phase: [] for phase in annotations}
     for e, span in device:
         host_thread, launch_ns = launches.get(e.get("args", {}).get("correlation"), ("", -1))
@@ -126,7 +126,7 @@ def read_exact(file: Path) -> Figures:
                 within[phase].append(span)
         if any(start <= launch_ns < end for start, end in outermost.get(host_thread, ())):
             exact.operators_ns += span[1] - span[0]
-    exact.annotated_ns = {phase: sum(end - start for start, end in merged(events)) for phase, events in within.items()}
+    exact.annotated_ns = {phase: sum(end - start for start, end in unite(events)) for phase, events in within.items()}
     return exact
 
 
@@ -151,7 +151,7 @@ def nanoseconds(microseconds: int | str) -> int:
     return int(integer) * 1000 + int((fraction + "000")[:3])
 
 
-def merged(spans: list[Span]) -> list[Span]:
+def unite(spans: list[Span]) -> list[Span]:
     """Return the union of `spans`, sorted and disjoint."""
     union: list[Span] = []
     for start, end in sorted(spans):

@@ -70,7 +70,7 @@ def main() -> None:
     )
     print(", ".join(f"{package} {version or '(not installed)'}" for package, version in versions.items()), end="\n\n")
     if options.cases:
-        print(cases_table(options))
+        print(format_cases(options))
         return
     for network in options.networks:
         forward = 2 * true_macs(network, backward=False)
@@ -169,7 +169,7 @@ def _format_ratio(value: float | None) -> str | None:
     return f"{value:.5f}" if abs(value - 1) < 0.0005 else f"{value:.3f}" if value > 0.01 else f"{value:.1g}"
 
 
-def cases_table(options: argparse.Namespace) -> str:
+def format_cases(options: argparse.Namespace) -> str:
     """Return the table of the cases: outcomes per counter, for forward and for backward."""
     rows: list[list[str | int | None]] = []
     mismatches: list[str] = []

@@ -88,7 +88,7 @@ def measure(trace: Path, args: argparse.Namespace) -> str:
         else:
             answers[name].append(answer)
             print(f" {answer['seconds']:.2f} s, {answer['result']}", file=sys.stderr)
-    return table(size, args.peers, answers, failed)
+    return format_table(size, args.peers, answers, failed)
 
 
 def schedule(names: list[str], repeats: int, *, large: bool) -> list[tuple[str, str]]:
@@ -113,7 +113,9 @@ def run_reader(name: str, trace: Path, python: str) -> dict[str, Any] | str:
     return "timeout" if outcome.timed_out else f"failed ({outcome.signal_name or last_line[:100]})"
 
 
-def table(size: float, names: list[str], answers: dict[str, list[dict[str, Any]]], failed: dict[str, str]) -> str:
+def format_table(
+    size: float, names: list[str], answers: dict[str, list[dict[str, Any]]], failed: dict[str, str]
+) -> str:
     """Return the table of medians, with the time divided by that of orjson."""
     seconds = {name: statistics.median(answer["seconds"] for answer in runs) for name, runs in answers.items() if runs}
     reference_s = seconds.get(REFERENCE_READER)

@@ -141,7 +141,7 @@ class Pair:
     sure: int | None
 
     @property
-    def right(self) -> int:
+    def correct(self) -> int:
         """The number of analyses whose verdict and findings are all correct."""
         analyses = zip(self.claims, self.findings, strict=True)
         return sum(claim == self.expected and (count == 0 or self.expected != "same") for claim, count in analyses)
@@ -162,7 +162,7 @@ class Result:
     @property
     def passed(self) -> bool:
         """Whether there was no false difference and no missed one."""
-        return all(pair.right == self.times for pair in self.pairs)
+        return all(pair.correct == self.times for pair in self.pairs)
 
 
 def plant(target: str, folder: Path, *, kind: Kind, spin_ns: int, spin: str) -> str:
@@ -276,7 +276,7 @@ def _median_ns(run: ConfigRun) -> int:
 def format_result(result: Result) -> str:
     """Return the result as a table below a line with target, device and planted slowdown."""
     rows = [
-        (f"{p.before} / {p.after}", p.expected, f"{p.right}/{result.times}",
+        (f"{p.before} / {p.after}", p.expected, f"{p.correct}/{result.times}",
          f"{sum(c != 'same' for c in p.claims)}/{result.times}", f"{sum(map(bool, p.findings))}/{result.times}",
          f"{p.sure}/{result.times}" if p.sure is not None else DASH, f"{statistics.median(p.gaps_percent):+.2f} %",
          f"{min(p.gaps_percent):+.2f} .. {max(p.gaps_percent):+.2f} %")

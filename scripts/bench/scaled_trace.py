@@ -49,7 +49,7 @@ class EventText:
     end_ns: int
     size: int
 
-    def shifted(self, repeat: int, period_ns: int, ids: int, steps: int) -> str:
+    def shift(self, repeat: int, period_ns: int, ids: int, steps: int) -> str:
         """Return the text of the event in repeat number `repeat`. `ids` and `steps` are the numbers used per repeat."""
         out = []
         for text, number, kind in zip(self.texts, self.numbers, self.kinds, strict=False):
@@ -96,7 +96,7 @@ def scale(source: Path, target: Path, size: int) -> int:
             entries += len(repeated)
             if repeated:
                 out.write("" if first else EVENT_SEPARATOR)
-                out.write(EVENT_SEPARATOR.join(event.shifted(repeat, period_ns, ids, steps) for event in repeated))
+                out.write(EVENT_SEPARATOR.join(event.shift(repeat, period_ns, ids, steps) for event in repeated))
                 first = False
         out.write(tail)
     return entries

@@ -97,7 +97,7 @@ def _random_event(random_: random.Random, document: dict[str, Any]) -> Event:
     return event
 
 
-def wrong_type(random_: random.Random, document: dict[str, Any]) -> None:
+def set_wrong_types(random_: random.Random, document: dict[str, Any]) -> None:
     """Replace one to ten values of events, their arguments or the header by wrong ones."""
     for _ in range(random_.randint(1, 10)):
         event = _random_event(random_, document)
@@ -105,7 +105,7 @@ def wrong_type(random_: random.Random, document: dict[str, Any]) -> None:
         mapping[random_.choice(list(mapping))] = random_.choice(WRONG_VALUES)
 
 
-def missing_keys(random_: random.Random, document: dict[str, Any]) -> None:
+def remove_keys(random_: random.Random, document: dict[str, Any]) -> None:
     """Remove one to ten keys."""
     for _ in range(random_.randint(1, 10)):
         event = _random_event(random_, document)
@@ -114,7 +114,7 @@ def missing_keys(random_: random.Random, document: dict[str, Any]) -> None:
             mapping.pop(random_.choice(list(mapping)))
 
 
-def same_ids(random_: random.Random, document: dict[str, Any]) -> None:
+def set_equal_ids(random_: random.Random, document: dict[str, Any]) -> None:
     """Give every event the same ids."""
     for event in document["traceEvents"]:
         for key in ("correlation", "External id", "Sequence number", "Fwd thread id", "Python id"):
@@ -122,7 +122,7 @@ def same_ids(random_: random.Random, document: dict[str, Any]) -> None:
                 event["args"][key] = random_.choice([1, 1, 0, -1])
 
 
-def absurd_times(random_: random.Random, document: dict[str, Any]) -> None:
+def set_absurd_times(random_: random.Random, document: dict[str, Any]) -> None:
     """Set times and durations to negative, huge or equal values."""
     times = [-1, 0, -1e6, 1e15, 9e15, 2**62, 5e-324, random_.random() * 1e6]
     for event in document["traceEvents"]:
@@ -130,14 +130,14 @@ def absurd_times(random_: random.Random, document: dict[str, Any]) -> None:
             event[random_.choice(["ts", "dur"])] = random_.choice(times)
 
 
-def other_phase(random_: random.Random, document: dict[str, Any]) -> None:
+def change_phases(random_: random.Random, document: dict[str, Any]) -> None:
     """Change event phases: unmatched begin and end events, asynchronous events, unknown phases."""
     for event in document["traceEvents"]:
         if random_.random() < 0.4:
             event["ph"] = random_.choice("BEbneSTFsftiICMXNDOPZ☃") + random_.choice(["", "", "x"])
 
 
-def no_events(random_: random.Random, document: dict[str, Any]) -> None:
+def replace_events(random_: random.Random, document: dict[str, Any]) -> None:
     """Replace the event list, or its entries, by other values."""
     document["traceEvents"] = random_.choice(
         [
@@ -155,24 +155,24 @@ def no_events(random_: random.Random, document: dict[str, Any]) -> None:
     )
 
 
-def shuffled(random_: random.Random, document: dict[str, Any]) -> None:
+def shuffle_events(random_: random.Random, document: dict[str, Any]) -> None:
     """Shuffle the events and duplicate some of them."""
     events = document["traceEvents"]
     document["traceEvents"] = random_.choices(events, k=2 * len(events))
 
 
-def all_inside(random_: random.Random, document: dict[str, Any]) -> None:
+def nest_events(random_: random.Random, document: dict[str, Any]) -> None:
     """Nest all events in each other."""
     for number, event in enumerate(document["traceEvents"] * 5):
         event.update(ts=number, dur=random_.choice([10**6 - 2 * number, 10**6]), pid=1, tid=1)
 
 
-def cut(random_: random.Random, text: bytes) -> bytes:
+def truncate(random_: random.Random, text: bytes) -> bytes:
     """Truncate the file."""
     return text[: random_.randrange(len(text))]
 
 
-def bits(random_: random.Random, text: bytes) -> bytes:
+def flip_bits(random_: random.Random, text: bytes) -> bytes:
     """Flip one to thirty bits."""
     changed = bytearray(text)
     for _ in range(random_.randint(1, 30)):
@@ -180,7 +180,7 @@ def bits(random_: random.Random, text: bytes) -> bytes:
     return bytes(changed)
 
 
-def hole(random_: random.Random, text: bytes) -> bytes:
+def remove_or_repeat_part(random_: random.Random, text: bytes) -> bytes:
     """Remove or duplicate a part in the middle."""
     start, end = sorted(random_.randrange(len(text)) for _ in range(2))
     return text[:start] + text[end:] if random_.random() < 0.5 else text[:end] + text[start:]
@@ -193,7 +193,7 @@ BAD_TEXTS: Final = (
 )
 
 
-def bad_text(random_: random.Random, text: bytes) -> bytes:
+def insert_bad_text(random_: random.Random, text: bytes) -> bytes:
     """Insert names that JSON or UTF-8 forbids, or invalid numbers."""
     old, new = random_.choice(BAD_TEXTS)
     return text.replace(old, new, random_.choice([1, -1]))
@@ -212,23 +212,23 @@ def duplicate_keys(random_: random.Random, text: bytes) -> bytes:
     return text.replace(old, new)
 
 
-def in_a_list(random_: random.Random, text: bytes) -> bytes:
+def change_structure(random_: random.Random, text: bytes) -> bytes:
     """Put the document into a list, repeat it, or write only its event list, complete or truncated."""
     events = json.dumps(json.loads(text)["traceEvents"]).encode()
     return random_.choice([b"[" + text + b"]", text + text, text + b"\n{}", events, events[:-1], events + b"]"])
 
 
-def deeply_nested(random_: random.Random, text: bytes) -> bytes:
+def nest_deeply(random_: random.Random, text: bytes) -> bytes:
     """Nest a million levels, closed or not: as the document, as a name or as an argument."""
     opening, closing = random_.choice([(b"[", b"]"), (b'{"a":', b"}")])
     deep = opening * NESTING_LEVELS + b"0" + closing * random_.choice([0, NESTING_LEVELS])
     return random_.choice([deep, text.replace(b'"sm80_gemm"', deep, 1), text.replace(b"[[8, 3]]", deep, 1)])
 
 
-def bad_gzip(random_: random.Random, text: bytes) -> bytes:
+def damage_gzip(random_: random.Random, text: bytes) -> bytes:
     """Compress with gzip, then truncate, damage or extend the file."""
     data = gzip.compress(text, random_.randint(1, 9), mtime=0)
-    return random_.choice([cut(random_, data), bits(random_, data), data + b"more", data + data])
+    return random_.choice([truncate(random_, data), flip_bits(random_, data), data + b"more", data + data])
 
 
 BOMBS: Final = (
@@ -240,14 +240,14 @@ BOMBS: Final = (
 )
 
 
-def bomb(random_: random.Random, _text: bytes) -> bytes:
+def make_gzip_bomb(random_: random.Random, _text: bytes) -> bytes:
     """Make a gzip bomb: a few hundred kB that expand a thousandfold into brackets, spaces, one string or events."""
     begin, repeated = random_.choice(BOMBS)
     repeated *= (1 << 20) // len(repeated)
     return gzip.compress(begin, mtime=0) + gzip.compress(repeated, 9, mtime=0) * (BOMB_BYTES // len(repeated))
 
 
-def noise(random_: random.Random, text: bytes) -> bytes:
+def replace_content(random_: random.Random, text: bytes) -> bytes:
     """Return bytes that are not JSON, or JSON that is not a trace."""
     binary = [random_.randbytes(2000), b"\x1f\x8b" + random_.randbytes(500), text[::-1], b"\xef\xbb\xbf" + text]
     plain = [b"", b"  \n", b"17", b'"trace"', b"null", b"{}", b"[]", text.decode().encode("utf-16")]
@@ -255,10 +255,11 @@ def noise(random_: random.Random, text: bytes) -> bytes:
 
 
 DOCUMENT_MUTATIONS: Final[tuple[Callable[[random.Random, dict[str, Any]], None], ...]] = (
-    wrong_type, missing_keys, same_ids, absurd_times, other_phase, no_events, shuffled, all_inside,
+    set_wrong_types, remove_keys, set_equal_ids, set_absurd_times, change_phases, replace_events, shuffle_events, nest_events,
 )  # fmt: skip
 TEXT_MUTATIONS: Final[tuple[Callable[[random.Random, bytes], bytes], ...]] = (
-    cut, bits, hole, bad_text, duplicate_keys, in_a_list, deeply_nested, bad_gzip, bomb, noise,
+    truncate, flip_bits, remove_or_repeat_part, insert_bad_text, duplicate_keys, change_structure, nest_deeply, damage_gzip,
+    make_gzip_bomb, replace_content,
 )  # fmt: skip
 MUTATION_COUNT: Final = len(DOCUMENT_MUTATIONS) + len(TEXT_MUTATIONS)
 

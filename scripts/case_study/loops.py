@@ -190,10 +190,11 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     torch.backends.cudnn.benchmark = args.benchmark == "on"
     loop = Loop(args.model, args.mode, args.batch, args.size, torch.device(args.device))
-    if args.loop == "naive":
-        readings = time_naive_loop(loop, args.steps)
-    else:
-        readings = time_varying_shapes(loop, args.sizes, args.cycles, args.batch)
+    readings = (
+        time_naive_loop(loop, args.steps)
+        if args.loop == "naive"
+        else time_varying_shapes(loop, args.sizes, args.cycles, args.batch)
+    )
     print(json.dumps({"environment": environment(loop.device), "readings": readings}))
     return 0
 

@@ -1,4 +1,4 @@
-"""On a CUDA device: the parts of V0's convolutions, beside the layer's time in plain traced steps; graphs and compiled models."""
+"""GPU tests of convolution parts: their times against the layer's time in a traced step; CUDA graphs and compiled models."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     for _ in range(5):
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
-    workspaces = parts.record_parts(runner, folder / "parts.json")
+    workspaces = parts.record(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
     run, _ = attribute_run_trace(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
     run = with_convolution_parts(run, folder / "parts.json")
-    found = with_macs(run.convolutions, count_target(load(spec)))
+    timings = with_macs(run.convolutions, count_target(load(spec)))
     assert not list(folder.glob("partial*"))
-    return Recorded({(t.path, t.part): t for t in found}, workspaces, run)
+    return Recorded({(t.path, t.part): t for t in timings}, workspaces, run)
 
 
 def test_every_convolution_has_its_parts(v0: Recorded) -> None:
-    wanted = {(f"conv{i}", part) for i in (1, 2, 3, 4) for part in CONVOLUTION_PARTS} - {("conv1", "dgrad")}
-    assert set(v0.timings) == wanted
-    assert {(w.path, w.part) for w in v0.workspaces} == wanted
+    expected = {(f"conv{i}", part) for i in (1, 2, 3, 4) for part in CONVOLUTION_PARTS} - {("conv1", "dgrad")}
+    assert set(v0.timings) == expected
+    assert {(w.path, w.part) for w in v0.workspaces} == expected
     assert all(t.calls == 1 and is_convolution(t.family) for t in v0.timings.values())
     assert all(0 <= t.layout_ns < t.kernel_ns for t in v0.timings.values())
 
@@ -95,5 +95,5 @@ def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None
     with torch.no_grad():
         target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
     runner.step()
-    assert parts.record_parts(runner, tmp_path / "parts.json") == ()
+    assert parts.record(runner, tmp_path / "parts.json") == ()
     assert not list(tmp_path.iterdir())

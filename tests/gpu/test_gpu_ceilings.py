@@ -1,4 +1,4 @@
-"""On a CUDA device: what it reaches lies under its datasheet, in a few seconds, and layers lie under the roof."""
+"""GPU tests of measured peaks: below the datasheet, measured in seconds, and above the layers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @pytest.fixture(scope="module")
 def reached() -> Ceilings:
-    found, notes = roofs.ceilings_of("cuda", fresh=True)
-    assert found is not None, notes
-    return found
+    ceilings, notes = roofs.ceilings_of("cuda", fresh=True)
+    assert ceilings is not None, notes
+    return ceilings
 
 
 def test_every_arithmetic_is_measured_and_tensor_cores_are_faster(reached: Ceilings) -> None:
@@ -48,7 +48,7 @@ def test_every_arithmetic_is_measured_and_tensor_cores_are_faster(reached: Ceili
 def test_no_ceiling_is_above_the_datasheet_nor_far_below(reached: Ceilings) -> None:
     sheet = peaks_of(reached.device_name)
     if sheet is None:
-        pytest.skip("no datasheet of this device is known")
+        pytest.skip("the datasheet of this device is unknown")
     for rate in reached.rates:
         peak = sheet.for_math(rate.math)
         assert peak is not None
@@ -58,19 +58,19 @@ def test_no_ceiling_is_above_the_datasheet_nor_far_below(reached: Ceilings) -> N
 
 
 def test_analyze_can_wait_for_the_measurement() -> None:
-    began = time.perf_counter()
-    found, notes = roofs.ceilings_of("cuda", fresh=True, limit_s=roofs.ANALYZE_LIMIT_S)
-    assert time.perf_counter() - began < roofs.ANALYZE_LIMIT_S + 3
-    assert found is not None, notes
+    start = time.perf_counter()
+    ceilings, notes = roofs.ceilings_of("cuda", fresh=True, limit_s=roofs.ANALYZE_LIMIT_S)
+    assert time.perf_counter() - start < roofs.ANALYZE_LIMIT_S + 3
+    assert ceilings is not None, notes
 
 
 def test_two_measurements_agree(reached: Ceilings) -> None:
-    again, _ = roofs.ceilings_of("cuda", fresh=True)
-    assert again is not None
-    assert again.bandwidth_bytes_per_s == pytest.approx(reached.bandwidth_bytes_per_s, rel=0.1)
-    before = {rate.math: rate.flops_per_s for rate in reached.rates}
-    for rate in again.rates:
-        assert rate.flops_per_s == pytest.approx(before[rate.math], rel=0.15), rate
+    second, _ = roofs.ceilings_of("cuda", fresh=True)
+    assert second is not None
+    assert second.bandwidth_bytes_per_s == pytest.approx(reached.bandwidth_bytes_per_s, rel=0.1)
+    first_rates = {rate.math: rate.flops_per_s for rate in reached.rates}
+    for rate in second.rates:
+        assert rate.flops_per_s == pytest.approx(first_rates[rate.math], rel=0.15), rate
 
 
 def test_layers_lie_under_the_measured_roof(reached: Ceilings) -> None:
@@ -87,7 +87,7 @@ def test_layers_lie_under_the_measured_roof(reached: Ceilings) -> None:
     for layer in conv2:
         assert layer.time_ns is not None
         assert layer.floor_ns < 1.1 * layer.time_ns
-    sources = [known.roof.source for known in report.roofline if known.config == "default"]
+    sources = [roofline.roof.source for roofline in report.roofline if roofline.config == "default"]
     assert sources == (["measured", "datasheet"] if peaks_of(reached.device_name) else ["measured"])
 
 

@@ -1,4 +1,4 @@
-"""On a CUDA device: traces recorded here and inspected, held against sizes, against `analyze` and against CUDA events."""
+"""GPU tests of `inspect`: recorded traces, compared with tensor sizes, with `analyze` and with CUDA events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from profiler_kit.traces.reader import read  # noqa: E402
 from profiler_kit.traces.table import NONE  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
-TOLD = ("eager", "checkpoint", "checkpoint_reentrant")
+SIZE_CASES = ("eager", "checkpoint", "checkpoint_reentrant")
 STEPS = 6
 SLEEP_CYCLES = 60_000_000  # some 30 ms: the host launches a whole step meanwhile, so that no event waits for it
 
@@ -55,49 +55,49 @@ def kernel_ns(summary: TraceSummary) -> dict[str, int]:
     return {phase.phase: phase.kernel_ns for phase in summary.phases}
 
 
-@pytest.mark.parametrize("case", TOLD)
-def test_every_kernel_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
+@pytest.mark.parametrize("case", SIZE_CASES)
+def test_every_kernel_of_backward_is_attributed_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
     path = recorded / f"{case}.cuda.json.gz"
     truth = width_truth.truth_of(path)
     attribution = attribute(read(path))
     table, device = attribution.table, attribution.device
-    wrong, checked = {}, 0
+    mismatches, checked = {}, 0
     for row, module, number in zip(device.rows.tolist(), device.module.tolist(), device.phase.tolist(), strict=True):
         expected = truth.by_external.get(int(table.external[row]))
-        if expected is None:  # in no node; of backward that is the loss's own gradient, a one
+        if expected is None:  # outside any autograd node: in backward only the initial gradient of the loss
             name = table.names[int(table.name[row])]
             assert phase_of(number) not in ("backward", "recompute") or "FillFunctor" in name, name
             continue
         checked += 1
-        said = (calls_of(attribution, module), phase_of(number))
-        if said != (expected.calls, expected.phase):
-            wrong[row] = (table.names[int(table.name[row])], said, expected)
+        actual = (calls_of(attribution, module), phase_of(number))
+        if actual != (expected.calls, expected.phase):
+            mismatches[row] = (table.names[int(table.name[row])], actual, expected)
     assert checked > 50
-    assert not wrong
+    assert not mismatches
 
 
-@pytest.mark.parametrize("case", TOLD)
-def test_every_operator_of_backward_is_put_down_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
+@pytest.mark.parametrize("case", SIZE_CASES)
+def test_every_operator_of_backward_is_attributed_to_the_module_whose_sizes_it_has(recorded: Path, case: str) -> None:
     path = recorded / f"{case}.cuda.json.gz"
     truth = width_truth.truth_of(path)
     attribution = attribute(read(path))
     table, host = attribution.table, attribution.host
-    said = {
+    actual = {
         (int(table.start_ns[row]), int(table.duration_ns[row]), table.names[int(table.name[row])]): (
             calls_of(attribution, module),
             phase_of(number),
         )
         for row, module, number in zip(host.rows.tolist(), host.module.tolist(), host.phase.tolist(), strict=True)
     }
-    wrong = {
-        (place.name, expected.module): said[place]
+    mismatches = {
+        (place.name, expected.module): actual[place]
         for place, expected in truth.by_place.items()
-        if said[place] != (expected.calls, expected.phase)
+        if actual[place] != (expected.calls, expected.phase)
     }
-    assert not wrong
+    assert not mismatches
 
 
-@pytest.mark.parametrize("case", [*TOLD, "compiled"])
+@pytest.mark.parametrize("case", [*SIZE_CASES, "compiled"])
 def test_all_work_of_a_loop_has_a_phase_and_the_timeline_adds_up(recorded: Path, case: str) -> None:
     (summary,) = profiler_kit.inspect(recorded / f"{case}.cuda.json.gz").traces
     assert summary.busy_ns + summary.idle_ns == summary.span_ns
@@ -127,10 +127,10 @@ def test_a_trace_of_analyze_inspected_gives_the_figures_of_analyze(tmp_path: Pat
     assert run.trace is not None
     file = next((tmp_path / "traces").rglob(Path(run.trace).name))
     (summary,) = profiler_kit.inspect(file).traces
-    found = kernel_ns(summary)
+    phase_ns = kernel_ns(summary)
     for timing in run.phases:
         if timing.kernel_ns:
-            per_step = found.get(timing.phase, 0) / len(summary.steps)
+            per_step = phase_ns.get(timing.phase, 0) / len(summary.steps)
             assert per_step == pytest.approx(timing.kernel_ns, rel=0.01, abs=1000), timing.phase
     paths = {(m.path, m.phase): m.kernel_ns / len(summary.steps) for m in summary.modules}
     for layer in run.modules:
@@ -176,7 +176,7 @@ def test_an_ordinary_loop_agrees_with_cuda_events(tmp_path: Path) -> None:
     profiler.export_chrome_trace(str(file))
     (summary,) = profiler_kit.inspect(file).traces
     assert len(summary.steps) == STEPS
-    found = kernel_ns(summary)
+    phase_ns = kernel_ns(summary)
     for phase, before, after in (("forward", 0, 1), ("backward", 2, 3)):
         by_events = sum(each[before].elapsed_time(each[after]) for each in marks[1:])  # the first is the warm-up's
-        assert found[phase] / 1e6 == pytest.approx(by_events, rel=0.03), phase
+        assert phase_ns[phase] / 1e6 == pytest.approx(by_events, rel=0.03), phase

@@ -1,4 +1,4 @@
-"""On a CUDA device: the case study under its configurations, the three clocks, attribution, memory, failures."""
+"""GPU tests of measurement: configurations of the case study, three clocks, attribution, memory and failures."""
 
 from __future__ import annotations
 

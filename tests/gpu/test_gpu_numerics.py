@@ -1,4 +1,4 @@
-"""On a CUDA device: bits by part, errors beside float64 and what they cost, the device's state, a planted slow-down."""
+"""GPU tests of numerics: bitwise reproducibility, errors against float64 and their cost, device state, planted slowdown."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ V0 = str(ROOT / "models" / "convnet_v0.py")
 
 
 @pytest.fixture(autouse=True)
-def _flags_put_back() -> Iterator[None]:
+def _restore_flags() -> Iterator[None]:
     cudnn = torch.backends.cudnn
-    kept = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
+    flags = (cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32)
     yield
-    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = kept
+    cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = flags
 
 
-def runner(spec: str, **words: object) -> Runner:
-    return Runner(load(TargetSpec(spec=spec, **words), device="cuda"))  # type: ignore[arg-type]
+def runner(spec: str, **fields: object) -> Runner:
+    return Runner(load(TargetSpec(spec=spec, **fields), device="cuda"))  # type: ignore[arg-type]
 
 
-def written(folder: Path, forward: str, inputs: str, init: str = "pass") -> str:
+def write_net(folder: Path, forward: str, inputs: str, init: str = "pass") -> str:
     file = folder / "net.py"
     file.write_text(
         "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -49,105 +49,105 @@ def written(folder: Path, forward: str, inputs: str, init: str = "pass") -> str:
     return str(file)
 
 
-def test_parts_repeat_apart_and_one_pass_of_another_runner_has_the_same_digests() -> None:
+def test_results_are_reproducible_across_runners() -> None:
     torch.backends.cudnn.deterministic = True
     of = runner(V0)
     start = checks.seeded_state(of)
-    found = checks.compare_passes(of, start)
-    assert found.outputs is True
-    assert None not in (found.loss, found.gradients, found.digests.loss, found.digests.gradient)
-    other = runner(V0)
-    assert checks.pass_digests(other, checks.seeded_state(other)).output == found.digests.output
+    comparison = checks.bits(of, start)
+    assert comparison.outputs is True
+    assert None not in (comparison.loss, comparison.gradients, comparison.digests.loss, comparison.digests.gradient)
+    other_runner = runner(V0)
+    assert checks.digests_only(other_runner, checks.seeded_state(other_runner)).output == comparison.digests.output
 
 
-def test_atomics_differ_in_the_part_they_are_in(tmp_path: Path) -> None:
-    """index_add adds with atomics: the output differs, three passes of the same program."""
-    spec = written(
+def test_atomics_make_outputs_irreproducible(tmp_path: Path) -> None:
+    """index_add adds with atomics, so the outputs of three passes of one program differ."""
+    spec = write_net(
         tmp_path,
         "torch.zeros(7, device=x.device).index_add(0, torch.arange(len(x), device=x.device) % 7, x)",
         "torch.rand(2_000_000)",
     )
     of = runner(spec, mode="infer")
-    found = checks.compare_passes(of, checks.seeded_state(of))
-    assert (found.outputs, found.loss, found.gradients) == (False, None, None)
+    comparison = checks.bits(of, checks.seeded_state(of))
+    assert (comparison.outputs, comparison.loss, comparison.gradients) == (False, None, None)
 
 
-def test_tf32_stands_between_float32_and_float64_and_gradients_have_their_own_error() -> None:
-    found = {}
+def test_tf32_errors_exceed_float32_errors_in_outputs_and_gradients() -> None:
+    errors = {}
     for tf32 in (True, False):
         torch.backends.cudnn.allow_tf32 = tf32
         of = runner(V0)
         start = checks.seeded_state(of)
         of.step()
         begin = time.perf_counter()
-        checks.compare_passes(of, start)
+        checks.bits(of, start)
         bits_s = time.perf_counter() - begin
-        found[tf32] = accuracy.error_against_float64(of, start, gradient_limit_ns=60_000_000_000)
+        errors[tf32] = accuracy.error_against_float64(of, start, gradient_limit_ns=60_000_000_000)
         all_s = time.perf_counter() - begin
-        print(f"TF32 {tf32}: bits {bits_s:.2f} s, errors {all_s - bits_s:.2f} s, {found[tf32]}")
+        print(f"TF32 {tf32}: bits {bits_s:.2f} s, errors {all_s - bits_s:.2f} s, {errors[tf32]}")
         assert all_s < 10
     if environment.has_tf32("cuda"):
-        for key, most in (("max_relative", 1e-4), ("l2_relative", 1e-4), ("gradient_l2_relative", 1e-3)):
-            assert 0 < getattr(found[False], key) < most
-            assert getattr(found[False], key) < getattr(found[True], key) < 0.05
+        for key, limit in (("max_relative", 1e-4), ("l2_relative", 1e-4), ("gradient_l2_relative", 1e-3)):
+            assert 0 < getattr(errors[False], key) < limit
+            assert getattr(errors[False], key) < getattr(errors[True], key) < 0.05
 
 
-def test_the_limit_keeps_the_cost_of_both_errors_in_bounds() -> None:
+def test_the_time_limit_covers_both_errors() -> None:
     of = runner(V0)
     start = checks.seeded_state(of)
     of.step()
     begin = time.perf_counter()
-    found = accuracy.error_against_float64(of, start)
-    took = time.perf_counter() - begin
-    print(f"errors within the limit: {took:.2f} s, {found}")
-    assert found.l2_relative is not None
-    assert took < 4
+    error = accuracy.error_against_float64(of, start)
+    duration_s = time.perf_counter() - begin
+    print(f"errors within the limit: {duration_s:.2f} s, {error}")
+    assert error.l2_relative is not None
+    assert duration_s < 4
 
 
-def test_dropout_is_off_beside_float64(tmp_path: Path) -> None:
+def test_dropout_is_off_in_the_float64_comparison(tmp_path: Path) -> None:
     init = "self.fc, self.drop = nn.Linear(64, 64), nn.Dropout(0.5)"
-    of = runner(written(tmp_path, "self.drop(self.fc(x))", "torch.randn(32, 64)", init))
-    found = accuracy.error_against_float64(of, checks.seeded_state(of))
-    assert found.l2_relative is not None
-    assert found.l2_relative < 1e-2
-    assert found.note is not None
-    assert "dropout off" in found.note
+    of = runner(write_net(tmp_path, "self.drop(self.fc(x))", "torch.randn(32, 64)", init))
+    error = accuracy.error_against_float64(of, checks.seeded_state(of))
+    assert error.l2_relative is not None
+    assert error.l2_relative < 1e-2
+    assert error.note is not None
+    assert "dropout" in error.note
 
 
-def test_checks_need_little_memory_beside_the_output_itself(tmp_path: Path) -> None:
-    of = runner(written(tmp_path, "x * 1.5", "torch.randn(96 * 2**20)"), mode="infer")  # 384 MiB in, 384 MiB out
+def test_checks_need_little_memory_besides_the_output(tmp_path: Path) -> None:
+    of = runner(write_net(tmp_path, "x * 1.5", "torch.randn(96 * 2**20)"), mode="infer")  # 384 MiB in, 384 MiB out
     start = checks.seeded_state(of)
     device = of.target.device
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    assert checks.compare_passes(of, start).outputs is True
+    assert checks.bits(of, start).outputs is True
     assert torch.cuda.max_memory_allocated(device) - before <= 400 * 2**20 + 8 * PIECE_ELEMENTS
     torch.cuda.reset_peak_memory_stats(device)
-    found = accuracy.error_against_float64(of, start)
-    assert found.max_relative is not None
-    # the output, the input twice and the output in float64, and a few pieces
+    error = accuracy.error_against_float64(of, start)
+    assert error.max_relative is not None
+    # the output, two inputs and one output in float64, and a few pieces
     assert torch.cuda.max_memory_allocated(device) - before <= (384 + 2 * 768 + 16) * 2**20 + 6 * 8 * PIECE_ELEMENTS
     assert torch.cuda.memory_allocated(device) <= before + 2**20
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pynvml") is None, reason="needs nvidia-ml-py")
-def test_the_device_tells_its_clock_and_temperature() -> None:
+def test_the_device_state_has_clock_and_temperature() -> None:
     heat = torch.randn(4096, 4096, device="cuda")
     for _ in range(50):
         heat = torch.nn.functional.normalize(heat @ heat)
     torch.cuda.synchronize()
     begin = time.perf_counter()
-    found = device_state("cuda")
-    print(f"{found} in {1e3 * (time.perf_counter() - begin):.1f} ms")
-    assert found is not None
-    assert found.sm_clock_hz is not None
-    assert found.temperature_celsius is not None
-    assert 1e8 < found.sm_clock_hz < 4e9
-    assert 10 < found.temperature_celsius < 110
-    assert not any(reason.startswith("reason") for reason in found.throttled_by)
+    state = device_state("cuda")
+    print(f"{state} in {1e3 * (time.perf_counter() - begin):.1f} ms")
+    assert state is not None
+    assert state.sm_clock_hz is not None
+    assert state.temperature_celsius is not None
+    assert 1e8 < state.sm_clock_hz < 4e9
+    assert 10 < state.temperature_celsius < 110
+    assert not any(reason.startswith("reason") for reason in state.throttled_by)
 
 
-def test_a_planted_slow_down_is_as_long_as_it_says(tmp_path: Path) -> None:
+def test_a_planted_slowdown_has_the_requested_length(tmp_path: Path) -> None:
     from scripts.bench import noise as bench_noise
 
     spin_ns = 20_000_000

@@ -1,4 +1,4 @@
-"""The example networks: sizes equal to closed forms, shapes on meta, a training step, and what is special in each."""
+"""Tests of the example networks: sizes in closed form, shapes on meta, a training step, and properties of single networks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Case:
     params: int
     example: tuple[int, ...]
     output: tuple[int, ...]
-    small: tuple[int, ...]  # an input a CPU trains on in a blink
+    small: tuple[int, ...]  # an input small enough for a fast training step on a CPU
 
 
 CASES = {
@@ -179,7 +179,7 @@ def test_macs_of_one_image_equal_the_published(name: str, expected: int) -> None
         assert macs(model, torch.empty(1, *case.example[1:])) == expected
 
 
-def test_gpt_sees_no_later_token() -> None:
+def test_gpt_is_causal() -> None:
     torch.manual_seed(0)
     model = load("transformer").GPT(vocabulary=50, context=16, width=16, depth=2, heads=2).eval()
     tokens = torch.randint(0, 50, (1, 12), generator=torch.Generator().manual_seed(1))
@@ -196,7 +196,7 @@ def test_gpt_ties_its_output_to_its_embedding() -> None:
     assert model.head.weight is model.tokens.weight
 
 
-def test_digits_are_the_same_every_time_and_look_different() -> None:
+def test_digits_are_reproducible_and_distinct() -> None:
     mnist = load("mnist_cnn")
     images, labels = mnist.draw_digits.__wrapped__(400, seed=3)
     again, same_labels = mnist.draw_digits.__wrapped__(400, seed=3)
@@ -218,7 +218,7 @@ def test_no_digit_is_cut_off_at_the_border() -> None:
     assert border.float().max() < 128
 
 
-def test_loader_gives_normalised_batches_in_a_fixed_order() -> None:
+def test_loader_gives_normalized_batches_in_a_fixed_order() -> None:
     mnist = load("mnist_cnn")
     first, again = next(iter(mnist.train_loader())), next(iter(mnist.train_loader()))
     assert torch.equal(first[0], again[0])
@@ -246,7 +246,7 @@ def test_digits_can_be_learned() -> None:
     assert sum(losses[-3:]) / 3 < 0.7
 
 
-def test_importing_them_all_takes_less_than_a_second_beyond_torch() -> None:
+def test_importing_all_models_takes_less_than_a_second_after_torch() -> None:
     """In a fresh process, so that nothing is cached; no thread is started and no tensor of any size is made."""
     code = (
         "import sys, time, torch, torch.utils.data\n"
@@ -259,7 +259,7 @@ def test_importing_them_all_takes_less_than_a_second_beyond_torch() -> None:
     assert float(out.stdout) < 1.0
 
 
-def test_every_file_is_a_target_of_its_own() -> None:
+def test_every_file_is_a_target() -> None:
     """Each brings example inputs and an optimizer, and none imports another or the tool."""
     files = sorted(MODELS.glob("*.py"))
     assert {case.file for case in CASES.values()} == {path.stem for path in files}

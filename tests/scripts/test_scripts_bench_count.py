@@ -83,7 +83,7 @@ def test_a_missing_counter_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     measurement = bench_count.measure_counter("missing", "resnet50", options())
     assert measurement.note == "not installed"
     assert bench_count.format_cells(measurement) == [None] * 8
-    assert "not installed" in bench_count.cases_table(options(counters=["missing"]))
+    assert "not installed" in bench_count.format_cases(options(counters=["missing"]))
 
 
 def test_a_counter_that_ends_its_process_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ class FixedCounter:
     ],
 )
 def test_outcomes(counter: FixedCounter, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = bench_cases.load_cases()["other: dynamically quantised module"]
+    case = next(case for name, case in bench_cases.load_cases().items() if "dynamically" in name)
     assert case.macs == 6 * 4 * 5
     monkeypatch.setattr(bench_cases, "load_cases", lambda: {"linear": case})
     (answer,) = bench_cases.run_cases(bench_peers.Peer(package="", module="", forward=counter), "cpu")

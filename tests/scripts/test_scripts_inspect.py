@@ -84,7 +84,7 @@ def test_heavy_readers_of_large_files_run_once_and_last() -> None:
 def test_missing_readers_get_a_line() -> None:
     answer = {"seconds": 2.0, "peak_bytes": 5_000_000, "version": "3", "result": "", "parts": {"parse": 1.0}}
     failed = {"TraceLens": "not installed"}
-    text = bench_inspect.table(10.0, ["orjson", "TraceLens"], {"orjson": [answer], "TraceLens": []}, failed)
+    text = bench_inspect.format_table(10.0, ["orjson", "TraceLens"], {"orjson": [answer], "TraceLens": []}, failed)
     assert "| orjson 3 " in text
     assert "(parse 1.00)" in text
     assert "not installed" in text

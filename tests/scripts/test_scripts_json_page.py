@@ -1,4 +1,4 @@
-"""The page of report.json has every name that reports hold, each with its type and unit."""
+"""Tests of the page for report.json: it lists every field of a report with type and unit."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class Outer:
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """`value`, where it is a JSON object, or those in a list."""
+    """Yield `value` if it is a JSON object, or the objects in a list."""
     if isinstance(value, dict):
         yield value
     if isinstance(value, list):
-        for one in value:
-            yield from objects(one)
+        for item in value:
+            yield from objects(item)
 
 
 def unknown(value: dict[str, Any], kind: str, sections: dict[str, dict[str, str]]) -> Iterator[str]:
-    """Names in `value` and below that the page does not have, or does not link to a record of theirs."""
+    """Yield the fields in `value`, at any depth, that the page does not describe or does not link to their record."""
     for name, inner in value.items():
-        said = sections[kind].get(name, "")
-        link = re.search(r"\[(\w+)\]\(#", said)
-        if not said or (link is None and any(objects(inner))):
+        description = sections[kind].get(name, "")
+        link = re.search(r"\[(\w+)\]\(#", description)
+        if not description or (link is None and any(objects(inner))):
             yield f"{kind}.{name}"
         elif link is not None:
-            for one in objects(inner):
-                yield from unknown(one, link[1], sections)
+            for record in objects(inner):
+                yield from unknown(record, link[1], sections)
 
 
 @pytest.mark.parametrize("file", REPORTS, ids=lambda file: file.stem)

@@ -1,4 +1,4 @@
-"""The published JSON Schemas hold what the verbs write, and refuse what does not fit. Skipped without `jsonschema`."""
+"""Tests of the published JSON Schemas: they accept saved files and refuse invalid ones. Skipped without `jsonschema`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FROZEN = sorted((FIXTURES / "frozen").glob("*.json"))
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema in docs/schema."""
+    """Load the JSON Schema from docs/schema."""
     data: dict[str, Any] = json.loads((ROOT / "docs" / "schema" / f"{kind}.json").read_text())
     return data
 
 
 @pytest.mark.parametrize("kind", SAVED_KINDS)
-def test_a_schema_is_one_and_is_the_code_s(kind: str) -> None:
+def test_a_schema_is_valid_and_matches_the_code(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(kind))
     assert json.loads(json_page.json_schema(SAVED_KINDS[kind])) == schema(kind)
 
@@ -41,13 +41,13 @@ def test_a_recorded_report_fits(file: Path) -> None:
 def test_a_frozen_file_fits_as_it_was_and_as_it_is_written_now(file: Path) -> None:
     record = read_saved(file)
     old = json.loads(file.read_text())
-    if old.get("kind") != "trace comparison":  # what trace comparisons called themselves then
+    if old.get("kind") != "trace comparison":  # the former kind of a trace comparison
         jsonschema.validate(old, schema(record.kind))
     jsonschema.validate(json.loads(dumps(record)), schema(record.kind))
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"kind": "check"}, "'report' was expected"),
         ({"schema": 2}, "1 was expected"),
@@ -55,9 +55,9 @@ def test_a_frozen_file_fits_as_it_was_and_as_it_is_written_now(file: Path) -> No
         ({"runs": {}}, "is not of type 'array'"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: dict[str, Any], says: str) -> None:
+def test_invalid_files_are_refused(change: dict[str, Any], message: str) -> None:
     data = json.loads((FIXTURES / "frozen" / "report_count.json").read_text())
-    with pytest.raises(jsonschema.ValidationError, match=says):
+    with pytest.raises(jsonschema.ValidationError, match=message):
         jsonschema.validate(data | change, schema("report"))
     del data["target"]
     with pytest.raises(jsonschema.ValidationError, match="'target' is a required property"):

@@ -146,12 +146,15 @@ def test_verdicts_are_compared_with_the_truth() -> None:
     equal = report(base, aa_run, run("other", 10.01, 10.02))
     slower = report(base, aa_run, run("other", 11, 11.01))
     same = bench_noise.compare_configs([equal, slower], "other", "same")
-    assert (same.claims, same.right) == (("same", "worse"), 1)
+    assert (same.claims, same.correct) == (("same", "worse"), 1)
     worse = bench_noise.compare_configs([equal, slower], "other", "worse")
-    assert (worse.claims, worse.right, worse.sure) == (("same", "worse"), 1, 1)
+    assert (worse.claims, worse.correct, worse.sure) == (("same", "worse"), 1, 1)
     assert worse.gaps_percent[1] == pytest.approx(10, abs=0.2)
     noise = bench_noise.compare_configs([equal], bench_noise.AGAIN, "same")
-    assert (noise.right, noise.sure) == (1, None)  # one process per side: the interval ignores noise between processes
+    assert (noise.correct, noise.sure) == (
+        1,
+        None,
+    )  # one process per side: the interval ignores noise between processes
 
 
 def test_a_missing_or_failed_run_stops_the_benchmark() -> None:
@@ -184,7 +187,7 @@ def test_the_benchmark_detects_the_planted_slowdown(target: str) -> None:
             target, device="cpu", times=1, slow_percent=300, spin="host", budget_s=1, run_analysis=run_analysis
         )
     slower = result.pairs[-1]
-    assert (slower.after, slower.expected, slower.right) == ("no_onednn", "worse", 1)
+    assert (slower.after, slower.expected, slower.correct) == ("no_onednn", "worse", 1)
     assert result.spin_ns == pytest.approx(3 * result.step_ns, abs=1)
     assert slower.gaps_percent[0] > 150
     assert "300 % of the step" in bench_noise.format_result(result)

@@ -1,4 +1,4 @@
-"""The script that records ranks, on the CPU: `inspect` reads what it writes, and the truth beside it is of the same steps."""
+"""Test of scripts/lab/record_ranks.py on a CPU: `inspect` reads its traces, and truth.json describes the same steps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 def test_recorded_ranks_can_be_inspected(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.lab.record_ranks", "--device", "cpu", "--small", "--steps", "3"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "--extra-ms", "20", "--out", str(tmp_path)], capture_output=True, text=True, env=env
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert [rank["straggler"] for rank in truth["ranks"]] == [False, True]
     assert [len(rank["extra_ms"]) for rank in truth["ranks"]] == [0, 3]
@@ -32,7 +32,7 @@ def test_recorded_ranks_can_be_inspected(tmp_path: Path) -> None:
     ranks = inspect([tmp_path / "rank0.json.gz", tmp_path / "rank1.json.gz"]).report.ranks
     assert ranks is not None
     assert ranks.common_steps == 2
-    for row, told in zip(ranks.ranks, truth["ranks"], strict=True):
-        assert row.step_ns == pytest.approx(1e6 * sum(told["traced_step_ms"][:2]) / 2, rel=0.1)
-    late = max(ranks.stragglers, key=lambda one: one.late_ns)
+    for row, rank_truth in zip(ranks.ranks, truth["ranks"], strict=True):
+        assert row.step_ns == pytest.approx(1e6 * sum(rank_truth["traced_step_ms"][:2]) / 2, rel=0.1)
+    late = max(ranks.stragglers, key=lambda straggler: straggler.late_ns)
     assert (late.rank, late.doing) == (1, "forward (aten::mm)")

@@ -74,7 +74,7 @@ def unit(
     act: nn.Module | None = None,
     dims: int = 2,
 ) -> nn.Sequential:
-    """Convolution, batch normalisation, activation."""
+    """Convolution, batch normalization, activation."""
     kernel = (k,) * dims if isinstance(k, int) else tuple(k)
     conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
     norm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dims - 1]
