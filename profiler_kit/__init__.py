@@ -13,7 +13,7 @@ from profiler_kit._version import VERSION as __version__
 
 if TYPE_CHECKING:
     from profiler_kit.comparison.compare import compare
-    from profiler_kit.counting.own_ops import register_formula
+    from profiler_kit.counting.custom_ops import register_formula
     from profiler_kit.pipeline.analyze import analyze
     from profiler_kit.pipeline.count import count
     from profiler_kit.pipeline.env import env
@@ -29,7 +29,7 @@ _MODULES = {
     "env": "profiler_kit.pipeline.env",
     "inspect": "profiler_kit.pipeline.inspect",
     "read_report": "profiler_kit.records.serde",
-    "register_formula": "profiler_kit.counting.own_ops",
+    "register_formula": "profiler_kit.counting.custom_ops",
 }
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sample_reports import count_only
 
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval

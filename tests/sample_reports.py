@@ -24,7 +24,7 @@ from profiler_kit.records.counts import (
     StaticCount,
     UncountedOp,
 )
-from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
+from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
     ConfigRun,

@@ -49,7 +49,7 @@ class Timeline:
     until all ranks have arrived, while earlier work still runs, so it counts only where no other work runs. Several
     devices of one trace share one timeline.
 
-    `piece`: the busy ns counted for each event. `gap`: the idle ns that each event ended, from `covered` to its
+    `event_busy_ns`: the busy ns counted for each event. `gap`: the idle ns that each event ended, from `covered` to its
     start. `before`: the position of the event whose end began the gap. `first`: the last ns of each event in which it
     is the first-started one of its kind (collectives or other work). `covering`: intervals in which any work but
     collectives runs; empty in a trace without collectives.

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler_kit.attribution.extract import RankExtract
+from profiler_kit.attribution.rank_extract import RankExtract
 from profiler_kit.traces.intervals import length, overlap, union
 from profiler_kit.traces.table import Ints, Mask
 

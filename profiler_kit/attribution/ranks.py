@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.extract import MAX_COLLECTIVES, Activity, RankExtract
+from profiler_kit.attribution.rank_extract import MAX_COLLECTIVES, Activity, RankExtract
 from profiler_kit.attribution.rank_waits import CollectiveAlignment, RankWaits, align_collectives, rank_waits
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.traces import TraceSummary

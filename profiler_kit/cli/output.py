@@ -119,7 +119,7 @@ def emit_report(report: Report, options: argparse.Namespace) -> None:
 
 def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
     """Emit a report on traces. Raises UsageError for a view that only target reports have."""
-    from profiler_kit.records.trace_asks import TraceView
+    from profiler_kit.records.inspect_options import TraceView
     from profiler_kit.report import traces_document
 
     if options.by is not None and options.by not in get_args(TraceView):

@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.records.comparison import AlgorithmUse, LayerEfficiency
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, algorithms_by_time
-from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.units import text
 

@@ -31,8 +31,8 @@ class StepControls(Protocol):
     """The parts of a step that an axis may change: the worker's runner, after the target is built and before the first step.
 
     `reads_loss`: a step reads the loss, which waits for the device.
-    `unseen`: why ops cannot be observed one by one; None if they can.
-    `memory_apart`: CUDA graphs have a memory pool of their own, which allocations do not show.
+    `unobservable_reason`: why ops cannot be observed one by one; None if they can.
+    `has_own_memory_pool`: CUDA graphs have a memory pool of their own, which allocations do not show.
     `notes`: sentences for the report.
     """
 
@@ -81,7 +81,7 @@ class Axis:
     `excludes`: axes that cannot be combined with this one.
     `several`: the axis may occur several times in a name, and all its values apply.
     `read`: normalizes a value, or raises ValueError with the problem.
-    `pointless`: why a value would change nothing on a device (``cuda``, ``cpu``, ``mps``) for a target (None: unknown);
+    `skip_reason`: why a value would change nothing on a device (``cuda``, ``cpu``, ``mps``) for a target (None: unknown);
     None if it would change something.
 
     Effects, all optional, run in the worker in the order of the axes' names. Each gets the value (several values are joined

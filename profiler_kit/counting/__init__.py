@@ -10,17 +10,17 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.cross_check import cross_checks
+from profiler_kit.counting.custom_ops import load_entry_points
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.operands import OpFacts
-from profiler_kit.counting.own_ops import load_entry_points
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.loading import Target
-from profiler_kit.loading.compiled import compilation_disabled
-from profiler_kit.loading.kinds import StepError, run_on_first_kind
+from profiler_kit.loading.compilation import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restore import restored_model
+from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.

@@ -13,9 +13,9 @@ from profiler_kit.counting.module_calls import ModuleCall, ModuleWatch, output_t
 from profiler_kit.counting.operands import OpFacts, spec_of
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.loading import Target
-from profiler_kit.loading.kinds import as_step_errors
 from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.ownership import parameter_owners
+from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor, TensorSpec
 
 

@@ -82,7 +82,7 @@ class Device:
     """A GPU or the CPU: its names and figures.
 
     `label`: the name in reports.
-    `short`: names that users may type; lists of choices show the first one. The representative card of an architecture also
+    `short_names`: names that users may type; lists of choices show the first one. The representative card of an architecture also
     has the architecture's name.
     `names`: torch's exact names. A slice of a device (MIG) or a variant with other clocks has a longer name, and these peaks
     would be wrong for it.

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.devices.device import MIN_TF32_CAPABILITY
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
-from profiler_kit.diagnosis.words import join_list
+from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Report, Trial
 from profiler_kit.records.runs import ConfigRun

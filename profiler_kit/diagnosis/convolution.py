@@ -75,7 +75,7 @@ class Channels:
 
     @property
     def unaligned(self) -> tuple[int, ...]:
-        """The channel counts that are not a multiple of `MULTIPLE`."""
+        """The channel counts that are not a multiple of `CHANNEL_MULTIPLE`."""
         return tuple(count for count in (self.inputs, self.outputs) if count % CHANNEL_MULTIPLE)
 
     @property
@@ -87,7 +87,7 @@ class Channels:
 
 
 def round_up_to_multiple(count: int) -> int:
-    """Return `count` rounded up to the next multiple of `MULTIPLE`."""
+    """Return `count` rounded up to the next multiple of `CHANNEL_MULTIPLE`."""
     return -(-count // CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiler_kit.devices.registry import peaks_of
+from profiler_kit.diagnosis.phrases import work_text
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.timing import layer_timing, module_node
-from profiler_kit.diagnosis.words import work_text
 from profiler_kit.records.counts import CountPhase, Phase
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Report

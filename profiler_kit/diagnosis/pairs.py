@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.words import quoted_name
+from profiler_kit.diagnosis.phrases import quoted_name
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun

@@ -48,7 +48,7 @@ class Rule:
     ) -> Finding:
         """Return a finding of this rule, with unique paths and `weight` clamped to 0 to 1.
 
-        `attempt`: the configurations that try the advice, and their trials. `computed`: the gain is computed, not measured.
+        `trials`: the configurations that try the advice, and their trials. `computed`: the gain is computed, not measured.
         """
         return Finding(
             rule=self.name,

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
-from profiler_kit.loading.compiled import Wrapper
+from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
 from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.input_sources import InputFinder
@@ -20,8 +20,8 @@ from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.place import type_with_article, user_errors
-from profiler_kit.loading.surroundings import seeded
+from profiler_kit.loading.user_environment import seeded
+from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
 

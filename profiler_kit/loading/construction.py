@@ -13,7 +13,7 @@ import torch
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel, is_model
-from profiler_kit.loading.place import is_out_of_memory, one_line_message, type_with_article, user_place
+from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
 
 

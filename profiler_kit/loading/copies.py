@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import copy_values
 
 

@@ -21,7 +21,13 @@ from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.input_check import input_texts, missing_inputs
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.layers import dims_text, needed_shape
-from profiler_kit.loading.place import is_out_of_memory, library_place, one_line_message, user_place, user_source
+from profiler_kit.loading.user_locations import (
+    is_out_of_memory,
+    library_place,
+    one_line_message,
+    user_place,
+    user_source,
+)
 from profiler_kit.loading.validation import AMP_DTYPES
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.compiled import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
+from profiler_kit.loading.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.records.target import TargetSpec

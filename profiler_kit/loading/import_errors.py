@@ -13,7 +13,7 @@ from types import FrameType
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
-from profiler_kit.loading.place import display_path, one_line_message, user_frame, user_place
+from profiler_kit.loading.user_locations import display_path, one_line_message, user_frame, user_place
 from profiler_kit.records.target import TargetSpec
 
 _GUARD = 'if __name__ == "__main__":'

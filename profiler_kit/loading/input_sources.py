@@ -21,10 +21,10 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.place import one_line_message, type_with_article, user_place
 from profiler_kit.loading.smoke_test import smoke_test
 from profiler_kit.loading.source import Source, open_file
-from profiler_kit.loading.surroundings import seeded, user_code
+from profiler_kit.loading.user_environment import seeded, user_code
+from profiler_kit.loading.user_locations import one_line_message, type_with_article, user_place
 from profiler_kit.loading.zoo import Recipe
 from profiler_kit.records.target import TargetSpec
 

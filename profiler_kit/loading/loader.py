@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.construction import missing_arguments
-from profiler_kit.loading.place import type_with_article, user_errors
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.surroundings import user_code
+from profiler_kit.loading.user_environment import user_code
+from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 NAMES = ("train_loader", "get_loader", "make_loader")
 LABEL_KEYS = ("labels", "label", "target", "targets", "y")

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
-from profiler_kit.loading.compiled import uncompiled_path
+from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
-from profiler_kit.loading.place import type_with_article, user_errors
+from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.loading.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
 

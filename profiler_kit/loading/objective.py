@@ -23,7 +23,7 @@ from profiler_kit.loading.losses import (
     main_output,
     random_labels,
 )
-from profiler_kit.loading.place import type_with_article, user_errors
+from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 AUTO = "auto"
 OUTPUT_LOSSES = {  # losses inside the output, with a description

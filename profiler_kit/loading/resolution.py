@@ -16,9 +16,9 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.construction import missing_arguments
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.place import type_with_article
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.syntax import FACTORIES, definition_lines, nearby_models, root_classes
+from profiler_kit.loading.user_locations import type_with_article
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

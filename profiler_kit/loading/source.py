@@ -17,8 +17,8 @@ from types import ModuleType
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
-from profiler_kit.loading.place import display_path, is_user_code
-from profiler_kit.loading.surroundings import seeded, user_code
+from profiler_kit.loading.user_environment import seeded, user_code
+from profiler_kit.loading.user_locations import display_path, is_user_code
 from profiler_kit.records.target import TargetSpec
 
 # Modules imported by earlier loads. A later load from a folder with files of the same names removes them first, so that two

@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
-from profiler_kit.loading.compiled import remove_compilation
+from profiler_kit.loading.compilation import remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
@@ -21,11 +21,11 @@ from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.place import type_with_article
 from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.source import Source, open_source
-from profiler_kit.loading.surroundings import parse_flag, seeded, user_code
 from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
+from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
+from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
 from profiler_kit.records.target import TargetSpec

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.records import marks
-from profiler_kit.records.laboratory import ConvolutionPart, KernelCounters
+from profiler_kit.records.experiments import ConvolutionPart, KernelCounters
 
 READ: Final = "dram__bytes_read"
 WRITE: Final = "dram__bytes_write"

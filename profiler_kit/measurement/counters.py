@@ -22,8 +22,8 @@ from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, Unreada
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
 from profiler_kit.records.jobs import CountersEnd, CountersJob
-from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
 from profiler_kit.records.target import TargetSpec
 
 OTHER_KERNELS: Final = "(rest)"  # the path of kernels that no convolution launched
@@ -45,7 +45,7 @@ ENDED_BADLY: Final = "returned an error code"
 class CountedPart:
     """Counters of one part of the convolution at `path` per step, in total and by kernel, sorted by operations.
 
-    `part` is None for the path `REST`, which has all kernels outside convolutions.
+    `part` is None for the path `OTHER_KERNELS`, which has all kernels outside convolutions.
     """
 
     path: str

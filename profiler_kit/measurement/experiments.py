@@ -16,8 +16,8 @@ from profiler_kit.measurement.session import Session, measure_more
 from profiler_kit.measurement.worker_process import run_worker, worker_folder
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.experiments import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
-from profiler_kit.records.laboratory import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -98,7 +98,7 @@ def run_schedule(
     timeout_s: float | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> ShapeSchedule:
-    """Run the schedule in `text` (see `shapes.schedule`) under `config` in a separate process.
+    """Run the schedule in `text` (see `shapes.parse_schedule`) under `config` in a separate process.
 
     If the model rejects a shape, crashes or hangs, the completed steps are returned and `failure` has the reason.
     `timeout_s` limits the process (default: 30 minutes). On KeyboardInterrupt it is terminated.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.configurations.axes.choice import exact_size_text
+from profiler_kit.configurations.axes.algorithms import exact_size_text
 from profiler_kit.configurations.naming import DEFAULT_CONFIG, all_axes, axes_by_name, parse_config, with_name
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.runs import ConfigRun
@@ -66,7 +66,7 @@ def make_plan(
     - `has_tf32`: the device supports TF32 (compute capability 8.0 and later).
     - `float32`: convolutions have float32 inputs.
     - `uses_cudnn`: the model has an op that cuDNN runs.
-    - `only`: names of configurations to run instead of the device's own (see `naming.parse`). `also`: names to add.
+    - `only`: names of configurations to run instead of the device's own (see `naming.parse_config`). `also`: names to add.
     - `info`: the target, to skip axes without effect on it.
     - `again`: append the A/A repetition of the first configuration if there are several.
 

@@ -19,7 +19,7 @@ from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.laboratory import SweepTime
+from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
 

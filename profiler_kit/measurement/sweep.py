@@ -23,8 +23,8 @@ from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.measurement.worker_process import read_result, spawn_worker, worker_folder
 from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
-from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.target import TargetSpec
 

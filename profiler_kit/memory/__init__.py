@@ -12,8 +12,8 @@ from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.device import Device, Figure
 from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.loading import Target
-from profiler_kit.loading.compiled import COMPILED_NOTE, compilation_disabled
-from profiler_kit.loading.kinds import run_on_first_kind
+from profiler_kit.loading.compilation import COMPILED_NOTE, compilation_disabled
+from profiler_kit.loading.tensor_kinds import run_on_first_kind
 from profiler_kit.memory.measured_workspace import MeasuredWorkspace, with_measured_workspace
 from profiler_kit.memory.prediction import predict, predict_on_device
 from profiler_kit.memory.steps import Setup, record_steps
@@ -28,7 +28,7 @@ def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | Non
     """Simulate the memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
     The step runs twice on meta tensors, with the CUDA behavior of `device`. A model that needs tensor values runs on another
-    kind of tensors (see `loading.kinds`), without CUDA behavior; a note names the line in the model that needs the values.
+    kind of tensors (see `loading.tensor_kinds`), without CUDA behavior; a note names the line in the model that needs the values.
 
     Raises: TargetError if the model does not run on any kind of tensors.
     """

@@ -43,7 +43,7 @@ class WorkspaceUse(NamedTuple):
     """The workspace of a call of `op`, after the first `position` events of the log.
 
     Temporary workspace is freed at the end of the call. With `handle`, a library handle keeps the bytes until the process
-    ends. `call`: the call's arguments in the form of `loading.signature`; "" if unknown or not recorded.
+    ends. `call`: the call's arguments in the form of `loading.call_signatures`; "" if unknown or not recorded.
     """
 
     position: int

@@ -15,11 +15,11 @@ from profiler_kit.devices.device import Device
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.checkpointing import checkpointed
-from profiler_kit.loading.in_place import run_in_place
+from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.kinds import as_step_errors
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
-from profiler_kit.loading.restore import restored_model
+from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.memory.emulation import Emulation, emulated
 from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker

@@ -18,12 +18,12 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
-from profiler_kit.loading.flex import UndecomposedFlexAttention
+from profiler_kit.loading.call_signatures import call_signature, op_name
+from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
+from profiler_kit.loading.meta_kernels import replacement_kernel
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.ownership import ModuleTracker
-from profiler_kit.loading.place import display_path, user_frame
-from profiler_kit.loading.signature import call_signature, op_name
-from profiler_kit.loading.stand_ins import replacement_kernel
+from profiler_kit.loading.user_locations import display_path, user_frame
 from profiler_kit.memory.gradient_sums import ADD_IN_PLACE, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, workspace_of
@@ -122,7 +122,7 @@ class Tracker(UndecomposedFlexAttention):
                 lifetime.savers = []
 
     def use_workspace(self, call: OpCall, arguments: str = "") -> None:
-        """Log the temporary workspace of `call`. `arguments`: its arguments, as `loading.signature` writes them."""
+        """Log the temporary workspace of `call`. `arguments`: its arguments, as `loading.call_signatures` writes them."""
         workspace = workspace_of(call, self._device, self._config)
         if workspace.high > 0 or call.op in self._watched:
             position, phase, owner = len(self.log.events), self._current_phase(), self._owner()

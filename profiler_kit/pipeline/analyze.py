@@ -12,7 +12,7 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
-from profiler_kit.pipeline import roofs
+from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import new_report, with_findings
@@ -20,7 +20,7 @@ from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convoluti
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
-from profiler_kit.records.laboratory import ExperimentOptions, ShapeSchedule
+from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Span
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -64,7 +64,7 @@ def analyze(
 
     `target` is a TargetSpec, or a TARGET text with the fields of `TargetSpec` as `options` (``inputs``, ``mode``, ``batch``
     …). `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
-    configurations, trials of the findings' advice, changing shapes and others. `say` receives progress texts. Ctrl-C stops
+    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
     the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
@@ -186,7 +186,7 @@ def _measured_report(
     def with_roofline(report: Report) -> Report:
         if not session.interrupted:
             try:
-                return roofs.with_measured_roofline(report, session.device, session.on_progress)
+                return rooflines.with_measured_roofline(report, session.device, session.on_progress)
             except KeyboardInterrupt:
                 session.interrupted = True
         return report

@@ -63,10 +63,10 @@ def check_steps(trace: TraceSummary, steps: tuple[int, int]) -> None:
 
 def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tuple[int, ...]]:
     """The annotation of `trace`, its marked steps, and the numbers of the steady steps; frees the trace's columns."""
+    from profiler_kit.attribution.annotation_lanes import build_annotation
     from profiler_kit.attribution.cutting import step_periods
     from profiler_kit.attribution.device_time import device_time
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.lanes import build_annotation
     from profiler_kit.attribution.summary import step_times
     from profiler_kit.traces.reader import read
 

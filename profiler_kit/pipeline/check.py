@@ -15,8 +15,8 @@ from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Budget, CheckResult
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.report import Report
-from profiler_kit.records.strict import uncounted_text
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.uncounted import uncounted_text
 
 
 def check_target(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiler_kit.pipeline import roofs
+from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
 from profiler_kit.records.report import Report
-from profiler_kit.records.strict import require_counted
 from profiler_kit.records.target import Mode, TargetSpec
+from profiler_kit.records.uncounted import require_counted
 
 
 def count(
@@ -37,7 +37,7 @@ def count(
         TargetError, UsageError
         UncountedError: with `strict`, if an op has no formula.
     """
-    roofs.check_hardware(hardware)
+    rooflines.check_hardware(hardware)
     if isinstance(target, (str, TargetSpec)):
         spec = target
         if isinstance(spec, str):
@@ -77,7 +77,7 @@ def count_spec(
     Raises:
         TargetError, UsageError
     """
-    roofs.check_hardware(hardware)
+    rooflines.check_hardware(hardware)
     require_torch()
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
@@ -89,7 +89,7 @@ def count_spec(
             *count_by_conventions(target, convention, cross_check=cross_check), target, simulated
         )
         if memory_options is not None:
-            recompute_ns = roofs.recompute_time(hardware, target.info, on_progress)
+            recompute_ns = rooflines.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(
                 static,
                 target,
@@ -103,4 +103,4 @@ def count_spec(
 
 
 def _with_roofline(hardware: str | None, on_progress: OnProgress) -> Callable[[Report], Report]:
-    return lambda report: roofs.with_hardware_roofline(report, hardware, on_progress)
+    return lambda report: rooflines.with_hardware_roofline(report, hardware, on_progress)

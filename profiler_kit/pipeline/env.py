@@ -43,7 +43,7 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: On
     from profiler_kit.diagnosis.roofline import roofs
     from profiler_kit.measurement import ceiling_store
     from profiler_kit.measurement import plan as configs
-    from profiler_kit.pipeline.roofs import ceilings_of
+    from profiler_kit.pipeline.rooflines import ceilings_of
     from profiler_kit.worker import ceilings, environment
 
     device = environment.pick_device(device_name)

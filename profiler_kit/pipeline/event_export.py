@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from profiler_kit.records.trace_asks import EventFormat
+from profiler_kit.records.inspect_options import EventFormat
 
 if TYPE_CHECKING:
     import pandas

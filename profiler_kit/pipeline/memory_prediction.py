@@ -50,7 +50,7 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
     """
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import NeedsDataError, load
-    from profiler_kit.loading.place import is_out_of_memory, one_line_message
+    from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
 
     with as_target_errors(spec.spec):
         target = load(spec, device="meta")
@@ -152,7 +152,7 @@ def with_what_ifs(
     from profiler_kit.counting import count_target
     from profiler_kit.loading.checkpointing import checkpointed
     from profiler_kit.memory import simulate
-    from profiler_kit.memory.what_if import WhatIfStudy
+    from profiler_kit.memory.what_if_study import WhatIfStudy
 
     def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(variant.model, paths):
@@ -193,7 +193,7 @@ def simulated_device(gpu: str | None = None, torch_device: str | None = None) ->
 @contextlib.contextmanager
 def as_target_errors(target: str) -> Iterator[None]:
     """Turn sys.exit() in the user's code and out-of-memory errors inside the block into a TargetError."""
-    from profiler_kit.loading.place import exit_message, is_out_of_memory, one_line_message, user_place
+    from profiler_kit.loading.user_locations import exit_message, is_out_of_memory, one_line_message, user_place
 
     try:
         yield
@@ -215,6 +215,6 @@ def as_target_errors(target: str) -> Iterator[None]:
 
 def _short_message(error: BaseException) -> str:
     """`error` in one line: the message of a KitError, otherwise the type and the message."""
-    from profiler_kit.loading.place import one_line_message
+    from profiler_kit.loading.user_locations import one_line_message
 
     return str(error).partition("\n")[0] if isinstance(error, KitError) else one_line_message(error)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def attribute_run_trace(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
     """Add the attributed times of the trace to `run`, and return the spans of its lanes; an unreadable trace adds a note."""
-    from profiler_kit.attribution.lanes import build_annotation
-    from profiler_kit.attribution.runs import attribute_run
+    from profiler_kit.attribution.annotation_lanes import build_annotation
+    from profiler_kit.attribution.run_figures import attribute_run
 
     try:
         attribution = _attribute_file(trace)

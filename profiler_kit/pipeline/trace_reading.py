@@ -14,7 +14,7 @@ from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
-    from profiler_kit.attribution.extract import RankExtract
+    from profiler_kit.attribution.rank_extract import RankExtract
 
 
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
@@ -80,7 +80,7 @@ def summary(file: Path) -> TraceSummary:
 def extract_trace(file: Path) -> RankExtract:
     """The summary of the trace in `file`, and the events needed to combine ranks. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
-    from profiler_kit.attribution.extract import extract_rank
+    from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.traces.reader import read
 
     table = read(file)

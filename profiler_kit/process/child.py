@@ -142,7 +142,7 @@ def exit_with_parent() -> None:
 
 
 class Child:
-    """A running command. Created by `started`."""
+    """A running command. Created by `start_child`."""
 
     def __init__(self, popen: subprocess.Popen[bytes], sink: _Sink, errors: IO[bytes]) -> None:
         self._popen = popen

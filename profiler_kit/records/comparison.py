@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.experiments import ConvolutionPart
 from profiler_kit.records.families import short_family_name, short_math_name
-from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.samples import Outcome
 from profiler_kit.records.saved import Saved

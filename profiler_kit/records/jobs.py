@@ -26,7 +26,7 @@ class RunJob(TargetJob, kind="run_job"):
     - `trace`, `parts_trace`: the files for the trace and for the trace of the convolutions' parts; None writes neither.
     - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
     - `again`: the second process of a configuration, which only times steps and hashes results.
-    - `waits`: load the target, then wait for `GO` on stdin before using the device.
+    - `waits`: load the target, then wait for `START_LINE` on stdin before using the device.
     """
 
     budget_s: float

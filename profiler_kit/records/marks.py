@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart
+from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionPart
 
 STEP: Final = "pk:step:"
 PHASE: Final = "pk:phase:"

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.laboratory import ExperimentOptions, ShapeSchedule, SweepTime
+from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule, SweepTime
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun

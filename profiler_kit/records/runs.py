@@ -7,7 +7,7 @@ from typing import Literal
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
-from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
+from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.traces import IdleTime, Queue, SyncWait

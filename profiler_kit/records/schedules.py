@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep
+from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ Perfetto and chrome://tracing both open the result. The stricter rule applies wh
   the same end as its neighbor one row lower, as the neighbor's child;
 - colors are from the list of chrome://tracing, which rejects a file with an unknown color.
 
-`annotate` takes a trace's bytes. `lines` gives the same events one by one, for a trace that does not fit in memory.
+`annotate` takes a trace's bytes. `event_lines` gives the same events one by one, for a trace that does not fit in memory.
 """
 
 from __future__ import annotations

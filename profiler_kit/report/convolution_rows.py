@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.experiments import ConvolutionTiming
 from profiler_kit.records.families import math_name, short_family_name
-from profiler_kit.records.laboratory import ConvolutionTiming
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from profiler_kit.records.document import Block, Paragraph, Section
-from profiler_kit.records.laboratory import ShapeSchedule
+from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.schedules import ShapeTime, shape_text, shape_times
 from profiler_kit.report.columns.column import page_table

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import FindingList, Paragraph, Section
-from profiler_kit.records.laboratory import SweepTime
+from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun

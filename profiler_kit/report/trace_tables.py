@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from profiler_kit.records.document import Table
+from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS

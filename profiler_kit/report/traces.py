@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
-from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.report import sentences, trace_sentences, trace_tables
 from profiler_kit.report.columns.column import Column, page_table

@@ -1,7 +1,7 @@
 """Whether two runs differ: disjoint intervals, a difference beyond the noise between processes, and confirmation by repeats.
 
 This applies to the runs of one report. Runs of two reports must meet further conditions (`statistics.report_noise`). Trials
-compare the processes of a single pair instead: see `statistics.intervals.gain_of_processes`.
+compare the processes of a single pair instead: see `statistics.intervals.process_gain`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Noise:
     """The difference between two fresh processes of one configuration, as a share of the step.
 
     `gap`: the largest gap of all configurations without benchmark (with benchmark, the second process may pick other
-    algorithms); None if no configuration was repeated: then the intervals and `FLOOR` decide. `repeat_steps`: the steps of
+    algorithms); None if no configuration was repeated: then the intervals and `DRIFT_ALLOWANCE` decide. `repeat_steps`: the steps of
     second processes that are runs of their own (A/A runs), by the name of the repeated configuration; other second processes
     are in their run's `repeat`. `repeated_configs`: the number of configurations behind `gap`. `minimum`: the lowest limit.
     """
@@ -66,7 +66,7 @@ class Noise:
         return abs(second.median - first.median) / first.median
 
     def limit(self, *runs: ConfigRun) -> float:
-        """The saving that a comparison of `runs` must exceed: `FLOOR` beyond the largest gap, the runs' own gaps included."""
+        """The saving that a comparison of `runs` must exceed: `DRIFT_ALLOWANCE` beyond the largest gap, the runs' own gaps included."""
         return max(self.minimum, DRIFT_ALLOWANCE + (self.largest_gap(*runs) or 0.0))
 
     def largest_gap(self, *runs: ConfigRun) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.comparison import Verdict
-from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, mean_saved_share, noise_of, verdict

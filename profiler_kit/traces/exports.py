@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.records.trace_asks import EventFormat
+from profiler_kit.records.inspect_options import EventFormat
 from profiler_kit.traces.columns import Column, Events
 
 # A spreadsheet reads text that begins with one of these as a formula.

@@ -1,6 +1,6 @@
 """Split a trace file into bytes in bounded memory: head, runs of whole events, tail.
 
-`rewrite` copies a trace event by event, with added events first and without removed ones.
+`rewrite_trace` copies a trace event by event, with added events first and without removed ones.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.compiled import compilation_disabled, remove_compilation
-from profiler_kit.loading.place import one_line_message
-from profiler_kit.loading.surroundings import seeded
+from profiler_kit.loading.compilation import compilation_disabled, remove_compilation
+from profiler_kit.loading.user_environment import seeded
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner

@@ -16,7 +16,7 @@ from typing import Final
 
 import torch
 
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval

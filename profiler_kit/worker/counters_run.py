@@ -14,8 +14,8 @@ import torch
 
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records import marks
+from profiler_kit.records.experiments import ConvolutionPart
 from profiler_kit.records.jobs import CountersEnd, CountersJob
-from profiler_kit.records.laboratory import ConvolutionPart
 from profiler_kit.worker import environment, variant
 from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.parts import ConvolutionParts, Watch

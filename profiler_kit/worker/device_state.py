@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from profiler_kit.records.laboratory import DeviceState
+from profiler_kit.records.experiments import DeviceState
 
 # Source: nvml.h, nvmlClocksEventReasons (called nvmlClocksThrottleReasons before CUDA 12.2, with the same bits). By value,
 # because the names differ between versions of the binding. Bit 0 is the low clock of an idle device, which is not a throttle.

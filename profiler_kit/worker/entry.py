@@ -12,7 +12,7 @@ from typing import NoReturn, TypeVar
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.loading.place import exit_message, one_line_message, user_place
+from profiler_kit.loading.user_locations import exit_message, one_line_message, user_place
 from profiler_kit.process.protocol import OnProgress, progress_channel, write_result
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json

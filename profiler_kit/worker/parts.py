@@ -18,11 +18,11 @@ import torch
 from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.compiled import compiled_parts
+from profiler_kit.loading.compilation import compiled_parts
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASE_PATHS, Phase
-from profiler_kit.records.laboratory import ConvolutionPart, PartWorkspace
+from profiler_kit.records.experiments import ConvolutionPart, PartWorkspace
 from profiler_kit.worker.steps import Runner
 from profiler_kit.worker.tracing import profiled, write_trace
 

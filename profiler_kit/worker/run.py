@@ -18,7 +18,7 @@ import torch
 
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, explain_forward_failure
-from profiler_kit.loading.place import is_out_of_memory, one_line_message
+from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
 from profiler_kit.process.protocol import START_LINE, OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind

@@ -21,7 +21,7 @@ from torch import nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.checkpointing import checkpointed
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import PhaseTiming
 from profiler_kit.records.target import TargetInfo

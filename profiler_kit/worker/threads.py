@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from profiler_kit.records.laboratory import NewThread
+from profiler_kit.records.experiments import NewThread
 from profiler_kit.worker import environment
 from profiler_kit.worker.steps import Runner, is_steady
 

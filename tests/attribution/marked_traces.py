@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from profiler_kit.attribution import engine
-from profiler_kit.attribution.lanes import build_annotation
+from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.result import Attribution
-from profiler_kit.attribution.runs import Clock, attribute_run
+from profiler_kit.attribution.run_figures import Clock, attribute_run
 from profiler_kit.records import marks
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun, Span

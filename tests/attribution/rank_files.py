@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from profiler_kit.attribution.extract import Activity, Collective, Collectives, RankExtract, Steps
+from profiler_kit.attribution.rank_extract import Activity, Collective, Collectives, RankExtract, Steps
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.intervals import Intervals
 

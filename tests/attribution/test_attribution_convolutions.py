@@ -12,7 +12,7 @@ from profiler_kit.attribution.convolutions import convolution_timings, with_macs
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
 from profiler_kit.records.counts import ZERO, Cost, ModuleNode, StaticCount
-from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
+from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
 
 TO_NHWC = (
     "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(...)"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from profiler_kit.attribution.quantities import has_flop_formula, operator_flops
+from profiler_kit.attribution.annotation_counters import has_flop_formula, operator_flops
 
 
 def flops(name: str, shapes: list[Any], inputs: list[Any] | None = None) -> int | None:

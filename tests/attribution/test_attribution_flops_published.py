@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from published_traces import PUBLISHED, published
 
+from profiler_kit.attribution.annotation_counters import flop_rate
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.quantities import flop_rate
 from profiler_kit.attribution.result import PHASE_NUMBERS
 from profiler_kit.traces.reader import read
 

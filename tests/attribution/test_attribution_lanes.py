@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from inspection_traces import Event, call, copy, kernel, launch, mark, node, op, table
 
+from profiler_kit.attribution.annotation_lanes import MAX_MERGED_GAP_NS, build_annotation
 from profiler_kit.attribution.cutting import Period, clip_annotation
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.lanes import MAX_MERGED_GAP_NS, build_annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.lanes import Annotation

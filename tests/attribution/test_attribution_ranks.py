@@ -18,8 +18,8 @@ from published_traces import PUBLISHED, published
 from rank_files import collective_kernels, extract, load, save, stretched, with_work
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.extract import Activity, RankExtract
-from profiler_kit.attribution.extract import extract_rank as extract_of
+from profiler_kit.attribution.rank_extract import Activity, RankExtract
+from profiler_kit.attribution.rank_extract import extract_rank as extract_of
 from profiler_kit.attribution.ranks import compare_ranks
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.traces.intervals import Intervals

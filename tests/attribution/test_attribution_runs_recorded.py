@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from marked_traces import assert_busy_and_idle_are_the_span, assert_sums_hold, attribute, attribution, by_owner
 
-from profiler_kit.attribution.lanes import build_annotation
+from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"

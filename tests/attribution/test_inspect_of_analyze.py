@@ -10,7 +10,7 @@ import pytest
 from marked_traces import attribute, attribution
 
 import profiler_kit
-from profiler_kit.attribution.lanes import build_annotation
+from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.render.chrome_trace import annotate
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"

@@ -15,7 +15,7 @@ from profiler_kit.cli import choices
 from profiler_kit.cli.commands import Command, commands
 from profiler_kit.configurations.naming import CUDNN_FLAGS, all_axes
 from profiler_kit.devices.registry import architecture_names, devices, devices_with_peaks, find_device
-from profiler_kit.records.trace_asks import EVENT_SUFFIXES
+from profiler_kit.records.inspect_options import EVENT_SUFFIXES
 from profiler_kit.render import renderers
 
 NEWCOMER = """

@@ -14,9 +14,9 @@ from counting_ops import counted, t
 from torch import Tensor, nn
 
 import profiler_kit
-from profiler_kit.counting import count_target, formulas, own_ops
+from profiler_kit.counting import count_target, custom_ops, formulas
 from profiler_kit.counting.arithmetic import contraction
-from profiler_kit.counting.own_ops import FormulaWarning, load_entry_points, register_formula
+from profiler_kit.counting.custom_ops import FormulaWarning, load_entry_points, register_formula
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.loading import from_model
 from profiler_kit.records.counts import Cost, TensorSpec
@@ -141,7 +141,7 @@ def test_formulas_of_installed_packages(tmp_path: Path, monkeypatch: pytest.Monk
         info = tmp_path / f"{package}_formulas-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}-formulas\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{own_ops.ENTRY_POINTS}]\n{package} = {target}\n")
+        (info / "entry_points.txt").write_text(f"[{custom_ops.ENTRY_POINTS}]\n{package} = {target}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     load_entry_points.cache_clear()
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from diagnose_cases import MS, v1
 
-from profiler_kit.records.laboratory import NewThread, ShapeSchedule, ShapeStep
+from profiler_kit.records.experiments import NewThread, ShapeSchedule, ShapeStep
 from profiler_kit.records.report import Report
 
 KIB = 1024

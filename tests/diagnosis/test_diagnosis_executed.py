@@ -9,7 +9,7 @@ from diagnose_cases import CUTLASS, FFT, conv, of_rule, static, v1, value
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.rules import executed_work
-from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
+from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

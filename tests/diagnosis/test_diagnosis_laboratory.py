@@ -11,7 +11,7 @@ from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.advice import find_trials, with_option
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.laboratory import ConvolutionTiming, DeviceState, Repeat
+from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
 

@@ -11,8 +11,8 @@ from torch import nn
 from profiler_kit.counting.modules import config_text
 from profiler_kit.diagnosis.convolution import parse_convolution
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
+from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.diagnosis.timing import device_share, median_kernel_ns, phase_shares, ratio
-from profiler_kit.diagnosis.words import join_list, plural
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm

@@ -32,7 +32,7 @@ import profiler_kit.diagnosis.rules as family
 from profiler_kit.diagnosis import all_rules, diagnose_traces
 from profiler_kit.diagnosis.rule import TOPICS
 from profiler_kit.diagnosis.rules.data_bound import LOADER_ADVICE
-from profiler_kit.diagnosis.traced_shapes import operator_text
+from profiler_kit.diagnosis.trace_shapes import operator_text
 from profiler_kit.records.report import SEVERITIES, Finding, TraceReport
 from profiler_kit.records.traces import (
     Communication,

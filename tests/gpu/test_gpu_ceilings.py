@@ -16,7 +16,7 @@ pytestmark = [
 
 import profiler_kit  # noqa: E402
 from profiler_kit.devices.registry import peaks_of  # noqa: E402
-from profiler_kit.pipeline import roofs  # noqa: E402
+from profiler_kit.pipeline import rooflines  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings  # noqa: E402
 from profiler_kit.records.machine import Machine  # noqa: E402
@@ -29,7 +29,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @pytest.fixture(scope="module")
 def reached() -> Ceilings:
-    ceilings, notes = roofs.ceilings_of("cuda", fresh=True)
+    ceilings, notes = rooflines.ceilings_of("cuda", fresh=True)
     assert ceilings is not None, notes
     return ceilings
 
@@ -59,13 +59,13 @@ def test_no_ceiling_is_above_the_datasheet_nor_far_below(reached: Ceilings) -> N
 
 def test_analyze_can_wait_for_the_measurement() -> None:
     start = time.perf_counter()
-    ceilings, notes = roofs.ceilings_of("cuda", fresh=True, limit_s=roofs.ANALYZE_LIMIT_S)
-    assert time.perf_counter() - start < roofs.ANALYZE_LIMIT_S + 3
+    ceilings, notes = rooflines.ceilings_of("cuda", fresh=True, limit_s=rooflines.ANALYZE_LIMIT_S)
+    assert time.perf_counter() - start < rooflines.ANALYZE_LIMIT_S + 3
     assert ceilings is not None, notes
 
 
 def test_two_measurements_agree(reached: Ceilings) -> None:
-    second, _ = roofs.ceilings_of("cuda", fresh=True)
+    second, _ = rooflines.ceilings_of("cuda", fresh=True)
     assert second is not None
     assert second.bandwidth_bytes_per_s == pytest.approx(reached.bandwidth_bytes_per_s, rel=0.1)
     first_rates = {rate.math: rate.flops_per_s for rate in reached.rates}

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
-from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
+from profiler_kit.records.experiments import ExperimentOptions  # noqa: E402
 
 NET = """
 import os

@@ -16,7 +16,7 @@ pytestmark = [
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
-from profiler_kit.records.laboratory import ShapeSchedule  # noqa: E402
+from profiler_kit.records.experiments import ShapeSchedule  # noqa: E402
 from profiler_kit.records.schedules import (  # noqa: E402
     benchmark_pairs,
     cycle_ns,

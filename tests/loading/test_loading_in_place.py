@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading import from_model
-from profiler_kit.loading.in_place import (
+from profiler_kit.loading.in_place_activations import (
     EXTERNAL_INPUT,
     READ_AGAIN,
     RETURNED,

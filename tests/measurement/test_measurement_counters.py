@@ -22,8 +22,8 @@ from profiler_kit.measurement.counter_metrics import FP32, Metrics, UnreadableEr
 from profiler_kit.measurement.counters import Counters  # noqa: E402
 from profiler_kit.records import marks  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.experiments import ConvolutionTiming, KernelCounters  # noqa: E402
 from profiler_kit.records.jobs import CountersEnd, CountersJob  # noqa: E402
-from profiler_kit.records.laboratory import ConvolutionTiming, KernelCounters  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker.counters_run import run_in_parts, run_job  # noqa: E402

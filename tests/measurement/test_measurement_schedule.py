@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from profiler_kit.loading.failure import NeedsDataError  # noqa: E402
 from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
 from profiler_kit.records.configs import NamedValue, RunConfig  # noqa: E402
+from profiler_kit.records.experiments import ShapeSchedule, ShapeStep  # noqa: E402
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob  # noqa: E402
-from profiler_kit.records.laboratory import ShapeSchedule, ShapeStep  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import schedule_run as schedule_worker  # noqa: E402
 from profiler_kit.worker.schedule_run import rss_bytes, run_job  # noqa: E402

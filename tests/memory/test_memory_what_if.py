@@ -17,7 +17,7 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model
 from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.what_if import WhatIfStudy
+from profiler_kit.memory.what_if_study import WhatIfStudy
 from profiler_kit.records.counts import (
     Cost,
     DeviceMemory,

@@ -19,7 +19,7 @@ from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
 from profiler_kit.pipeline.memory_prediction import Counted  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import ConvolutionTiming, CountedKernel, ExperimentOptions, KernelCounters  # noqa: E402
+from profiler_kit.records.experiments import ConvolutionTiming, CountedKernel, ExperimentOptions, KernelCounters  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402

@@ -24,7 +24,7 @@ from profiler_kit.measurement import experiments, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
+from profiler_kit.records.experiments import ExperimentOptions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
@@ -112,7 +112,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("profiler_kit.pipeline.roofs.with_measured_roofline", lambda report, device, say: report)
+    monkeypatch.setattr("profiler_kit.pipeline.rooflines.with_measured_roofline", lambda report, device, say: report)
     return Place(tmp_path)
 
 

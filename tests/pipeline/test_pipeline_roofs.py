@@ -16,7 +16,7 @@ from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.diagnosis.roofline import datasheet_roof  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
-from profiler_kit.pipeline import roofs  # noqa: E402
+from profiler_kit.pipeline import rooflines  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
@@ -155,7 +155,7 @@ def test_a_measured_report_says_what_share_of_the_roof_was_attained(
     assert fc.time_ns == 50_000
     assert line.step is not None
     assert line.step.attained_percent == pytest.approx(100 * fc.floor_ns / 50_000)
-    assert asked[0]["limit_s"] == roofs.ANALYZE_LIMIT_S
+    assert asked[0]["limit_s"] == rooflines.ANALYZE_LIMIT_S
     assert asked[0]["on_progress"] is not None
 
 

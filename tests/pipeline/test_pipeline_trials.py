@@ -15,7 +15,7 @@ from profiler_kit.measurement.trials import MAX_TRIALS  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
 from profiler_kit.process.protocol import ignore_progress  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.laboratory import ExperimentOptions  # noqa: E402
+from profiler_kit.records.experiments import ExperimentOptions  # noqa: E402
 from profiler_kit.records.report import Finding, Report  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402

@@ -9,7 +9,7 @@ from sample_reports import EVIL, hostile, roofed, v0_cuda
 
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.document import Section, Table, Value
-from profiler_kit.records.laboratory import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, KernelCounters
+from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps, loads_report

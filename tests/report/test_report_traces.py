@@ -15,9 +15,9 @@ from trace_reports import CASES, convnet, full_queue, ms, nested, trace, traces,
 from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.document import Document, Table
+from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
-from profiler_kit.records.trace_asks import TraceView
 from profiler_kit.records.traces import ShapedOperator, TraceModule
 from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import dataframe, trace_sentences, traces_document

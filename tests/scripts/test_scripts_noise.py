@@ -16,8 +16,8 @@ from profiler_kit.counting import count_target
 from profiler_kit.loading import load
 from profiler_kit.measurement.plan import make_plan
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
-from profiler_kit.records.laboratory import Repeat
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetInfo, TargetSpec

@@ -9,7 +9,7 @@ from gate_reports import node, report, run
 from noise_cases import sweep
 
 from profiler_kit.comparison.compare import compare
-from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.noise import DRIFT_ALLOWANCE, Noise

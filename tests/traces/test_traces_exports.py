@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.records.trace_asks import EVENT_SUFFIXES, EventFormat
+from profiler_kit.records.inspect_options import EVENT_SUFFIXES, EventFormat
 from profiler_kit.traces import exports
 from profiler_kit.traces.columns import Column, Events, data_frame, events
 from profiler_kit.traces.reader import read

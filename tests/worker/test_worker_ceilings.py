@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit import process  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
-from profiler_kit.pipeline.roofs import ceilings_of  # noqa: E402
+from profiler_kit.pipeline.rooflines import ceilings_of  # noqa: E402
 from profiler_kit.records import ceilings as ceilings_records  # noqa: E402
 from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402

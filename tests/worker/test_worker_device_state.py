@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.records.laboratory import DeviceState  # noqa: E402
+from profiler_kit.records.experiments import DeviceState  # noqa: E402
 from profiler_kit.worker import device_state as state_of  # noqa: E402
 from profiler_kit.worker.device_state import device_state, throttle_reasons  # noqa: E402
 

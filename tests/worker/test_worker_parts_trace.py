@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from profiler_kit.loading import Target, from_model  # noqa: E402
 from profiler_kit.records import marks  # noqa: E402
-from profiler_kit.records.laboratory import ConvolutionPart, PartWorkspace  # noqa: E402
+from profiler_kit.records.experiments import ConvolutionPart, PartWorkspace  # noqa: E402
 from profiler_kit.worker import parts  # noqa: E402
 from profiler_kit.worker.parts import ConvolutionParts  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402

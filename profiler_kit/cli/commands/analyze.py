@@ -23,7 +23,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
 
 if TYPE_CHECKING:
-    from profiler_kit.records.laboratory import ExperimentOptions
+    from profiler_kit.records.experiments import ExperimentOptions
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _experiment_options(options: argparse.Namespace) -> ExperimentOptions | None:
-    from profiler_kit.records.laboratory import ExperimentOptions
+    from profiler_kit.records.experiments import ExperimentOptions
 
     experiments = ExperimentOptions(
         also=tuple(options.also),

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check the target against its budgets and return the exit status of the verdict."""
     from profiler_kit.pipeline.check import check_target
-    from profiler_kit.records.strict import require_counted
+    from profiler_kit.records.uncounted import require_counted
     from profiler_kit.report.comparison import check_document
 
     output.check_options(options)

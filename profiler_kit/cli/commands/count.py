@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Count the target. With ``--strict``, raises UncountedError for ops without a formula."""
     from profiler_kit.pipeline.count import count_spec
-    from profiler_kit.records.strict import require_counted
+    from profiler_kit.records.uncounted import require_counted
 
     output.check_options(options)
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:

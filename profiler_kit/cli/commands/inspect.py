@@ -15,7 +15,7 @@ from profiler_kit.cli.options import add_output_options
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_non_negative, parse_positive, parse_step_range
 from profiler_kit.errors import UsageError
-from profiler_kit.records.trace_asks import EVENT_SUFFIXES, EventFormat, TraceView
+from profiler_kit.records.inspect_options import EVENT_SUFFIXES, EventFormat, TraceView
 
 if TYPE_CHECKING:
     from profiler_kit.records.traces import TraceSummary

@@ -10,7 +10,7 @@ from profiler_kit import errors
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_output_options, add_table_options
-from profiler_kit.records.trace_asks import TraceView
+from profiler_kit.records.inspect_options import TraceView
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             )
         output.emit_report(saved, options)
     else:
-        from profiler_kit.report.saved import result_document
+        from profiler_kit.report.results import result_document
 
         if options.by is not None:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")

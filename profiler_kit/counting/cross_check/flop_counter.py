@@ -25,10 +25,10 @@ from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
-from profiler_kit.loading.kinds import StepError
 from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.place import one_line_message
-from profiler_kit.loading.restore import restored_model
+from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.tensor_kinds import StepError
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec
 
 PEER: Final = "FlopCounterMode"

@@ -34,10 +34,10 @@ from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
-from profiler_kit.loading.kinds import StepError, free_bytes
 from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.place import one_line_message
-from profiler_kit.loading.restore import restored_model
+from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.tensor_kinds import StepError, free_bytes
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck
 
 PEER: Final = "fvcore"

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Final
 
 from profiler_kit.errors import KitError
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
 
 UNEXPLAINED: Final = "(not explained)"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.phrases import join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text

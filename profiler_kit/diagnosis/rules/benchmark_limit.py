@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials
+from profiler_kit.diagnosis.algorithm_search import planned_time, tuning_ns
 from profiler_kit.diagnosis.pairs import find_run, flag_pairs, runs_with_settings, without_setting
+from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.tuning import planned_time, tuning_ns
-from profiler_kit.diagnosis.words import capitalize, join_sentences, limit_percent, plural
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of, saved_share, verdict

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, with_option
+from profiler_kit.diagnosis.algorithm_search import LARGE_SEARCH_SHARE, PlannedTime, planned_time
 from profiler_kit.diagnosis.pairs import FlagPair, flag_pairs
+from profiler_kit.diagnosis.phrases import interval_text, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.tuning import LARGE_SEARCH_SHARE, PlannedTime, planned_time
-from profiler_kit.diagnosis.words import interval_text, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import (

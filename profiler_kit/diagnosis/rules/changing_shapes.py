@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import factor_text, join_sentences, limit_percent, plural
-from profiler_kit.records.laboratory import ShapeSchedule
+from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.schedules import (
     SchedulePair,

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import is_contraction
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     join_list,
     join_sentences,
     layer_name,
@@ -18,6 +16,8 @@ from profiler_kit.diagnosis.words import (
     limit_percent,
     quoted_name,
 )
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import is_contraction
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import math_name
 from profiler_kit.records.report import Finding, Report

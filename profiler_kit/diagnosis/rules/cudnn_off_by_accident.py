@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun

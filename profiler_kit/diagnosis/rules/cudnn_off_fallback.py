@@ -7,9 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import kernels_of, ratio
-from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
-from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
-from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text

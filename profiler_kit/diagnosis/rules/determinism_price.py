@@ -7,9 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import flag_pairs
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     interval_text,
     join_sentences,
@@ -17,6 +15,8 @@ from profiler_kit.diagnosis.words import (
     limit_percent,
     phase_name,
 )
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity

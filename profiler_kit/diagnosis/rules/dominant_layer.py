@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.alternatives import LayerChange, StepBounds, layer_changes, step_bounds
 from profiler_kit.diagnosis.convolution import join_sizes, parse_convolution
 from profiler_kit.diagnosis.efficiency import efficiency
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
-from profiler_kit.diagnosis.traced_layers import dominant_calls, dominant_module
-from profiler_kit.diagnosis.traced_shapes import dominant_shape
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.layer_changes import LayerChange, StepBounds, layer_changes, step_bounds
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     factor_text,
     join_sentences,
@@ -21,6 +17,10 @@ from profiler_kit.diagnosis.words import (
     plural,
     work_text,
 )
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
+from profiler_kit.diagnosis.trace_layers import dominant_calls, dominant_module
+from profiler_kit.diagnosis.trace_shapes import dominant_shape
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport

@@ -8,9 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, layer_channels
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import module_node
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     join_list,
     join_sentences,
@@ -19,6 +17,8 @@ from profiler_kit.diagnosis.words import (
     phase_name,
     quoted_name,
 )
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import module_node
 from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline

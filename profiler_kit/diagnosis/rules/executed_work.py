@@ -9,9 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, parse_convolution
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import module_node, ratio
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     factor_text,
     join_list,
     join_sentences,
@@ -21,8 +19,10 @@ from profiler_kit.diagnosis.words import (
     quoted_name,
     work_text,
 )
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import module_node, ratio
+from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.families import FFT, REDUCED_OPERATION_FAMILIES, family_name
-from profiler_kit.records.laboratory import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -133,7 +133,8 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     tiles = _explaining_tiles(conv, worst.factor)
     return RULE.finding(
         severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
-        title=f"Padding in {layer_name(worst.timing.path)}: it executes {factor_text(worst.factor)} its counted FLOPs in {quoted_name(run)}",
+        title=f"Padding in {layer_name(worst.timing.path)}: it executes {factor_text(worst.factor)} its counted FLOPs "
+        f"in {quoted_name(run)}",
         explanation=join_sentences(
             _amounts(worst),
             _other_parts(run_parts[1:]),
@@ -161,7 +162,8 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
     family = FFT if largest.timing.family == "gemm:complex" else largest.timing.family
     return RULE.finding(
         severity="info",
-        title=f"{layer_name_capitalized(largest.timing.path)} executes only {factor_text(largest.factor)} its counted FLOPs in {quoted_name(run)}: "
+        title=f"{layer_name_capitalized(largest.timing.path)} executes only {factor_text(largest.factor)} its counted FLOPs "
+        f"in {quoted_name(run)}: "
         f"{family_name(family)}",
         explanation=join_sentences(
             _amounts(largest),
@@ -190,7 +192,8 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
 
 def _amounts(part: _CountedPart) -> str:
     return (
-        f"{layer_name_capitalized(part.timing.path)} needs {work_text(part.counted_flops, 'FLOP')} {PART_WORDS[part.timing.part]} by count and "
+        f"{layer_name_capitalized(part.timing.path)} needs {work_text(part.counted_flops, 'FLOP')} "
+        f"{PART_WORDS[part.timing.part]} by count and "
         f"executes {work_text(part.counters.flops, 'FLOP')} by hardware counters."
     )
 

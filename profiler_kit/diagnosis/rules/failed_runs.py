@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import join_list, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, FailureKind
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiler_kit.diagnosis.advice import find_trials
-from profiler_kit.diagnosis.bits import PassResult, parts_that_differ_between_processes
 from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, quoted_name
+from profiler_kit.diagnosis.reproducibility import PassResult, parts_that_differ_between_processes
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import join_list, join_sentences, quoted_name
-from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 
 DOC = """

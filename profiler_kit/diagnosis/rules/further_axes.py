@@ -8,8 +8,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, outcome_text
 from profiler_kit.diagnosis.pairs import find_run, limits_algorithms, runs_with_settings
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, noise_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials, is_float32, outcome_text
+from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio
-from profiler_kit.diagnosis.words import factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import KernelStat

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_sentences, plural
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import join_sentences, plural
-from profiler_kit.records.laboratory import ShapeSchedule
+from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
 

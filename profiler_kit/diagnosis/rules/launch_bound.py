@@ -7,11 +7,11 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels_of, median_kernel_ns, phase_shares
-from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
-from profiler_kit.diagnosis.traced import median_kernel_ns as trace_median_kernel_ns
-from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
+from profiler_kit.diagnosis.trace_facts import median_kernel_ns as trace_median_kernel_ns
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleCause, TraceSummary, idle_by_cause

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
-from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport

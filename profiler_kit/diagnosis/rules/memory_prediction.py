@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, phase_name, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, phase_name, quoted_name
 from profiler_kit.records.counts import DeviceMemory
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import text

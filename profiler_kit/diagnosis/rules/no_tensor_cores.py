@@ -8,10 +8,17 @@ from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import find_trials, has_tensor_cores, is_float32
+from profiler_kit.diagnosis.phrases import (
+    factor_text,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    quoted_name,
+)
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.traced import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
-from profiler_kit.diagnosis.words import factor_text, join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.traced import on_device, worst_trace
-from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
 from profiler_kit.records.families import IM2COL, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary

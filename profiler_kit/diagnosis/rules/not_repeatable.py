@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_kit.diagnosis.advice import find_trials
-from profiler_kit.diagnosis.bits import PASS_RESULTS, differs_between_passes, parts_that_differ
 from profiler_kit.diagnosis.pairs import counterpart, measured_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, quoted_name
+from profiler_kit.diagnosis.reproducibility import PASS_RESULTS, differs_between_passes, parts_that_differ
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import join_list, join_sentences, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 

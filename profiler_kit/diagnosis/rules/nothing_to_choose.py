@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, kernels_of, ns_by_family
-from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.records.families import family_name, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun

@@ -7,9 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import is_float32
 from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.words import join_list, join_sentences, plural, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text

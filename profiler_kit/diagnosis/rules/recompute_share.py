@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.traced import on_device, worst_trace
-from profiler_kit.diagnosis.words import join_sentences, limit_percent
+from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import PhaseTime, TraceSummary
 from profiler_kit.units import percent, text

@@ -9,9 +9,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
 from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     factor_text,
     join_list,
@@ -21,6 +19,8 @@ from profiler_kit.diagnosis.words import (
     phase_name,
     quoted_name,
 )
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.words import join_sentences, limit_percent
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
-from profiler_kit.diagnosis.traced import idle_ns, on_device, worst_trace
-from profiler_kit.diagnosis.words import join_sentences, limit_percent, phase_name, plural
+from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import SyncWait, TraceSummary
 from profiler_kit.units import percent, text

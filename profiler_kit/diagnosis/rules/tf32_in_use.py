@@ -7,9 +7,9 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials, is_float32
 from profiler_kit.diagnosis.pairs import counterpart, plain_runs
+from profiler_kit.diagnosis.phrases import join_sentences, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.words import join_sentences, quoted_name
 from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name, plural
 from profiler_kit.records.report import Evidence, Finding, Report
 
 # More names would fill the screen. The table of uncounted ops lists all of them.

@@ -8,9 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import find_run, without_setting
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import layer_timing
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     join_list,
     join_sentences,
@@ -19,6 +17,8 @@ from profiler_kit.diagnosis.words import (
     phase_name,
     quoted_name,
 )
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun

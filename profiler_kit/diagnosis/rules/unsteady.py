@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import plain_runs
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import layer_algorithm
-from profiler_kit.diagnosis.words import (
+from profiler_kit.diagnosis.phrases import (
     capitalize,
     join_list,
     join_sentences,
@@ -17,6 +15,8 @@ from profiler_kit.diagnosis.words import (
     phase_name,
     quoted_name,
 )
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.timing import layer_algorithm
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory

@@ -9,10 +9,10 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import plain_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, phase_name, plural, share_range
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import device_share, phase_shares
-from profiler_kit.diagnosis.traced import on_device, worst_trace
-from profiler_kit.diagnosis.words import join_list, join_sentences, limit_percent, phase_name, plural, share_range
+from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun

@@ -17,7 +17,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.target import TargetSpec
 
 Inputs = tuple[tuple[InputText, ...], Mapping[str, Any]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler_kit.records.laboratory import ShapeSchedule
+from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.schedules import (
     ShapeTime,
     cycle_ns,

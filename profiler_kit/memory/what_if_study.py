@@ -10,8 +10,8 @@ from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target
-from profiler_kit.loading.in_place import in_place_candidates, unsafe_in_place_modules
-from profiler_kit.loading.place import one_line_message
+from profiler_kit.loading.in_place_activations import in_place_candidates, unsafe_in_place_modules
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.memory.search import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import MemoryEstimate, MemoryOptions, StaticCount, WhatIf
@@ -34,9 +34,9 @@ Price = Callable[[StaticCount], "float | None"]
 class WhatIfStudy:
     """What-if questions about one target.
 
-    `again(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
-    modules. `price(count)`: minimum time of the recomputation in ns, None without hardware. `batch`: the batch size of the
-    unchanged step, if known. `say(text)`: reports progress. `notes`: notes about the answers.
+    `rebuild(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
+    modules. `recompute_ns(count)`: minimum time of the recomputation in ns, None without hardware. `batch`: the batch size of the
+    unchanged step, if known. `on_progress(text)`: reports progress. `notes`: notes about the answers.
     """
 
     target: Target

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.diagnosis.timing import weighted_median
-from profiler_kit.diagnosis.words import join_list, plural
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
@@ -25,7 +25,7 @@ MIN_BUSY_SHARE: Final = 0.5
 class WorstTrace(Generic[Match]):
     """The worst of the traces on which a rule fires.
 
-    `found`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `also`: names of the other
+    `match`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `other_names`: names of the other
     traces on which the rule fires.
     """
 

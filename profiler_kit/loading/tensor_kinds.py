@@ -20,8 +20,8 @@ from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
-from profiler_kit.loading.place import is_out_of_memory, one_line_message, user_place
-from profiler_kit.loading.surroundings import seeded
+from profiler_kit.loading.user_environment import seeded
+from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, user_place
 from profiler_kit.loading.values import ValueTracking, copy_values
 from profiler_kit.records.counts import CountPhase
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import join_sizes
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
-from profiler_kit.diagnosis.traced import module_times, on_device, worst_trace
-from profiler_kit.diagnosis.traced_layers import DominantLayer
-from profiler_kit.diagnosis.words import join_list, join_sentences, plural
+from profiler_kit.diagnosis.trace_facts import module_times, on_device, worst_trace
+from profiler_kit.diagnosis.trace_layers import DominantLayer
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text

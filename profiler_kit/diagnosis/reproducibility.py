@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.laboratory import Repeat
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun
 
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.restore import restored_model
+from profiler_kit.loading.restoration import restored_model
 
 # Reasons why a module's input may not be overwritten.
 READ_AGAIN: Final = "its input is read again"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name_capitalized, phase_name
 from profiler_kit.diagnosis.timing import is_contraction
-from profiler_kit.diagnosis.traced import module_times, on_device, worst_trace
-from profiler_kit.diagnosis.words import join_list, join_sentences, layer_name_capitalized, phase_name
+from profiler_kit.diagnosis.trace_facts import module_times, on_device, worst_trace
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text

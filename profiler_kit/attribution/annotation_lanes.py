@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.attribution import quantities
+from profiler_kit.attribution import annotation_counters
 from profiler_kit.attribution.busy_time import BusyPieces, busy_pieces, event_devices
 from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.host_only import host_timeline
@@ -71,16 +71,16 @@ def build_annotation(attribution: Attribution) -> Annotation:
             f"{title}: communication", attribution, busy_pieces(attribution, on_device & is_collective)
         )
         spans += _idle_lane(f"{title}: idle", idle_gaps, on_device) if idle_gaps is not None else ()
-        rate, note = quantities.flop_rate(attribution, on_device)
+        rate, note = annotation_counters.flop_rate(attribution, on_device)
         tracks = (
-            quantities.running_events(attribution, on_device),
-            quantities.queue_depth(attribution, on_device),
+            annotation_counters.running_events(attribution, on_device),
+            annotation_counters.queue_depth(attribution, on_device),
             rate,
         )
         prefix = "" if len(names) == 1 else f"{title}: "
         counters += [CounterTrack(name=prefix + c.name, points=c.points) for c in tracks if c is not None]
         notes += [note] if note is not None else []
-    counters += quantities.memory_tracks(attribution)
+    counters += annotation_counters.memory_tracks(attribution)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
 
 
