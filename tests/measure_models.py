@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from profiler_kit.measurement.sweep import started_run
+from profiler_kit.measurement.sweep import spawn_run
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
@@ -61,6 +61,6 @@ def measure(
 ) -> ConfigRun:
     """Run `config` on `device` in its own process. `fields` go to `Visit`."""
     visit = Visit(config=config, budget_s=budget_s, **fields)  # type: ignore[arg-type]
-    with started_run(spec, visit, device=device, on_progress=on_progress) as process:
+    with spawn_run(spec, visit, device=device, on_progress=on_progress) as process:
         process.go()
         return process.result()

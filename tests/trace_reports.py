@@ -68,10 +68,16 @@ def trace(
     gaps: Idle = {} if idle is None else idle
     busy = sum(ms(device) for _, device, _ in spent.values()) + ms(unattributed_ms)
     idle_ns = sum(ms(gap) for gap in gaps.values())
-    rest = busy - sum(one.kernel_ns for one in kernels)
-    if rest > 0:
+    remaining_ns = busy - sum(kernel.kernel_ns for kernel in kernels)
+    if remaining_ns > 0:
         other = TraceKernel(
-            name="other_kernel", family="other", op=None, math=None, calls=events, kernel_ns=rest, sum_ns=rest
+            name="other_kernel",
+            family="other",
+            op=None,
+            math=None,
+            calls=events,
+            kernel_ns=remaining_ns,
+            sum_ns=remaining_ns,
         )
         kernels = (*kernels, other)
     summary = TraceSummary(

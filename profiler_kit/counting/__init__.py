@@ -31,7 +31,7 @@ def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> Sta
     """Count FLOPs, MACs, operand bytes, saved tensors and parameters of one step of `target`, per module and in total.
 
     The model runs once and is restored afterwards. Compiled parts run uncompiled. A model whose control flow depends on
-    tensor values is counted on another kind of tensors (see `loading.kinds`), and a note names the reason.
+    tensor values is counted on another kind of tensors (see `loading.tensor_kinds`), and a note names the reason.
     `convention` names the definition of MACs and FLOPs (see `conventions`). Bytes are the same under every convention.
 
     Raises: TargetError if the model cannot run, UsageError for an unknown convention.

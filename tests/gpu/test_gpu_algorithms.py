@@ -15,12 +15,13 @@ pytestmark = [
 ]
 
 
+from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
+
 from profiler_kit.attribution.convolutions import with_macs  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
 from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
@@ -45,7 +46,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     for _ in range(5):
         runner.step()
     traced_steps(runner, 3, folder / "plain.json")
-    workspaces = parts.record(runner, folder / "parts.json")
+    workspaces = parts.record_parts(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
     run, _ = attribute_run_trace(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
     run = with_convolution_parts(run, folder / "parts.json")
@@ -93,7 +94,7 @@ def test_nothing_is_recorded_of_a_graph_that_is_replayed(tmp_path: Path) -> None
     target = load(TargetSpec(spec=V0, mode="infer"), device="cuda")
     runner = Runner(target)
     with torch.no_grad():
-        target.runs = torch.cuda.make_graphed_callables(target.model, target.batch.args)
+        target.step_module = torch.cuda.make_graphed_callables(target.model, target.batch.args)
     runner.step()
-    assert parts.record(runner, tmp_path / "parts.json") == ()
+    assert parts.record_parts(runner, tmp_path / "parts.json") == ()
     assert not list(tmp_path.iterdir())

@@ -107,7 +107,7 @@ def test_inference_too(name: str) -> None:
         runner = prepared(config, spec)
         runner.step()
         with torch.no_grad():
-            outputs.append(runner.target.runs(*runner.target.batch.args).clone())
+            outputs.append(runner.target.step_module(*runner.target.batch.args).clone())
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-3, atol=1e-4)
 
 

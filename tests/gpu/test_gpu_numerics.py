@@ -53,11 +53,11 @@ def test_results_are_reproducible_across_runners() -> None:
     torch.backends.cudnn.deterministic = True
     of = runner(V0)
     start = checks.seeded_state(of)
-    comparison = checks.bits(of, start)
+    comparison = checks.compare_passes(of, start)
     assert comparison.outputs is True
     assert None not in (comparison.loss, comparison.gradients, comparison.digests.loss, comparison.digests.gradient)
     other_runner = runner(V0)
-    assert checks.digests_only(other_runner, checks.seeded_state(other_runner)).output == comparison.digests.output
+    assert checks.pass_digests(other_runner, checks.seeded_state(other_runner)).output == comparison.digests.output
 
 
 def test_atomics_make_outputs_irreproducible(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_atomics_make_outputs_irreproducible(tmp_path: Path) -> None:
         "torch.rand(2_000_000)",
     )
     of = runner(spec, mode="infer")
-    comparison = checks.bits(of, checks.seeded_state(of))
+    comparison = checks.compare_passes(of, checks.seeded_state(of))
     assert (comparison.outputs, comparison.loss, comparison.gradients) == (False, None, None)
 
 
@@ -80,7 +80,7 @@ def test_tf32_errors_exceed_float32_errors_in_outputs_and_gradients() -> None:
         start = checks.seeded_state(of)
         of.step()
         begin = time.perf_counter()
-        checks.bits(of, start)
+        checks.compare_passes(of, start)
         bits_s = time.perf_counter() - begin
         errors[tf32] = accuracy.error_against_float64(of, start, gradient_limit_ns=60_000_000_000)
         all_s = time.perf_counter() - begin
@@ -120,7 +120,7 @@ def test_checks_need_little_memory_besides_the_output(tmp_path: Path) -> None:
     device = of.target.device
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    assert checks.bits(of, start).outputs is True
+    assert checks.compare_passes(of, start).outputs is True
     assert torch.cuda.max_memory_allocated(device) - before <= 400 * 2**20 + 8 * PIECE_ELEMENTS
     torch.cuda.reset_peak_memory_stats(device)
     error = accuracy.error_against_float64(of, start)

@@ -13,10 +13,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
+from profiler_kit.records.experiments import ShapeSchedule  # noqa: E402
+
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
-from profiler_kit.records.experiments import ShapeSchedule  # noqa: E402
 from profiler_kit.records.schedules import (  # noqa: E402
     benchmark_pairs,
     cycle_ns,
@@ -28,7 +29,7 @@ from profiler_kit.records.schedules import (  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import environment  # noqa: E402
 from profiler_kit.worker.steps import Runner, synced_step_ns  # noqa: E402
-from profiler_kit.worker.threads import first_call  # noqa: E402
+from profiler_kit.worker.threads import time_new_thread  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 CONFIGS = {config.name: config for config in configs.make_plan("cudnn").configs}
@@ -95,13 +96,13 @@ def test_inference_runs() -> None:
 
 
 def test_a_new_thread_searches_again() -> None:
-    environment.apply(CONFIGS["benchmark"])
+    environment.apply_flags(CONFIGS["benchmark"])
     try:
         runner = Runner(load(V1, device="cuda"))
         environment.prewarm(runner.target.device)
         synced_step_ns(runner)
-        first = first_call(runner)
+        first = time_new_thread(runner)
     finally:
-        environment.apply(CONFIGS["default"])
+        environment.apply_flags(CONFIGS["default"])
     assert first.first_ns > 20 * first.steady_ns
     assert first.steady_ns < 20_000_000
