@@ -381,7 +381,7 @@ def _findings() -> tuple[Finding, ...]:
             title="A stopwatch shows 90 % of the step in the loss; its kernels take 0.1 %",
             explanation="The loss ends in .item(), which waits for everything queued before it: forward and backward are "
             "launched in moments and their device time is paid there.",
-            advice="Read the kernel column, or synchronise before each reading; do not optimise the loss.",
+            advice="Read the kernel column, or synchronize before each reading; do not optimize the loss.",
             evidence=(
                 Evidence(name="stopwatch share", value=90.3, unit="percent", where="loss"),
                 Evidence(name="kernel share", value=0.04, unit="percent", where="loss"),

@@ -336,8 +336,8 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
     inner = textwrap.dedent(
         """
         import os, time
-        from profiler_kit.process import end_with_parent
-        end_with_parent()
+        from profiler_kit.process import exit_with_parent
+        exit_with_parent()
         print(os.getpid(), flush=True)
         time.sleep(300)
         """

@@ -154,7 +154,7 @@ def convnet(file: str = "h100/convnet_v0.json.gz") -> TraceSummary:
             "backward": (1.8, 49.7, 0.0),
             "optimizer": (0.7, 0.16, 0.0),
         },
-        idle={("synchronisation", "forward"): 0.8, ("op dispatch", "loss"): 0.1},
+        idle={("synchronization", "forward"): 0.8, ("op dispatch", "loss"): 0.1},
         kernels=[
             kernel("conv:xmma_igemm", 27.39, 3, math="tf32", op="dgrad", name=XMMA),
             kernel("conv:xmma_igemm", 26.38, 3, math="tf32", op="fprop", name="sm80_xmma_fprop_implicit_gemm_cudnn"),
@@ -211,7 +211,7 @@ def waits_for_data() -> TraceSummary:
             "backward": (180.0, 400.0, 0.0),
             "optimizer": (60.0, 7.5, 0.0),
         },
-        idle={("waiting for data", "transfer"): 284.0, ("op dispatch", "optimizer"): 60.0, ("synchronisation", "forward"): 48.9},
+        idle={("waiting for data", "transfer"): 284.0, ("op dispatch", "optimizer"): 60.0, ("synchronization", "forward"): 48.9},
         kernels=[kernel("conv:legacy_direct", 300.0, 400, math="fp32")],
         events=9096,
         devices=("Tesla V100-DGXS-32GB",),

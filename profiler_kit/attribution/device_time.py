@@ -171,7 +171,7 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     is_blocking_copy = launched_in_gap & np.isin(launch, waits.position)
     latency_end = np.where(is_blocking_copy | (launched_in_gap & (end - launch_end <= LATENCY_NS)), end, launch_end)
     latency_end[~launched_in_gap] = start[~launched_in_gap]
-    ns[CAUSE_NUMBERS["synchronisation"], is_blocking_copy] = (end - launch_start)[is_blocking_copy]
+    ns[CAUSE_NUMBERS["synchronization"], is_blocking_copy] = (end - launch_start)[is_blocking_copy]
     ns[CAUSE_NUMBERS["launch latency"], launched_in_gap & ~is_blocking_copy] = (latency_end - launch_start)[
         launched_in_gap & ~is_blocking_copy
     ]
@@ -269,7 +269,7 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
     data = np.flatnonzero(host.phase[low:high] == PHASE_NUMBERS["data"]) + low
     operators = np.flatnonzero(host.operator[low:high] == np.arange(low, high)) + low
     return (
-        ("synchronisation", union(waits.start[on_thread], waits.end[on_thread], ordered=True)),
+        ("synchronization", union(waits.start[on_thread], waits.end[on_thread], ordered=True)),
         ("waiting for data", union(host.start_ns[data], host.end_ns[data], ordered=True)),
         ("op dispatch", union(host.start_ns[operators], host.end_ns[operators], ordered=True)),
     )

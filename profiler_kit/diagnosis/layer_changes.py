@@ -95,7 +95,7 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
     if run is None or run.step_ns is None or (device_share(run) or 0.0) < MIN_BUSY_SHARE:
         return None
     line = report.roofline_of(run)
-    maths = {(layer.path, layer.phase): layer.math for layer in line.layers} if line is not None else {}
+    math = {(layer.path, layer.phase): layer.math for layer in line.layers} if line is not None else {}
     layer_ns = high = 0.0
     low: float | None = 0.0 if line is not None else None
     for phase in COUNT_PHASES:
@@ -105,7 +105,7 @@ def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change:
         used = main_algorithm(timing.kernels)
         is_unaffected = change.shrinks_kernel and used is not None and used.family in REDUCED_OPERATION_FAMILIES
         scaled_ns = timing.kernel_ns * (1.0 if is_unaffected else change.macs_share)
-        floor = _floor_ns(node, phase, change, maths.get((node.path, phase)), line.roof if line is not None else None)
+        floor = _floor_ns(node, phase, change, math.get((node.path, phase)), line.roof if line is not None else None)
         layer_ns += timing.kernel_ns
         high += max(scaled_ns, floor or 0.0)
         low = low + floor if low is not None and floor is not None else None

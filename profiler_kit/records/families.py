@@ -42,7 +42,7 @@ FAMILY_NAMES: Final = {
     "fft": "FFT operators",
     "attention": "attention",
     "rnn": "recurrent layers",
-    "norm": "normalisation",
+    "norm": "normalization",
     "pool": "pooling",
     "interpolate": "interpolation",
     "loss/softmax": "softmax and loss",

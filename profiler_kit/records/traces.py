@@ -18,7 +18,7 @@ TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
 
 IdleCause = Literal[
     "waiting for data",
-    "synchronisation",
+    "synchronization",
     "op dispatch",
     "python",
     "launch latency",

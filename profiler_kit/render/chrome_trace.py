@@ -46,7 +46,7 @@ PHASE_COLORS: Final = {
 # The same for the causes of idle time, which have their own lane.
 IDLE_COLORS: Final = {
     "waiting for data": "thread_state_runnable",
-    "synchronisation": "rail_animation",
+    "synchronization": "rail_animation",
     "op dispatch": "thread_state_iowait",
     "python": "yellow",
     "launch latency": "thread_state_running",

@@ -290,12 +290,12 @@ def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], tra
 def _with_floors(rows: list[LayerRow], line: Roofline) -> list[LayerRow]:
     """`rows` with their floors. `math` is the arithmetic of the phase with the longest floor."""
     floors: dict[str, Floor] = {}
-    maths: dict[str, tuple[float, str]] = {}
+    math: dict[str, tuple[float, str]] = {}
     for bound in line.layers:
         floors[bound.path] = floors.get(bound.path, Floor()) + bound.floor
         if bound.math is not None:
-            maths[bound.path] = max(maths.get(bound.path, (0.0, "")), (bound.floor_ns, bound.math))
-    return [replace(row, floor=floors.get(row.path), math=maths.get(row.path, (0.0, None))[1]) for row in rows]
+            math[bound.path] = max(math.get(bound.path, (0.0, "")), (bound.floor_ns, bound.math))
+    return [replace(row, floor=floors.get(row.path), math=math.get(row.path, (0.0, None))[1]) for row in rows]
 
 
 def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:

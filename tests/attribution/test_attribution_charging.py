@@ -52,9 +52,9 @@ def instant_by_instant(start: np.ndarray, end: np.ndarray, collective: np.ndarra
 def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> None:
     line = device_timeline(written(works).attribution().device)
     collective = line.device.collective
-    assert line.piece.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
+    assert line.event_busy_ns.tolist() == instant_by_instant(line.device.start_ns, line.device.end_ns, collective)
     for mask in (collective, ~collective, np.arange(len(collective)) % 2 == 0):
-        assert length(line.intervals_of(mask)) == line.piece[mask].sum()
+        assert length(line.intervals_of(mask)) == line.event_busy_ns[mask].sum()
 
 
 @settings(max_examples=200, deadline=None)

@@ -34,7 +34,7 @@ def test_a_gap_is_split_over_what_the_host_did_until_the_launch_and_latency_from
     trace.work(177 * US, 200 * US, trace.launch(170 * US, 174 * US))
     assert item.end == 112 * US
     assert causes(trace) == {
-        ("synchronisation", "forward"): 7 * US,  # the tail of the wait, from 100 to 107
+        ("synchronization", "forward"): 7 * US,  # the tail of the wait, from 100 to 107
         ("op dispatch", "forward"): (5 + 15) * US,  # what is left of item, and conv2d up to its launch
         ("waiting for data", "forward"): 30 * US,
         ("python", "forward"): (8 + 5) * US,  # 112 to 120, 150 to 155
@@ -42,7 +42,7 @@ def test_a_gap_is_split_over_what_the_host_did_until_the_launch_and_latency_from
     }
 
 
-def test_waiting_for_data_counts_before_the_operators_within_and_synchronisation_before_both() -> None:
+def test_waiting_for_data_counts_before_the_operators_within_and_synchronization_before_both() -> None:
     trace = Written()
     first_work(trace)
     trace.host("enumerate(DataLoader)#_Iter.__next__", 90 * US, 150 * US, Kind.ANNOTATION, phase="data")
@@ -51,7 +51,7 @@ def test_waiting_for_data_counts_before_the_operators_within_and_synchronisation
     trace.work(160 * US, 170 * US, trace.launch(150 * US, 155 * US))
     assert causes(trace) == {
         ("waiting for data", ""): 45 * US,
-        ("synchronisation", ""): 5 * US,
+        ("synchronization", ""): 5 * US,
         ("launch latency", ""): 10 * US,
     }
 
@@ -66,7 +66,7 @@ def test_what_the_main_thread_did_explains_an_idle_launching_thread() -> None:
     trace.op("autograd::engine::evaluate_function: NllLossBackward0", 140 * US, 180 * US, thread=1, phase="backward")
     trace.work(168 * US, 170 * US, trace.launch(160 * US, 166 * US, thread=1))
     assert causes(trace) == {
-        ("synchronisation", "backward"): 15 * US,
+        ("synchronization", "backward"): 15 * US,
         ("op dispatch", "backward"): (5 + 5 + 20) * US,  # main's two, then the node's
         ("python", "backward"): (5 + 10) * US,
         ("launch latency", "backward"): 8 * US,
@@ -83,12 +83,12 @@ def test_a_third_thread_explains_nothing() -> None:
     assert causes(trace) == {("python", ""): 98 * US, ("launch latency", ""): 2 * US}
 
 
-def test_a_copy_that_the_host_waits_for_is_synchronisation_from_its_call_on() -> None:
+def test_a_copy_that_the_host_waits_for_is_synchronization_from_its_call_on() -> None:
     trace = Written()
     first_work(trace)
     call = trace.call("cudaMemcpyAsync", 130 * US, 160 * US)
     trace.work(150 * US, 155 * US, call, kind=Kind.MEMCPY, name="Memcpy DtoH (Device -> Pageable)")
-    assert causes(trace) == {("python", ""): 30 * US, ("synchronisation", ""): 20 * US}
+    assert causes(trace) == {("python", ""): 30 * US, ("synchronization", ""): 20 * US}
 
 
 def test_an_asynchronous_copy_that_returns_before_its_copy_is_done_is_a_launch() -> None:

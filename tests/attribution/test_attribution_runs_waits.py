@@ -53,7 +53,7 @@ def test_idle_time_by_cause_and_by_the_phase_whose_work_ended_it(tmp_path: Path)
         ("op dispatch", "forward"): 50,
         ("python", "forward"): 100,
         ("launch latency", "forward"): 55 + 2,
-        ("synchronisation", "optimizer"): 13,
+        ("synchronization", "optimizer"): 13,
         ("op dispatch", "optimizer"): 70 + 90,
         ("python", "optimizer"): 110,
         ("launch latency", "optimizer"): 20,

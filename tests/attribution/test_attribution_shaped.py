@@ -76,7 +76,7 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
             kernel("relu", at + 3, at + 5 + i, i),
         ]
     of = attribute(table(tmp_path, events))
-    result = shaped_operators(of, device_timeline(of.device).piece)
+    result = shaped_operators(of, device_timeline(of.device).event_busy_ns)
     assert len(result) == MAX_SHAPED_OPERATORS
     assert [entry.shapes for entry in result[:2]] == [((MAX_SHAPED_OPERATORS + 5,),), ((MAX_SHAPED_OPERATORS + 4,),)]
     assert {entry.name for entry in result} == {"aten::relu"}

@@ -63,7 +63,7 @@ def test_a_wait_within_an_autograd_node_is_its_operators_not_the_nodes() -> None
     assert [(wait.name, wait.phase) for wait in summarize(trace.attribution()).syncs] == [("aten::nonzero", "backward")]
 
 
-def test_the_profilers_own_synchronisation_at_the_end_is_nobodys_wait() -> None:
+def test_the_profilers_own_synchronization_at_the_end_is_nobodys_wait() -> None:
     trace = Written()
     trace.step(1, 0, 20 * US)
     trace.work(10 * US, 500 * US, trace.launch(1 * US, 5 * US))

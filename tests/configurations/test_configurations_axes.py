@@ -268,7 +268,7 @@ def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(tmp_path: Path
         assert error is not None
         assert error < 1e-6
         assert set(runner.target.paths().values()) == {"", "fc", "out"}
-    assert "OptimizedModule" in type(runner.target.runs).__name__
+    assert "OptimizedModule" in type(runner.target.step_module).__name__
     torch.testing.assert_close(bits["default"], bits["compile"])
 
 

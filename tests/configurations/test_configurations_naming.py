@@ -142,10 +142,10 @@ def test_any_text_is_a_configuration_or_a_usage_error(text: str) -> None:
 @given(axis=st.sampled_from(all_axes()), value=st.text(min_size=1, max_size=12))
 def test_any_value_of_an_axis_is_read_for_good_or_refused(axis: Axis, value: str) -> None:
     try:
-        read = axis.read(value)
+        read = axis.parse_value(value)
     except ValueError:
         return
-    assert axis.read(read) == read
+    assert axis.parse_value(read) == read
     assert not set(read) & set("+,=")
 
 
@@ -160,13 +160,13 @@ def test_every_axis_can_be_told(axis: Axis) -> None:
     assert axis.excludes <= {other.name for other in all_axes()} - {axis.name}
     assert any(part is not None for part in (axis.process, axis.spec, axis.runner))
     if axis.bare:
-        assert axis.read(axis.bare) == ON
+        assert axis.parse_value(axis.bare) == ON
 
 
 def test_a_newcomer_adds_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "warping.py").write_text(
         "from profiler_kit.configurations.axis import Axis\n"
-        "AXES = (Axis(name='warp', values='N', bare='', doc='faster', devices=frozenset({'cpu'}), read=lambda v: v),)\n"
+        "AXES = (Axis(name='warp', values='N', bare='', doc='faster', devices=frozenset({'cpu'}), parse_value=lambda v: v),)\n"
     )
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
     assert parse_config("warp=9", CPU).name == "warp=9"

@@ -1,6 +1,6 @@
 """Hand-derived: everything that is no contraction, by the stated convention, and small real networks.
 
-FLOPs per element: pointwise 1; softmax 5, backward 4; batch statistics 4, normalise 2, affine 1 each; pooling 1 per position.
+FLOPs per element: pointwise 1; softmax 5, backward 4; batch statistics 4, normalize 2, affine 1 each; pooling 1 per position.
 """
 
 from __future__ import annotations

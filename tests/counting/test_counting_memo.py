@@ -470,7 +470,7 @@ SIZES = [
 ]  # fmt: skip
 
 
-def normalisation(shape: tuple[int, ...], training: bool, dtype: torch.dtype, affine: bool) -> Any:
+def normalization(shape: tuple[int, ...], training: bool, dtype: torch.dtype, affine: bool) -> Any:
     x = torch.empty(shape, dtype=dtype, device="meta")
     vectors = [meta(shape[1]) if given else None for given in (affine, affine, True, True)]
     forward = (x, *vectors, training, 0.1, 1e-5)
@@ -487,10 +487,10 @@ def normalisation(shape: tuple[int, ...], training: bool, dtype: torch.dtype, af
 def test_batch_normalisation_is_alike_in_all_sizes(training: bool, affine: bool, dtype: torch.dtype) -> None:
     batch_norm_memo = BatchNormMemo()
     for dims in (2, 3, 4, 5):
-        for op, args in normalisation((2, 7, 5, 4, 6)[:dims], training, dtype, affine):
+        for op, args in normalization((2, 7, 5, 4, 6)[:dims], training, dtype, affine):
             batch_norm_memo.store(op, args, op(*args))
     for shape in SIZES:
-        for op, args in normalisation(shape, training, dtype, affine):
+        for op, args in normalization(shape, training, dtype, affine):
             alike = batch_norm_memo.find(op, args)
             assert alike is not None
             assert same_metadata(alike(*args), op(*args)), (op, shape)

@@ -47,7 +47,7 @@ def rows() -> Tensor:
     return torch.ones(ROWS, 4)
 
 
-class Neighbours(nn.Module):
+class Neighbors(nn.Module):
     """A layer on a graph: a sparse matrix that is no parameter, times what a linear layer makes."""
 
     def __init__(self, adjacency: Tensor, *, as_buffer: bool) -> None:
@@ -68,7 +68,7 @@ class Neighbours(nn.Module):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_sparse_matrix_in_the_model_is_counted_by_its_elements(layout: torch.layout, as_buffer: bool) -> None:
     adjacency = torch.eye(6).to_sparse(layout=layout)
-    static = count(Neighbours(adjacency, as_buffer=as_buffer), torch.ones(6, 4))
+    static = count(Neighbors(adjacency, as_buffer=as_buffer), torch.ones(6, 4))
     assert static.forward.macs == 6 * LINEAR + 6 * 5
     assert static.device == "cpu"
     assert "meta tensors" in static.notes[0]

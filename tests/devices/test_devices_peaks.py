@@ -10,9 +10,9 @@ from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import devices, devices_with_peaks, peaks_of
 
 
-@pytest.mark.parametrize("device", devices_with_peaks(), ids=lambda device: device.names[0])
+@pytest.mark.parametrize("device", devices_with_peaks(), ids=lambda device: device.torch_names[0])
 def test_every_device_has_a_source_and_ordered_peaks(device: Device) -> None:
-    peaks = peaks_of(device.names[0])
+    peaks = peaks_of(device.torch_names[0])
     assert peaks is device.peaks
     assert peaks is not None
     assert re.search(r"https://\S+\.\S+/\S", peaks.source)
@@ -51,7 +51,7 @@ def test_fp32_peaks_follow_from_cores_and_boost_clock(name: str, cores: int, ghz
     peaks = peaks_of(name)
     assert peaks is not None
     assert peaks.fp32 == pytest.approx(2 * cores * ghz * 1e9, rel=0.01)
-    (device,) = (device for device in devices() if name in device.names)
+    (device,) = (device for device in devices() if name in device.torch_names)
     each = 64 if device.architecture.name in ("sm70", "sm75", "sm80") else 128  # FP32 cores of one multiprocessor
     assert device.multiprocessors.value * each == cores
 
@@ -102,7 +102,7 @@ def test_tensor_peaks_are_the_printed_ones_without_sparsity(name: str, printed: 
 
 
 def test_device_names_are_matched_whole() -> None:
-    names = [name for device in devices() for name in device.names]
+    names = [name for device in devices() for name in device.torch_names]
     assert len(set(names)) == len(names)
     assert peaks_of("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
     assert peaks_of(None) is None

@@ -31,8 +31,8 @@ from profiler_kit.devices.device import Device, Figure, Peaks
 DEVICES = (
     Device(
         label="Z1000",
-        short=("z1000",),
-        names=("Acme Z1000",),
+        short_names=("z1000",),
+        torch_names=("Acme Z1000",),
         architecture=SM90,
         multiprocessors=Figure(10, "made up"),
         peaks=Peaks(fp32=1e12, bandwidth=1e11, source="made up"),
@@ -48,13 +48,13 @@ model = nn.Linear(4, 4)
 
 @pytest.mark.parametrize("device", devices(), ids=lambda device: device.short_names[0])
 def test_every_device_is_found_by_all_its_names(device: Device) -> None:
-    for name in (*device.names, *device.short_names):
+    for name in (*device.torch_names, *device.short_names):
         assert find_device(name, "--gpu", devices()) is device
         assert find_device(name.upper().replace(" ", "-"), "--gpu", devices()) is device
 
 
 def test_names_and_labels_are_unambiguous() -> None:
-    names = [name for device in devices() for name in (*device.names, *device.short_names)]
+    names = [name for device in devices() for name in (*device.torch_names, *device.short_names)]
     assert len(set(names)) == len(names)
     labels = [device.label for device in devices()]
     assert len(set(labels)) == len(labels)

@@ -204,8 +204,8 @@ def test_notes_name_substituted_peaks() -> None:
 def test_a_datasheets_roof_has_its_peaks_and_its_citation(device: Device) -> None:
     peaks = device.peaks
     assert peaks is not None
-    roof = datasheet_roof(peaks, device.names[0])
-    assert (roof.hardware, roof.source, roof.citation) == (device.names[0], "datasheet", peaks.source)
+    roof = datasheet_roof(peaks, device.torch_names[0])
+    assert (roof.hardware, roof.source, roof.citation) == (device.torch_names[0], "datasheet", peaks.source)
     assert all(peak.ridge_flops_per_byte == peak.flops_per_s / peaks.bandwidth for peak in roof.peaks)
     assert (peaks.tf32 or peaks.fp32) >= peaks.fp32
     assert peaks.fp16 is None or peaks.fp16 >= peaks.fp32

@@ -285,7 +285,7 @@ def test_limits_of_waiting_for_the_device(gap_ms: float, expected: str | None) -
         name="aten::item", call="cudaStreamSynchronize", phase="loss", calls=7, wait_ns=ms(60.0), waited_for=()
     )
     case = trace(
-        phases={"forward": (1.0, 100.0 - gap_ms, 0.0)}, idle={("synchronisation", "forward"): gap_ms}, syncs=(wait,)
+        phases={"forward": (1.0, 100.0 - gap_ms, 0.0)}, idle={("synchronization", "forward"): gap_ms}, syncs=(wait,)
     )
     assert severity(case, "sync_waits") == expected
     if expected:
@@ -408,12 +408,12 @@ def test_order_of_traces_changes_no_finding(make: Callable[[], TraceSummary]) ->
 
 def test_a_new_rule_on_traces_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long_trace.py").write_text(
-        "from profiler_kit.diagnosis.rule import Rule, never\n"
+        "from profiler_kit.diagnosis.rule import no_findings, Rule\n"
         "from profiler_kit.records.report import Evidence, Finding\n"
         "def check_trace(report):\n"
         "    yield Finding(rule='long_trace', severity='high', title='1 trace', explanation='There is 1.', advice='Go on.',\n"
         "                  evidence=(Evidence(name='traces', value=len(report.traces), unit='count'),))\n"
-        "RULE = Rule('long_trace', 'Fires always.', never, check_trace=check_trace)\n"
+        "RULE = Rule('long_trace', 'Fires always.', no_findings, check_trace=check_trace)\n"
     )
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
     assert "long_trace" in [finding.rule for finding in diagnose_traces(traces(trace()))]

@@ -15,13 +15,12 @@ pytestmark = [
 ]
 
 
-from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
-
 from profiler_kit.attribution.convolutions import with_macs  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionTiming, PartWorkspace  # noqa: E402
 from profiler_kit.records.families import is_convolution  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402

@@ -8,11 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.records.experiments import CONVOLUTION_PARTS  # noqa: E402
-
 from profiler_kit.measurement import counters  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.measurement.counters import CountedPart, Counters  # noqa: E402
+from profiler_kit.records.experiments import CONVOLUTION_PARTS  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
 pytestmark = [

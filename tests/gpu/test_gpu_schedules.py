@@ -13,11 +13,10 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from profiler_kit.records.experiments import ShapeSchedule  # noqa: E402
-
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.measurement.experiments import run_schedule  # noqa: E402
+from profiler_kit.records.experiments import ShapeSchedule  # noqa: E402
 from profiler_kit.records.schedules import (  # noqa: E402
     benchmark_pairs,
     cycle_ns,

@@ -128,20 +128,20 @@ def test_what_a_file_compiles_is_counted_as_written_and_runs_compiled(
 
     live = load(spec, device="cpu", compiled=True)
     graphs = sys.modules[type(live.model).__module__].compiled
-    live.runs(*live.batch.args)  # compiled here, as in a warm-up step
+    live.step_module(*live.batch.args)  # compiled here, as in a warm-up step
     called: list[str] = []
     with wrapped_calls(live.paths(), lambda path, call: (called.append(path), call())[1]):
-        live.runs(*live.batch.args)
+        live.step_module(*live.batch.args)
     assert len(graphs) == (1 if paths == {""} else 3)
     assert set(called) == paths
-    assert load(spec, device="cpu").runs is not live.runs
+    assert load(spec, device="cpu").runs is not live.step_module
 
 
 def test_a_model_in_hand_is_copied_without_torch_compile() -> None:
     model = torch.compile(Net(), backend="eager")
     target = from_model(model, (torch.zeros(2, 4),), loss="sum", device="cpu")
     assert type(target.model) is Net
-    assert target.runs is target.model
+    assert target.step_module is target.model
     assert hasattr(model, "_orig_mod")
 
 

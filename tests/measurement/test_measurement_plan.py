@@ -121,7 +121,7 @@ def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
     [
         ("batch=8", "already 8"),
         ("benchmark+batch=1.01x", "already 8"),
-        ("threads=2", "nothing on a CUDA device"),
+        ("threads=2", "a CUDA device"),
         ("amp_bf16", "already runs under bfloat16"),
         ("fused_optimizer", "inference has"),
         ("checkpoint=a", "inference saves nothing"),

@@ -151,7 +151,7 @@ def test_a_model_that_runs_on_its_device_alone_is_asked_there(tmp_path: Path, mo
     def needs_data(*_: object) -> None:
         raise NeedsDataError("a kernel runs on CUDA alone")
 
-    monkeypatch.setattr(schedule_worker, "on_first_kind", needs_data)
+    monkeypatch.setattr(schedule_worker, "run_on_first_kind", needs_data)
     with_onednn = torch.backends.mkldnn.is_available()
     monkeypatch.setattr(torch.nn.Module, "onednn", [], raising=False)
     tell = "nn.Module.onednn.append(torch._C._get_mkldnn_enabled())"

@@ -138,10 +138,10 @@ def test_a_compiled_model_is_labelled_eager(here: Path) -> None:
     plain = count_spec(written(here, "return y"))
     (here / "net.py").write_text(f"{HEAD}        return y\nmodel = torch.compile(Net()){TAIL}")
     compiled = count_spec(TargetSpec(spec="net.py:model", loss="sum", optimizer="sgd"))
-    for report, labelled in ((plain, False), (compiled, True)):
+    for report, labeled in ((plain, False), (compiled, True)):
         assert report.static is not None
         assert report.static.memory is not None
-        assert any(eager in note for note in report.static.memory.notes) == labelled
+        assert any(eager in note for note in report.static.memory.notes) == labeled
     assert compiled.static.memory.peak_bytes == plain.static.memory.peak_bytes  # type: ignore[union-attr]
 
 
@@ -210,6 +210,6 @@ def test_a_file_is_imported_once_however_often_its_model_is_built(here: Path) ->
     extra = "with open('imports.txt', 'a') as seen:\n    seen.write('x')\n"
     found = counted(here, ASKING["item"], extra)
     assert found.target is not None
-    assert found.target.again is not None
-    assert found.target.again("meta", batch=3).batch.args[0].shape[0] == 3
+    assert found.target.rebuild is not None
+    assert found.target.rebuild("meta", batch=3).batch.args[0].shape[0] == 3
     assert (here / "imports.txt").read_text() == "x"

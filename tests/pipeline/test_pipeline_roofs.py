@@ -241,7 +241,7 @@ def test_a_machine_is_shown_in_every_format(
 
 def test_ceilings_stand_beside_the_datasheet(asked: list[dict[str, Any]]) -> None:
     assert H100.peaks is not None
-    sheet = datasheet_roof(H100.peaks, H100.names[0])
+    sheet = datasheet_roof(H100.peaks, H100.torch_names[0])
     machine = profiler_kit.env("cpu")
     document = machine_document(replace(machine, roofs=(*machine.roofs, sheet)))
     table = next(table for table in document.full if table.name == "ceilings")

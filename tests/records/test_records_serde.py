@@ -32,6 +32,7 @@ from profiler_kit.records.serde import (
     read_report,
     to_json,
 )
+from profiler_kit.records.traces import IdleTime
 
 FROZEN = Path(__file__).parent.parent / "fixtures" / "frozen"
 REPORT = json.loads((FROZEN / "report_cpu.json").read_text())
@@ -234,6 +235,11 @@ def _read_or_refused(text: bytes) -> None:
         return
     assert str(refusal).startswith("x.json: ")
     assert refusal.hint
+
+
+def test_the_old_spelling_of_an_idle_cause_is_read() -> None:
+    old = f'{{"cause": "{"synchronization".replace("z", "s")}", "ns": 3, "gaps": 1}}'
+    assert loads(IdleTime, old, "old").cause == "synchronization"
 
 
 def test_a_check_of_a_record_applies_on_reading() -> None:

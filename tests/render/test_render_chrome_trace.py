@@ -142,10 +142,10 @@ def test_colours_are_ones_that_the_viewers_know() -> None:
     assert len(set(IDLE_COLORS.values())) == len(IDLE_COLORS)
     names = [*PHASE_COLORS, "conv:fft", "no such phase"]
     spans = [span("lane", f, i * 9_000, i * 9_000 + 9_000, f) for i, f in enumerate(names)]
-    coloured = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
-    assert coloured["forward"]["cname"] == PHASE_COLORS["forward"]
-    assert "cname" not in coloured["conv:fft"]
-    assert "cname" not in coloured["no such phase"]
+    colored = {e["name"]: e for e in ours(annotate(ORIGINAL, spans)) if e["ph"] == "X"}
+    assert colored["forward"]["cname"] == PHASE_COLORS["forward"]
+    assert "cname" not in colored["conv:fft"]
+    assert "cname" not in colored["no such phase"]
     told_apart = [PHASE_COLORS[phase] for phase in PHASE_COLORS if phase not in ("other", "unattributed")]
     assert len(set(told_apart)) == len(told_apart)
 
@@ -191,7 +191,7 @@ def test_what_is_long_enough_has_a_box_and_the_rest_is_inside_one(spans: list[Sp
             lane == s.lane and start <= s.start_ns and s.end_ns <= end + GAP_NS for lane, _, start, end in drawn_boxes
         )
         if s.end_ns - s.start_ns >= MIN_END_DISTANCE_NS:
-            # Its own name; neighbours too short to be drawn lengthen it by less than that, on either side.
+            # Its own name; neighbors too short to be drawn lengthen it by less than that, on either side.
             assert any(
                 (lane, name) == (s.lane, s.name)
                 and 0 <= s.start_ns - start < 2 * MIN_END_DISTANCE_NS

@@ -135,11 +135,11 @@ def test_a_new_column_is_one_line(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
         "from profiler_kit.records.serde import read_report\n"
-        "from profiler_kit.render import RenderOptions, by_name\n"
+        "from profiler_kit.render import RenderOptions, renderer_by_name\n"
         "from profiler_kit.report import report_document\n"
         "document = report_document(read_report(sys.argv[1]))\n"
         "for name in ('terminal', 'markdown', 'csv'):\n"
-        "    assert 'vowels' in by_name(name).render(document, RenderOptions(width=160)), name\n"
+        "    assert 'vowels' in renderer_by_name(name).render(document, RenderOptions(width=160)), name\n"
     )
     sample = Path(__file__).parent.parent / "fixtures" / "reports" / "v0_cpu.json"
     run_in_copy(tmp_path, script, str(sample))

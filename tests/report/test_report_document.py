@@ -258,7 +258,7 @@ def test_sorting_takes_any_column_or_the_models_order() -> None:
     in_order = table(report_document(v0_cpu(), sort="model"), "Layers")
     assert column(in_order, "layer")[:3] == ["(root)", "conv1", "conv2"]
     with pytest.raises(UsageError, match="'colour'") as error:
-        report_document(v0_cpu(), sort="colour")
+        report_document(v0_cpu(), sort="color")
     assert "kernel_ns" in (error.value.hint or "")
 
 
@@ -348,9 +348,9 @@ def test_another_run_stands_under_its_own_roofline() -> None:
     assert "Roofline by datasheet" not in {s.title for s in document.sections}
     rows = next(t for t in document.full if t.name == "layers")
     keys = [head.key for head in rows.heads]
-    maths = {row[keys.index("path")]: row[keys.index("math")] for row in rows.rows}
-    assert maths["conv2"] == "fp32"
-    assert maths["(loss)"] is None
+    math = {row[keys.index("path")]: row[keys.index("math")] for row in rows.rows}
+    assert math["conv2"] == "fp32"
+    assert math["(loss)"] is None
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

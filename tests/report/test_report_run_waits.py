@@ -62,7 +62,7 @@ def test_the_idle_time_of_a_device_that_waits_is_on_the_first_page(cuda: Report)
     assert sentence.startswith("Device busy 1.7 % of a traced step: 65.9 us of 3.91 ms.")
     idle_table = table(idle_section)
     assert [head.key for head in idle_table.heads] == ["cause", "ns", "span_percent", "gaps", "before"]
-    assert [row[0] for row in idle_table.rows] == ["op dispatch", "python", "launch latency", "synchronisation"]
+    assert [row[0] for row in idle_table.rows] == ["op dispatch", "python", "launch latency", "synchronization"]
     (total,) = idle_table.totals
     assert total[1] == sum(part.ns for part in run.idle)
     assert total[1] == sum(int(row[1] or 0) for row in idle_table.rows)

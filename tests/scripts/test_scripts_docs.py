@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -117,30 +116,13 @@ def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
     )
 
 
-def test_the_readme_shows_commands_and_output() -> None:
+def test_the_readme_is_short_and_shows_a_real_output() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
     assert len(command_lines(ROOT / "README.md")) >= 3
-    shown = [found["command"].split()[0] for found in make_docs.OUTPUT.finditer(text)]
-    assert shown == ["show", "compare", "show"]
-    assert all(len(found["old"].splitlines()) > 5 for found in make_docs.OUTPUT.finditer(text))
-
-
-def test_the_readmes_python_runs() -> None:
-    """With the model and the saved report that the snippet takes for granted."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (snippet,) = [found["body"] for found in FENCE.finditer(text) if found["kind"] == "python"]
-    given = "import torch\nmodel, images = torch.nn.Conv2d(3, 4, 3), torch.zeros(2, 3, 8, 8)\n"
-    prepared = snippet.replace(
-        '"my_model.py", configs=["default", "benchmark"], budget_s=30', '"models/mnist_cnn.py", budget_s=1'
-    )
-    assert prepared != snippet
-    prepared = prepared.replace("old/report.json", "docs/measured/convnet_v0_h100.json")
-    prepared = prepared.replace('"trace.json.gz"', '"tests/fixtures/traces/train.cuda.json.gz"')
-    ran = subprocess.run(
-        [sys.executable, "-c", given + prepared], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert len(ran.stdout.splitlines()) == 3
+    (block,) = make_docs.OUTPUT.finditer(text)
+    assert block["command"].startswith("show ")
+    assert len(block["stale"].splitlines()) > 5
 
 
 def test_an_output_is_renewed_between_its_fences() -> None:

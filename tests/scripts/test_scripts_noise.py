@@ -62,14 +62,14 @@ def load_planted(target: str, folder: Path, spin_ns: int) -> Any:
 
 def call_ns(planted: Any) -> int:
     begin = time.perf_counter_ns()
-    planted.runs(*planted.batch.args)
+    planted.step_module(*planted.batch.args)
     return time.perf_counter_ns() - begin
 
 
 def test_the_copy_has_the_results_and_the_count_of_the_target(target: str, tmp_path: Path) -> None:
     plain = load(TargetSpec(spec=target), device="cpu")
     planted = load_planted(target, tmp_path, MS)
-    assert torch.equal(planted.runs(*planted.batch.args), plain.runs(*plain.batch.args))
+    assert torch.equal(planted.step_module(*planted.batch.args), plain.step_module(*plain.batch.args))
     counted = [count_target(load(TargetSpec(spec=spec))) for spec in (target, f"{tmp_path / 'planted_net.py'}:Planted")]
     assert counted[0].forward == counted[1].forward
     assert counted[0].backward == counted[1].backward
@@ -102,7 +102,7 @@ def test_the_code_planted_for_cuda_resets_both_flags(target: str, tmp_path: Path
     deterministic = torch.backends.cudnn.deterministic
     try:
         torch.backends.cudnn.deterministic = True
-        planted.runs(*planted.batch.args)  # the device is not CUDA, so the planted code does nothing
+        planted.step_module(*planted.batch.args)  # the device is not CUDA, so the planted code does nothing
         assert torch.backends.cudnn.deterministic
     finally:
         torch.backends.cudnn.deterministic = deterministic

@@ -157,7 +157,7 @@ def test_a_model_that_runs_as_something_else_is_compared_as_it_runs(tmp_path: Pa
             return made * 1.5
 
     of = runner(tmp_path, net(), mode="infer")
-    of.target.runs = Off(of.target.model)
+    of.target.step_module = Off(of.target.model)
     found = accuracy.error_against_float64(of, checks.seeded_state(of))
     assert found.l2_relative == pytest.approx(0.5, rel=1e-5)
 

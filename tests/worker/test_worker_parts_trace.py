@@ -201,7 +201,7 @@ def test_nothing_is_written_for_a_model_without_convolutions(tmp_path: Path) -> 
 
 def test_compiled_modules_are_not_reported(tmp_path: Path) -> None:
     made = target(Net())
-    made.runs = torch.compile(made.model, backend="eager")
+    made.step_module = torch.compile(made.model, backend="eager")
     assert not parts.trace_parts(Runner(made), tmp_path / "trace.json")
     assert not list(tmp_path.iterdir())
 

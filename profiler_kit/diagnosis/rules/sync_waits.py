@@ -34,7 +34,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_trace(report, _idle_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
-    idle_after_waits_ns = idle_ns(trace, "synchronisation")
+    idle_after_waits_ns = idle_ns(trace, "synchronization")
     longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
     yield RULE.finding(
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
@@ -61,7 +61,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _idle_share(trace: TraceSummary) -> float | None:
-    share = idle_ns(trace, "synchronisation") / trace.span_ns if on_device(trace) else 0.0
+    share = idle_ns(trace, "synchronization") / trace.span_ns if on_device(trace) else 0.0
     return share if share > MAX_IDLE_SHARE else None
 
 
