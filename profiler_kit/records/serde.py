@@ -146,8 +146,6 @@ def _decode(record: type[T], text: str | bytes, where: str) -> T:
         data = text.encode() if isinstance(text, str) else text
         # Files written before 2026-11-23 have another spelling of this idle cause.
         data = data.replace(b'"synchronisation"', b'"synchronization"')  # codespell:ignore synchronisation
-            b'"synchronization"', b'"synchronization"'
-        )  # the idle cause in files written before 2026-11-23
         decoded = msgspec.json.decode(data, type=record)
         if _LONG in data.translate(_DIGITS):  # 14 times faster than a pattern
             _refuse_large(msgspec.json.decode(data), where)

@@ -100,7 +100,7 @@ def test_ranks_stand_beside_each_other_with_the_one_that_is_waited_for(capfd: py
     said = re.sub(r"\s+", " ", done.out)
     assert "Rank 1 is 4.524 ms late in each step" in said
     assert "4.275 ms more in forward (aten::mm)" in said
-    assert "Rank 1" in said and "4.524 ms late" in said  # the rule sees the same
+    assert said.count("4.524 ms") >= 2  # in the table's sentence and in the finding
     rows = call(["inspect", *RANKS, "--by", "rank", "-f", "csv", "-q"], capfd).out.splitlines()
     assert rows[0].startswith("rank,file,steps,step_ns,compute_ns")
     assert len(rows) == 3
