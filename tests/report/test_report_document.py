@@ -257,7 +257,7 @@ def test_sorting_takes_any_column_or_the_models_order() -> None:
     assert column(table(report_document(v0_cpu(), sort="layer"), "Layers"), "layer")[0] == "(loss)"
     in_order = table(report_document(v0_cpu(), sort="model"), "Layers")
     assert column(in_order, "layer")[:3] == ["(root)", "conv1", "conv2"]
-    with pytest.raises(UsageError, match="'colour'") as error:
+    with pytest.raises(UsageError, match="'color'") as error:
         report_document(v0_cpu(), sort="color")
     assert "kernel_ns" in (error.value.hint or "")
 
