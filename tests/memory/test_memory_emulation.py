@@ -150,7 +150,7 @@ def test_the_loss_under_autocast_keeps_a_copy_in_float32() -> None:
     with imitated(), autocast(), Ops() as ops:
         loss = F.cross_entropy(scores, labels)
     assert loss.dtype is torch.float32
-    assert ops.torch_names[:3] == ["_log_softmax", "_to_copy", "nll_loss_forward"]
+    assert ops.names[:3] == ["_log_softmax", "_to_copy", "nll_loss_forward"]
 
 
 # what an H100 with cuDNN 9.19 was seen to keep: kind, time steps, batch, width, layers, both ways, dropout, type
