@@ -104,12 +104,12 @@ def _workspace_name(family: str | None) -> str:
 
 
 def _title(run: ConfigRun, memory: PeakMemory, family: str | None) -> str:
-    name = capitalize(_workspace_name(family))
+    name = _workspace_name(family)
     place, workspace = layer_name(memory.peak_path), text(memory.workspace, "bytes")
     if memory.workspace > memory.saved_activations:
-        return f"{name}, not activations, causes the memory peak of {quoted_name(run)}: {workspace} in {place}"
+        return f"Memory peak of {quoted_name(run)}: {workspace} of {name} in {place}, not activations"
     share = percent(memory.workspace / memory.peak_bytes)
-    return f"{name} is {share} of the memory peak of {quoted_name(run)}: {workspace} in {place}"
+    return f"{capitalize(name)} is {share} of the memory peak of {quoted_name(run)}: {workspace} in {place}"
 
 
 def _lower_peak_run(report: Report, run: ConfigRun) -> ConfigRun | None:

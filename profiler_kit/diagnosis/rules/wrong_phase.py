@@ -85,10 +85,7 @@ def _waits_for_device(run: ConfigRun) -> bool:
 
 def _title(name: str, host: float, kernel: float, *, is_waiting: bool) -> str:
     if name == "loss" and is_waiting:
-        return (
-            f"The loss is not the bottleneck: a stopwatch shows {percent(host)} of the step there, its kernels take "
-            f"{percent(kernel)}"
-        )
+        return f"The loss is not the bottleneck: {percent(host)} of the step by stopwatch, {percent(kernel)} by kernel time"
     return f"A stopwatch overstates {phase_name(name)}: it shows {percent(host)} of the step, the kernels take {percent(kernel)}"
 
 
