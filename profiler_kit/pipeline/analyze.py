@@ -64,8 +64,8 @@ def analyze(
 
     `target` is a TargetSpec, or a TARGET text with the fields of `TargetSpec` as `options` (``inputs``, ``mode``, ``batch``
     …). `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
-    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
-    the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
+    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C
+    stops the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
         TargetError, UsageError

@@ -202,8 +202,8 @@ def _advice(
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of {work_text(total, 'MACs')}"
-        f"{_new_step(bounds, run)}."
+        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of "
+        f"{work_text(total, 'MACs')}{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
     return join_sentences(
