@@ -50,7 +50,7 @@ class Hint:
     text: str
     message: str
     site: str
-    folder: str
+    folder: Path
     commands: tuple[str, ...]
     tried: Sequence[str] | TargetSpec | None
 
@@ -83,10 +83,10 @@ def record() -> Iterator[Recorder]:
             frame = inspect.currentframe()
             recorder.hints.append(
                 Hint(
-                    text=hint, message=message, site=_site(frame), folder=os.getcwd(), tried=_tried(frame),
+                    text=hint, message=message, site=_site(frame), folder=Path.cwd(), tried=_tried(frame),
                     commands=tuple(text for text in dict.fromkeys(recorder.commands) if text in hint),
-                )  # fmt: skip
-            )
+                )
+            )  # fmt: skip
 
     class RecordingShlex:
         """`shlex` of `loading.command`, which joins the words of every command."""
@@ -142,6 +142,8 @@ def check(hints: Iterable[Hint]) -> list[str]:
 def _problems(hint: Hint) -> Iterator[str]:
     for prefix, command in _commands(hint):
         words = shlex.split(command)[1:]
+        if "--help" in words:
+            continue
         if not prefix and _canonical(words) in (_canonical_tried(hint.tried), None):
             invalid = _canonical(words) is None
             yield f"not a valid command: {command}" if invalid else f"the hint repeats the command: {command}"
@@ -166,12 +168,12 @@ def _commands(hint: Hint) -> Iterator[tuple[re.Match[str] | None, str]]:
 
 
 def _parse(words: Sequence[str]) -> Any:
+    """The options of a command line; None if it is invalid."""
     from profiler_kit.cli.parser import build_parser
 
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return build_parser(words).parse_args(words)
-    except (KitError, SystemExit):
+        return build_parser(words).parse_args(words)
+    except KitError:
         return None
 
 
@@ -222,7 +224,7 @@ def _replay(words: Sequence[str], prefix: re.Match[str] | None, hint: Hint) -> s
             return _run(words)
         except KitError as error:
             return error.message
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 the user's code may raise anything
             return f"internal error: {type(error).__name__}: {error}"
 
 
@@ -249,9 +251,9 @@ def _run(words: Sequence[str]) -> str | None:
 
 
 @contextlib.contextmanager
-def _in_folder(folder: str) -> Iterator[None]:
+def _in_folder(folder: Path) -> Iterator[None]:
     """Run the block in `folder`, and restore the working directory and the module path."""
-    before, path = os.getcwd(), list(sys.path)
+    before, path = Path.cwd(), list(sys.path)
     os.chdir(folder)
     try:
         yield

@@ -100,5 +100,7 @@ compiler_is_unchanged()
 )
 def test_a_count_leaves_the_compiler_alone(code: str, tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)
-    done = subprocess.run([sys.executable, "-c", SETUP + code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
