@@ -17,7 +17,7 @@ from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.loading import Target
-from profiler_kit.loading.compilation import compilation_disabled
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind

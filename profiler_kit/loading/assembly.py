@@ -149,7 +149,6 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
 
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
-    hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
-    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed):
+    with user_errors(action, hint="fix it, or pass other inputs with -i"), torch.no_grad(), seeded(spec.seed):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -83,14 +83,14 @@ def construct(
     if on_meta:
         try:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                return _built_model(name, factory(**arguments), where, spec)
+                return _built_model(name, factory(**arguments), where)
         except KitError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001
             # Not an error yet: a constructor that reads values works on a real device only.
             notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
     try:
-        built = _built_model(name, factory(**arguments), where, spec)
+        built = _built_model(name, factory(**arguments), where)
     except KitError:
         raise
     except (Exception, SystemExit) as error:
@@ -99,12 +99,14 @@ def construct(
         raise TargetError(
             f"{name}() raised {one_line_message(error)}",
             where=user_place(error) or where,
-            hint=f"fix it, or change its arguments: {next_command(spec, add=() if spec.kwargs else ('--kw', 'name=...'))}",
+            hint="fix it, or change the arguments of --kw"
+            if spec.kwargs
+            else f"fix it, or pass other arguments: {next_command(spec, add=('--kw', 'name=...'))}",
         ) from error
     return replace(built, notes=notes)
 
 
-def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> BuiltModel:
+def _built_model(name: str, value: object, where: str) -> BuiltModel:
     if is_model(value):
         return BuiltModel(model=value)
     if isinstance(value, tuple) and len(value) == 2 and is_model(value[0]):
@@ -112,5 +114,5 @@ def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> Buil
     raise TargetError(
         f"{name}() returned {type_with_article(value)}",
         where=where,
-        hint=f"return the module, or (module, inputs), then run {next_command(spec)}",
+        hint="return the module, or (module, inputs)",
     )

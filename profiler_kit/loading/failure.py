@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import sys
 import time
 import traceback
@@ -102,7 +103,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     return TargetError(
         f"{place} raised {one_line_message(error)}",
         where=where,
-        hint=f"if the inputs are wrong, pass others: {_command(target)}",
+        hint=f"fix it{_other_inputs(target)}",
     )
 
 
@@ -123,6 +124,13 @@ def _command(target: Target, replaced: Mapping[int, InputText] | None = None) ->
     """The command with all inputs of the target as ``-i``, those in `replaced` (by position) changed."""
     texts = input_texts(target.batch, forward_of(target.model))
     return next_command(target.spec, inputs=[str((replaced or {}).get(i, text)) for i, text in enumerate(texts)])
+
+
+def _other_inputs(target: Target) -> str:
+    """The end of a hint that suggests other inputs, with those of the target as options; empty without inputs."""
+    texts = input_texts(target.batch, forward_of(target.model))
+    words = shlex.join(word for text in texts for word in ("-i", str(text)))
+    return f", or pass inputs other than {words}" if words else ""
 
 
 def _explain_missing_inputs(
@@ -243,7 +251,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
     working_input = trial.find_working_input(layer_input, needed)
     if working_input is not None:
         return TargetError(message, where=where, hint=f"this shape works: {_command(target, {0: working_input})}")
-    return TargetError(message, where=where, hint=f"pass the right shape, or fix the layer: {_command(target)}")
+    return TargetError(message, where=where, hint=f"fix the layer{_other_inputs(target)}")
 
 
 class _Trial:

@@ -12,7 +12,6 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
-from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import CHANNELS_LAST
@@ -70,13 +69,13 @@ def _listed(parts: tuple[str, ...]) -> str:
     return f"{listed} {'is' if len(parts) == 1 else 'are'}"
 
 
-def checked_forward(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
+def checked_forward(model: nn.Module, where: str) -> Forward:
     """The signature of the model's forward. Raises TargetError if the model does not define forward."""
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         raise TargetError(
             f"{type(model).__name__} defines no forward",
             where=where,
-            hint=f"define forward(self, x), then run {next_command(spec)}",
+            hint="define forward(self, x)",
         )
     return forward_of(model)
 

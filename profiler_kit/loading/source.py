@@ -17,6 +17,7 @@ from types import ModuleType
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
+from profiler_kit.loading.syntax import nearby_models
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path, is_user_code
 from profiler_kit.records.target import TargetSpec
@@ -87,12 +88,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         example = files[0] if files else path / "my_model.py"
         raise TargetError("a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
     if not path.is_file():
-        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        matches = difflib.get_close_matches(path.name, names, n=1)
-        hint = f"use the path of a Python file: {bare_command(spec, 'my_model.py')}"
-        if matches:
-            hint = next_command(spec, target=str(path.parent / matches[0]))
-        raise TargetError("no such file", where=text, hint=hint)
+        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
     if path.suffix != ".py":
         raise TargetError(
             "not a Python file",
@@ -116,6 +112,21 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
         is_fresh=is_fresh, imported=imported, flags=flags,
     )  # fmt: skip
+
+
+def _existing_files(spec: TargetSpec, path: Path, companion: Source | None) -> str:
+    """A hint for a `path` that does not exist; `companion` is the target if `path` comes from ``-i``."""
+    if companion is not None:
+        return "use the path of the file that defines the function, or pass shapes: -i 1,3,224,224"
+    folder = path.parent
+    names = [file.name for file in folder.glob("*.py")] if folder.is_dir() else []
+    matches = difflib.get_close_matches(path.name, names, n=1)
+    if matches:
+        return next_command(spec, target=str(folder / matches[0]))
+    models = nearby_models(folder, path) if folder.is_dir() else []
+    if models:
+        return f"use a file of this folder: {next_command(spec, target=str(folder / models[0]))}"
+    return f"check the path: {display_path(folder.resolve())} has no Python file with a model"
 
 
 def _import(
@@ -214,7 +225,7 @@ def _reject_other_package(spec: TargetSpec, top: str, root: Path) -> None:
         raise TargetError(
             f"package {top!r} is already imported from {', '.join(map(str, folders)) or 'another place'}",
             where=str(root / top),
-            hint=f"use a separate process: {next_command(spec)}",
+            hint="use a new Python process for each of the two packages",
         )
 
 

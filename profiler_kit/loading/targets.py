@@ -66,7 +66,7 @@ def load(
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
-    forward = checked_forward(spec, built.model, place)
+    forward = checked_forward(built.model, place)
     model = converted(spec, built.model)
     finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
@@ -96,7 +96,7 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
     with recipe.surroundings(), seeded(spec.seed):
         built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
-    forward = checked_forward(spec, model, recipe.where)
+    forward = checked_forward(model, recipe.where)
     model = converted(spec, model)
     return assemble(
         InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
@@ -151,7 +151,7 @@ def _from_model(
         )
     form = as_module(model)
     name = type(form.model).__name__
-    forward = checked_forward(spec, form.model, name)
+    forward = checked_forward(form.model, name)
     model_copy = remove_compilation(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
     model_copy = converted(spec, model_copy)
     finder = InputFinder(

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import map_batch
 from profiler_kit.loading.copies import copy_with_tensors
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
@@ -79,7 +80,7 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """
     # The seed makes randomly skipped layers (stochastic depth) the same in every attempt. Compiled functions run
     # uncompiled, because dispatch modes do not disable compilation inside their own handlers.
-    with seeded(target.spec.seed), torch.compiler.set_stance("force_eager"):
+    with seeded(target.spec.seed), compilation_disabled():
         return _on_first_kind(target, attempt)
 
 

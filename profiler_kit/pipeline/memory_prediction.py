@@ -58,7 +58,8 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
             simulated = simulated_device(torch_device=device)
             static, by_kit = with_memory(*count_by_conventions(target, convention), target, simulated, is_measured=True)
         except NeedsDataError as error:
-            note = f"Not counted; the measurements are not affected: {error}".replace("\nhint: ", "; ")
+            # The hint of the error is about counting alone: it suggests to measure, which comes next.
+            note = f"Not counted; the measurements are not affected: {_short_message(error)}"
         except KitError:
             raise
         except Exception as error:
