@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -125,3 +127,9 @@ def emulated(device: Device, libraries: Libraries, note: Callable[[str], None]) 
         for context in _PATCHES if device.is_cuda else ():
             stack.enter_context(context(emulation))
         yield emulation
+
+
+def raised_in_replacement(error: BaseException) -> bool:
+    """Whether a replacement function of this folder raised `error`, directly or in a call that it made."""
+    folder, frames = str(Path(__file__).parent), traceback.extract_tb(error.__traceback__)
+    return any(frame.filename.startswith(folder) and frame.filename != __file__ for frame in frames)
