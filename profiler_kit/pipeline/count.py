@@ -49,9 +49,9 @@ def count(
 
         with as_target_errors(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-            static, by_kit = with_memory(
-                *count_by_conventions(live, convention, cross_check=cross_check), live, simulated_device()
-            )
+            simulated = simulated_device()
+            counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
+            static, by_kit = with_memory(*counts, live, simulated)
         report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, ignore_progress))
     if strict:
         require_counted(report)
@@ -70,9 +70,9 @@ def count_spec(
 ) -> Report:
     """Count the target of `spec` and return the static report.
 
-    `gpu` selects the device whose memory is predicted (None: the device of this machine); `memory_options` requests further
-    memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks
-    of this machine, which are measured once and take some seconds.
+    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of this machine);
+    `memory_options` requests further memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or
+    ``here`` for the measured peaks of this machine, which are measured once and take some seconds.
 
     Raises:
         TargetError, UsageError
@@ -85,9 +85,8 @@ def count_spec(
 
     with as_target_errors(spec.spec):
         target = load(spec, device="meta")
-        static, by_kit = with_memory(
-            *count_by_conventions(target, convention, cross_check=cross_check), target, simulated
-        )
+        counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
+        static, by_kit = with_memory(*counts, target, simulated)
         if memory_options is not None:
             recompute_ns = rooflines.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(

@@ -56,7 +56,8 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
         target = load(spec, device="meta")
         try:
             simulated = simulated_device(torch_device=device)
-            static, by_kit = with_memory(*count_by_conventions(target, convention), target, simulated, is_measured=True)
+            counts = count_by_conventions(target, convention, device=simulated)
+            static, by_kit = with_memory(*counts, target, simulated, is_measured=True)
         except NeedsDataError as error:
             # The hint of the error is about counting alone: it suggests to measure, which comes next.
             note = f"Not counted; the measurements are not affected: {_short_message(error)}"
@@ -157,7 +158,7 @@ def with_what_ifs(
 
     def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(variant.model, paths):
-            return count_target(variant)
+            return count_target(variant, device=simulated)
 
     if static.memory is None:
         return static  # a note gives the reason
