@@ -14,6 +14,7 @@ from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import DTYPES
@@ -150,6 +151,6 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
     hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
-    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed):
+    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed), moves_redirected(device, join=device.type == "meta"):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
@@ -16,6 +17,7 @@ from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compilation import remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.loading.device_moves import HOST, moves_redirected
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
@@ -53,13 +55,26 @@ def load(
         TargetError: the target cannot be found or built, or has no inputs.
     """
     where = parse_device(device)
+    with moves_redirected(HOST if where.type == "meta" else where) as moves:
+        target = _load(spec, where, compiled, imported_source, on_built)
+    target.requested_devices |= moves.requested
+    return target
+
+
+def _load(
+    spec: TargetSpec,
+    where: torch.device,
+    compiled: bool,
+    imported_source: Source | None,
+    on_built: Callable[[], None] | None,
+) -> Target:
     check_options(spec)
     if not any(FILE_INPUT.match(text) for text in spec.inputs):
         parse_inputs(spec.inputs)
     arguments = parse_arguments(spec.kwargs)
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
-        return _from_recipe(spec, recipe, device, on_built)
+        return _from_recipe(spec, recipe, where, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
     with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
         candidate = resolve(source, arguments)
@@ -90,9 +105,10 @@ def load(
     )  # fmt: skip
 
 
-def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
+def _from_recipe(
+    spec: TargetSpec, recipe: Recipe, where: torch.device, ready: Callable[[], None] | None = None
+) -> Target:
     """The target of a model zoo's `recipe`, with random inputs."""
-    where = parse_device(device)
     with recipe.surroundings(), seeded(spec.seed):
         built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
