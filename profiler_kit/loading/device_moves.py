@@ -15,9 +15,12 @@ and on a machine without that device, such code means "the device of this run". 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -27,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 from profiler_kit.loading.missing_accelerators import LEGACY_NAME, LegacyType, substitutes
 
 HOST: Final = torch.device("cpu")
+_NAMED: Final = re.compile(r"\b(cuda|mps|xpu)\b|\.pin_memory\(")
 _HOSTS: Final = ("cpu", "meta")
 _META: Final = "meta"
 _TO: Final = Tensor.to
@@ -160,6 +164,22 @@ def accelerator(device: Any) -> str | None:
         return "cuda"
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
     return None if kind in _HOSTS else kind
+
+
+def names_accelerator(functions: Iterable[Any]) -> bool:
+    """Whether the source files of these classes and functions mention an accelerator, or are unknown; torch's own do not count."""
+    names = {getattr(function, "__module__", None) or "" for function in functions}
+    return any(_file_names_accelerator(name) for name in names if name.partition(".")[0] != "torch")
+
+
+def _file_names_accelerator(module_name: str) -> bool:
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    if file is None:
+        return True  # defined in an interactive session or by a pickle
+    try:
+        return _NAMED.search(Path(file).read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return True
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def _install() -> list[tuple[Any, str, Any]]:
             body = {"dtype": original.dtype, "original": original, "device_kind": "cuda", "is_cuda": True}
             replace_attribute(torch.cuda, name, LegacyType(f"torch.cuda.{name}", (), body))
     for kind, module in (("cuda", torch.cuda), ("xpu", torch.xpu), ("mps", torch.mps)):
-        if _is_available(kind):
+        if is_available(kind):
             continue
         for name, value in _functions(module, kind).items():
             replace_attribute(module, name, value)
@@ -122,10 +122,12 @@ def _install() -> list[tuple[Any, str, Any]]:
     return saved
 
 
-def _is_available(kind: str) -> bool:
+def is_available(kind: str) -> bool:
+    """Whether this machine has an accelerator of type `kind`."""
     if kind == "mps":
         return torch.backends.mps.is_available()
-    return bool(getattr(torch, kind).is_available())
+    module = getattr(torch, kind, None)
+    return module is not None and bool(module.is_available())
 
 
 def _functions(module: ModuleType, kind: str) -> dict[str, Any]:
@@ -216,7 +218,7 @@ def _autocast_init(original: Callable[..., None]) -> Callable[..., None]:
         if device_type == "meta":
             original(self, "cpu", enabled=False)
             return
-        if _active and device_type in ("cuda", "xpu", "mps") and not _is_available(device_type):
+        if _active and device_type in ("cuda", "xpu", "mps") and not is_available(device_type):
             _active[-1][1](device_type)
             args, kwargs = args[:1], {**kwargs, "enabled": False}
         original(self, device_type, *args, **kwargs)

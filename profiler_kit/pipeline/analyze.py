@@ -119,6 +119,7 @@ def analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
+    notes = (*plan.notes, *_missing_device_note(counted, device_name))
     traced_runs: list[Traced] = []
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
@@ -146,10 +147,10 @@ def analyze_spec(
 
         def build_report() -> Report:
             try:
-                return _measured_report(session, counted, plan.notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules)
             except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
                 session.interrupted = True
-                return _measured_report(session, counted, plan.notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules)
 
         def parse_config(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
@@ -192,6 +193,19 @@ def _measured_report(
         return report
 
     return with_findings(report, counted.by_kit, with_roofline)
+
+
+def _missing_device_note(counted: Counted, device: str) -> tuple[str, ...]:
+    """The note of a model that asks for a GPU and runs on the CPU."""
+    target = counted.target
+    if device != "cpu" or target is None or not target.requested_devices:
+        return ()
+    from profiler_kit.loading.missing_accelerators import is_available
+
+    names = " and ".join(sorted(kind.upper() for kind in target.requested_devices))
+    if any(is_available(kind) for kind in target.requested_devices):
+        return (f"The model asks for {names}; it runs on the CPU because of --device cpu.",)
+    return (f"The model asks for {names}; this machine has none, so it runs on the CPU.",)
 
 
 def all_failed(report: Report) -> KitError | None:
