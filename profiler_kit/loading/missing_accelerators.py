@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
@@ -98,9 +99,8 @@ def _install() -> list[tuple[Any, str, Any]]:
     saved: list[tuple[Any, str, Any]] = []
 
     def replace_attribute(module: Any, name: str, value: Any) -> None:
-        if hasattr(module, name):
-            saved.append((module, name, getattr(module, name)))
-            setattr(module, name, value)
+        saved.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
 
     for name in _LEGACY:
         original = getattr(torch.cuda, name, None)
@@ -113,9 +113,9 @@ def _install() -> list[tuple[Any, str, Any]]:
         for name, value in _functions(module, kind).items():
             replace_attribute(module, name, value)
     if not torch.cuda.is_available():
-        for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
-            replace_attribute(torch.cuda.nvtx, name, _requesting("cuda", lambda *args, **kwargs: 0))
-        replace_attribute(torch.cuda.nvtx, "range", Placeholder)
+        for name in _NVTX:
+            replace_attribute(torch.cuda.nvtx, name, _requesting("cuda", getattr(torch.cuda.nvtx, name), int))
+        replace_attribute(torch.cuda.nvtx, "range", type("range", (Placeholder,), {}))
     replace_attribute(torch, "set_default_device", _without_accelerators(torch.set_default_device))
     replace_attribute(torch, "set_default_tensor_type", _set_default_type(torch.set_default_tensor_type))
     replace_attribute(torch.amp.autocast_mode.autocast, "__init__", _autocast_init(torch.autocast.__init__))
@@ -130,45 +130,58 @@ def is_available(kind: str) -> bool:
     return module is not None and bool(module.is_available())
 
 
+_SILENT: Final = (
+    "init", "synchronize", "set_device", "set_stream", "reset_peak_memory_stats", "reset_max_memory_allocated",
+    "reset_max_memory_cached", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction",
+)  # fmt: skip
+_ZERO: Final = (
+    "current_device", "utilization", "temperature", "current_allocated_memory", "driver_allocated_memory",
+    "recommended_max_memory",
+)  # fmt: skip
+_CLASSES: Final = ("Stream", "Event", "stream", "device", "device_of", "StreamContext")
+_NVTX: Final = ("range_push", "range_pop", "mark", "range_start", "range_end")
+
+
 def _functions(module: ModuleType, kind: str) -> dict[str, Any]:
-    """The substitutes for the functions of `module` that fail without its device, by name."""
-    nothing = _requesting(kind, lambda *args, **kwargs: None)
-    zero = _requesting(kind, lambda *args, **kwargs: 0)
-    values: dict[str, Any] = {
-        name: nothing
-        for name in (
-            "init", "synchronize", "set_device", "set_stream", "reset_peak_memory_stats", "reset_max_memory_allocated",
-            "reset_max_memory_cached", "reset_accumulated_memory_stats", "ipc_collect", "set_per_process_memory_fraction",
-        )
-    }  # fmt: skip
-    values |= {
-        name: zero
-        for name in (
-            "current_device", "utilization", "temperature", "current_allocated_memory", "driver_allocated_memory",
-            "recommended_max_memory",
-        )
-    }  # fmt: skip
-    values |= {name: Placeholder for name in ("Stream", "Event", "stream", "device", "device_of", "StreamContext")}
-    return values | {
-        "current_stream": _requesting(kind, lambda *args, **kwargs: Placeholder()),
-        "default_stream": _requesting(kind, lambda *args, **kwargs: Placeholder()),
-        "get_device_name": _requesting(kind, lambda *args, **kwargs: _MISSING_DEVICE),
-        "get_device_capability": _requesting(kind, lambda *args, **kwargs: (0, 0)),
-        "get_device_properties": _requesting(kind, lambda *args, **kwargs: _no_properties()),
-        "mem_get_info": _requesting(kind, lambda *args, **kwargs: (0, 0)),
-        "memory_summary": _requesting(kind, lambda *args, **kwargs: ""),
-        "get_rng_state": _requesting(kind, lambda *args, **kwargs: torch.get_rng_state()),
-        "get_rng_state_all": _requesting(kind, lambda *args, **kwargs: []),
+    """The substitutes for the functions of `module` that fail without the device, by name.
+
+    Each name has its own object: torch._dynamo, if it is imported meanwhile, needs distinct ones.
+    """
+    results: dict[str, Callable[[], Any]] = {
+        **{name: _nothing for name in _SILENT},
+        **{name: int for name in _ZERO},
+        "current_stream": Placeholder,
+        "default_stream": Placeholder,
+        "get_device_name": lambda: _MISSING_DEVICE,
+        "get_device_capability": lambda: (0, 0),
+        "get_device_properties": _no_properties,
+        "mem_get_info": lambda: (0, 0),
+        "memory_summary": str,
+        "get_rng_state": torch.get_rng_state,
+        "get_rng_state_all": list,
     }
+    functions: dict[str, Any] = {
+        name: _requesting(kind, getattr(module, name), result) for name, result in results.items() if hasattr(module, name)
+    }
+    return functions | {name: type(name, (Placeholder,), {}) for name in _CLASSES if hasattr(module, name)}
 
 
-def _requesting(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which also records that the code asked for a device of type `kind`."""
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _requesting(kind: str, original: Callable[..., Any], result: Callable[[], Any]) -> Callable[..., Any]:
+    """A substitute for `original` that returns ``result()`` and records that the code asked for a device of type `kind`.
+
+    Calls from torch itself get the original answer: torch tries such functions to find out whether there is a device.
+    """
 
     def substitute(*args: Any, **kwargs: Any) -> Any:
-        if _active:
-            _active[-1][1](kind)
-        return function(*args, **kwargs)
+        caller: str = sys._getframe(1).f_globals.get("__name__", "")
+        if not _active or caller.partition(".")[0] == "torch":
+            return original(*args, **kwargs)
+        _active[-1][1](kind)
+        return result()
 
     return substitute
 
