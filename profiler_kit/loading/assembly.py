@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
 from profiler_kit.loading.device_moves import moves_redirected
@@ -24,7 +24,7 @@ from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
 
 
 def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
