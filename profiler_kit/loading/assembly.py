@@ -11,9 +11,10 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import DTYPES
@@ -23,7 +24,7 @@ from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
 
 
 def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
@@ -149,6 +150,12 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
 
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
-    with user_errors(action, hint="fix it, or pass other inputs with -i"), torch.no_grad(), seeded(spec.seed):
+    hint = "fix it, or pass other inputs with -i"
+    with (
+        user_errors(action, hint=hint),
+        torch.no_grad(),
+        seeded(spec.seed),
+        moves_redirected(device, join=device.type == "meta"),
+    ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -12,6 +12,7 @@ import torch
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import next_command
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
@@ -82,7 +83,7 @@ def construct(
     notes: tuple[str, ...] = ()
     if on_meta:
         try:
-            with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            with torch.random.fork_rng(devices=[]), torch.device("meta"), moves_redirected(torch.device("meta")):
                 return _built_model(name, factory(**arguments), where)
         except KitError:
             raise

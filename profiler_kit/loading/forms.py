@@ -22,6 +22,7 @@ COMPILED: Final = (
     "The time of a compiled part is attributed to its outermost module"
 )
 SCRIPTED: Final = "scripted modules: counted as one module each, because TorchScript hides their layers"
+PARALLEL: Final = "{name}: counted and measured as the module inside, on one device"
 EXPORTED: Final = "exported program: counted as one module, in the mode of its export"
 
 
@@ -44,13 +45,17 @@ def is_model(value: object) -> bool:
 
 
 def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
-    """`value` as a plain module: the module inside a compiled model, or the module of an exported program."""
+    """`value` as a plain module: the module inside a compiled or data-parallel one, or the module of an exported program."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
         example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
         return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
+    parallel = isinstance(value, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+    notes: tuple[str, ...] = (PARALLEL.format(name=type(value).__name__),) if parallel else ()
+    if parallel:
+        value = value.module
     parts = compiled_parts(value)
-    notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
+    notes += (COMPILED.format(parts=_listed(parts)),) if parts else ()
     model, compiles = unwrap_compiled(value)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import MethodType
+from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
-from profiler_kit.loading.compilation import remove_compilation
+from profiler_kit.loading.command import next_command
+from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.loading.device_moves import HOST, moves_redirected
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
+from profiler_kit.loading.live_models import read_model
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
@@ -28,7 +35,12 @@ from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
-from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.target import IN_PYTHON, TargetSpec
+
+UNCOMPILED: Final = (
+    f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "
+    "experiments=ExperimentOptions(also=('compile',))"
+)
 
 
 def load(
@@ -53,13 +65,29 @@ def load(
         TargetError: the target cannot be found or built, or has no inputs.
     """
     where = parse_device(device)
+    with moves_redirected(HOST if where.type == "meta" else where) as moves:
+        if spec.live is not None:
+            target = _from_file_of_live_model(spec, where, on_built)
+        else:
+            target = _load(spec, where, compiled, imported_source, on_built)
+    target.requested_devices |= moves.requested
+    return target
+
+
+def _load(
+    spec: TargetSpec,
+    where: torch.device,
+    compiled: bool,
+    imported_source: Source | None,
+    on_built: Callable[[], None] | None,
+) -> Target:
     check_options(spec)
     if not any(FILE_INPUT.match(text) for text in spec.inputs):
         parse_inputs(spec.inputs)
     arguments = parse_arguments(spec.kwargs)
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
-        return _from_recipe(spec, recipe, device, on_built)
+        return _from_recipe(spec, recipe, where, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
     with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
         candidate = resolve(source, arguments)
@@ -90,9 +118,10 @@ def load(
     )  # fmt: skip
 
 
-def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
+def _from_recipe(
+    spec: TargetSpec, recipe: Recipe, where: torch.device, ready: Callable[[], None] | None = None
+) -> Target:
     """The target of a model zoo's `recipe`, with random inputs."""
-    where = parse_device(device)
     with recipe.surroundings(), seeded(spec.seed):
         built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
@@ -134,6 +163,20 @@ def from_model(
     return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **options), device)
 
 
+def _from_file_of_live_model(spec: TargetSpec, where: torch.device, on_built: Callable[[], None] | None) -> Target:
+    """The target of a model that another process wrote with `written_model`."""
+    assert spec.live is not None
+    with contextlib.redirect_stdout(sys.stderr):  # unpickling imports the user's modules
+        live = read_model(Path(spec.live), lazily=where.type == "meta")
+    target = _from_model(
+        live.model, live.batch, live.loss_fn, live.configure_optimizer, spec, str(where),
+        notes=tuple(UNCOMPILED if note.startswith(COMPILED_NOTE) else note for note in live.notes),
+        is_owned=where.type != "meta", on_built=on_built,
+    )  # fmt: skip
+    target.rebuild = lambda device, **options: load(replace(spec, **options), device=device)
+    return target
+
+
 def _from_model(
     model: nn.Module | ExportedProgram,
     batch: Batch,
@@ -141,7 +184,12 @@ def _from_model(
     configure_optimizer: Callable[[nn.Module], Any] | None,
     spec: TargetSpec,
     device: str,
+    *,
+    notes: tuple[str, ...] = (),
+    is_owned: bool = False,
+    on_built: Callable[[], None] | None = None,
 ) -> Target:
+    """The target of `model`, of which it makes a copy unless `is_owned`."""
     where = parse_device(device)
     check_options(spec)
     if not is_model(model):
@@ -152,8 +200,13 @@ def _from_model(
     form = as_module(model)
     name = type(form.model).__name__
     forward = checked_forward(form.model, name)
-    model_copy = remove_compilation(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
-    model_copy = converted(spec, model_copy)
+    if where.type == "meta":
+        model_copy = meta_copy(form.model)
+    elif is_owned:
+        model_copy = form.model
+    else:
+        model_copy = copy_with_weights(form.model)
+    model_copy = converted(spec, remove_compilation(model_copy))
     finder = InputFinder(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,
@@ -167,11 +220,19 @@ def _from_model(
     return assemble(
         finder,
         name,
-        notes=form.notes,
+        notes=(*notes, *form.notes),
         again=rebuild if has_values else None,
-        loss_fn=loss_fn,
+        ready=on_built,
+        loss_fn=_method_of_copy(loss_fn, form.model, model_copy),
         configure=configure_optimizer,
     )
+
+
+def _method_of_copy(function: Any, model: nn.Module, model_copy: nn.Module) -> Any:
+    """`function`; if it is a method of `model` or of one of its modules, the same method of `model_copy`."""
+    instance = getattr(function, "__self__", None) if model_copy is not model else None
+    path = next((path for path, module in model.named_modules() if module is instance), None)
+    return function if path is None else MethodType(function.__func__, model_copy.get_submodule(path))
 
 
 def _build(

@@ -48,7 +48,7 @@ def count(
         from profiler_kit.loading import from_model
 
         with as_target_errors(type(target).__name__):
-            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
+            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta", command=("count", ""))
             simulated = simulated_device()
             counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
             static, by_kit = with_memory(*counts, live, simulated)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.units import shape_text
 
+IN_PYTHON: Final = "<model>"  # the TARGET text of a model passed from Python
 Mode = Literal["train", "infer"]
 
 
@@ -20,6 +21,7 @@ class TargetSpec:
     - `inputs`, `kwargs`: the texts of ``-i`` and ``--kw``.
     - Options that are None were not given; the target's own choice or a default applies.
     - `batch_factor`: multiplies the default batch size.
+    - `live`: the file of a model passed from Python, which the process that measures it wrote. Only such a file is unpickled.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
 
@@ -37,6 +39,7 @@ class TargetSpec:
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
+    live: str | None = None
     command: tuple[str, ...] = ("analyze", "")
 
 
