@@ -19,18 +19,13 @@ from profiler_kit.loading.losses import (
     default_loss,
     floats_in,
     is_class_last,
-    loss_in_output,
     main_output,
     random_labels,
 )
+from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 AUTO = "auto"
-OUTPUT_LOSSES = {  # losses inside the output, with a description
-    "output.loss": "(the model returns its loss)",
-    "output[0]": "(the output is a tuple that starts with a scalar)",
-}
-
 # Loss modules with class labels or probabilities. All others compare with a tensor of the output's shape.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
     nn.CrossEntropyLoss: "classes",
@@ -66,7 +61,7 @@ class Objective:
             return self
         own = loss_in_output(output)
         if own is not None:
-            return replace(self, name=own[0], reason=OUTPUT_LOSSES[own[0]])
+            return replace(self, name=own.name, reason=own.reason)
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         return replace(self, name=name, reason=f"{reason} (the target defines no loss_fn)")
 
@@ -132,9 +127,8 @@ class Objective:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
             return self.function(output, *(labels or batch.values())[: _argument_count_after_output(self.function)])
-        if self.name in OUTPUT_LOSSES:
-            own = loss_in_output(output)
-            return own[1] if own is not None else None
+        if is_output_path(self.name):
+            return select_loss(output, self.name)
         if self.name in LOSSES:
             main = main_output(output)
             label = next(tensors_in(labels))
