@@ -15,15 +15,36 @@ from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
 from profiler_kit.loading.input_check import check_batch
-from profiler_kit.loading.input_sources import InputFinder
+from profiler_kit.loading.input_sources import InputFinder, TargetInputs
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
+from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameter
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetInfo, TargetSpec
+
+
+def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device) -> TargetInputs:
+    """`inputs` with a label, if an optional parameter of the model's forward makes it return its loss."""
+    name = label_parameter(model, inputs.batch)
+    if name is None:
+        return inputs
+    model_label = find_model_label(MetaTrials(model, inputs.batch, spec.seed), name)
+    if model_label is None:
+        return inputs
+    if model_label.label is None:
+        loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
+        note = f"labels: {name} from the batch, so that the model returns its loss"
+        return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note))
+    label = model_label.make(spec.seed, device)
+    batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
+    note = f"labels: random {model_label.text}, so that the model returns its loss"
+    return replace(inputs, batch=batch, notes=(*inputs.notes, note))
 
 
 def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
@@ -86,6 +107,8 @@ def assemble(
     spec, model, device = finder.spec, finder.model, finder.device
     inputs = finder.find()
     check_batch(spec, finder.forward, inputs.batch, where)
+    if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
+        inputs = _with_model_label(spec, model, inputs, device)
     objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at)
     tuning = _create_optimizer_recipe(spec, configure, configure_at)
     notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)

@@ -35,6 +35,12 @@ class Batch:
         yield from tensors_in(self.args)
         yield from tensors_in(self.kwargs)
 
+    def with_label(self, name: str) -> Batch:
+        """This batch with its first label as the keyword input `name`; unchanged without labels."""
+        if not self.labels or name in self.kwargs:
+            return self
+        return Batch(args=self.args, kwargs={**self.kwargs, name: self.labels[0]}, labels=self.labels[1:])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:

@@ -62,6 +62,7 @@ class Loader:
     where: str
     forward: Forward
     batches: Callable[[], Iterable[Any]]
+    label_parameter: str | None = None  # the parameter of forward that takes the first label
 
     def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
         """Yield the batches on the host; with `plain`, without worker processes and pinned memory. Raises TargetError."""
@@ -72,7 +73,8 @@ class Loader:
                 with _single_process(batches) if plain else contextlib.nullcontext():
                     iterator = iter(batches)
             for value in iterator:
-                yield to_batch(value, self.forward, self.where)
+                batch = to_batch(value, self.forward, self.where)
+                yield batch if self.label_parameter is None else batch.with_label(self.label_parameter)
 
     def first(self) -> Batch:
         """The first batch. Raises TargetError for an empty loader."""
