@@ -124,9 +124,6 @@ def assemble(
         notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
     if ready is not None:
         ready()
-    if objective is not None and isinstance(objective.function, nn.Module):
-        loss_module = meta_copy(objective.function) if device.type == "meta" else copy_with_weights(objective.function)
-        objective = replace(objective, function=loss_module.to(device))
     info = TargetInfo(
         spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
         name=type(model).__name__,
@@ -144,6 +141,8 @@ def assemble(
         cudnn_off_lines=cudnn_off_lines,
     )
     model = model.to(device)
+    if objective is not None:
+        objective = objective.moved(device, model, meta_copy if device.type == "meta" else copy_with_weights)
     return Target(
         spec=spec,
         info=info,

@@ -54,9 +54,11 @@ _SHAPES: Final[Mapping[str, Callable[[Example], Shape | None]]] = {
     "column": lambda e: (e.main.shape[0], 1) if e.main.dim() else None,
     "output": lambda e: tuple(e.main.shape),
     "input": lambda e: tuple(e.inputs[0].shape) if e.inputs else None,
+    "next_tokens": lambda e: (*e.tokens.shape[:-1], e.tokens.shape[-1] + 1) if e.tokens is not None else None,
 }
 _WHOLE_SHAPES: Final = (
     "tokens", "classes", "samples", "input_samples", "positions", "flat_positions", "flat_tokens", "column",
+    "next_tokens",
 )  # fmt: skip
 _FLOAT_SHAPES: Final = ("output", "input", "column", "samples")
 
@@ -113,24 +115,28 @@ def _class_count(example: Example) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelTrial:
-    """The result of the search: labels that the loss accepts, or the first failure."""
+    """The result of the search: labels that the loss accepts, or the first failure.
+
+    `compared` are the names of other tensors that the loss uses as class numbers or probabilities.
+    """
 
     labels: tuple[Label, ...] | None
     failure: str = ""
+    compared: frozenset[str] = frozenset()
 
 
 def labels_for_loss(
     names: Sequence[str],
     example: Example,
     loss: Callable[[Mapping[str, Tensor]], object],
-    kinds: Mapping[str, LabelUse] | None = None,
+    others: Mapping[str, Tensor] | None = None,
 ) -> LabelTrial:
     """The labels `names` with which ``loss(labels)`` returns a trainable scalar on meta tensors.
 
     The loss functions of torch that use a label determine its kind, and the first shape that runs is used. The number of
-    trials is limited to `MAX_TRIALS`.
+    trials is limited to `MAX_TRIALS`. `others` are tensors that the loss reads and that are no labels.
     """
-    uses: dict[str, LabelUse] = dict(kinds or {})
+    uses: dict[str, LabelUse] = {}
     attempted: set[tuple[Label, ...]] = set()
     failure = ""
     # every new use of a label changes its candidates, so the search starts again
@@ -141,11 +147,13 @@ def labels_for_loss(
                 continue
             attempted.add(labels)
             tensors = {label.name: label.empty(example) for label in labels}
-            recorder = LabelUses(tensors)
+            recorder = LabelUses({**(others or {}), **tensors})
             failure_here = _failure(loss, tensors, recorder)
             uses = recorder.uses | uses
             if failure_here is None and all(_is_consistent(label, uses.get(label.name)) for label in labels):
-                return LabelTrial(labels=tuple(_with_classes(label, uses.get(label.name)) for label in labels))
+                compared = {name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")}
+                chosen = tuple(_with_classes(label, uses.get(label.name)) for label in labels)
+                return LabelTrial(labels=chosen, compared=frozenset(compared))
             failure = failure or failure_here or ""
             if len(attempted) >= MAX_TRIALS or len(uses) > count:
                 break
