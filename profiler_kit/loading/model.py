@@ -19,6 +19,7 @@ from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.loading.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -116,6 +117,7 @@ class Target:
         with (
             user_errors(call, where=tuning.where, hint="fix it, or use --optimizer adamw"),
             contextlib.redirect_stdout(sys.stderr),
+            without_fused_kernels(self.model),
         ):
             optimizer = tuning.function(self.model)
         if not isinstance(optimizer, torch.optim.Optimizer):

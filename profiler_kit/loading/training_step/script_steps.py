@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from torch import nn
+from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
+from profiler_kit.loading.training_step.script_optimizer import (
+    OptimizerSite,
+    optimizer_in,
+    optimizer_problem,
+    optimizer_sites,
+    optimizer_text,
+)
 from profiler_kit.loading.training_step.step_code import (
     StepCode,
     find_returned_loss,
@@ -46,6 +54,15 @@ class UnknownValueError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOptimizer:
+    """An optimizer of a script: a function that builds it for a model, its location, and its settings."""
+
+    build: Callable[[nn.Module], Optimizer | None]
+    where: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSteps:
     """Searches the `documents` of a target for its training step.
 
@@ -69,6 +86,39 @@ class ScriptSteps:
                 count += 1
                 if count == MAX_STEPS:
                     return
+
+    def optimizer(self) -> tuple[ScriptOptimizer | None, str]:
+        """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
+        failure, count = "", 0
+        for document in self.documents:
+            names = self._model_names(document)
+            for site in optimizer_sites(document.tree, names):
+                taken = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
+                if any(
+                    value is not _MISSING and bool(value) != is_body
+                    for value, (*_, is_body) in zip(taken, site.tests, strict=True)
+                ):
+                    continue
+                candidate = ScriptOptimizer(
+                    build=self._builder(document, site, names), where=document.at(site.statement.lineno)
+                )
+                optimizer, problem = optimizer_problem(candidate.build, self.model)
+                if optimizer is not None:
+                    return replace(candidate, text=optimizer_text(optimizer)), ""
+                failure = failure or f"{candidate.where}: {problem}"
+                count += 1
+                if count == MAX_STEPS:
+                    return None, failure
+        return None, failure
+
+    def _builder(
+        self, document: Document, site: OptimizerSite, names: frozenset[str]
+    ) -> Callable[[nn.Module], Optimizer | None]:
+        def build(model: nn.Module) -> Optimizer | None:
+            bindings = dict.fromkeys((name for name in names if "." not in name), model)
+            return optimizer_in(self.values.value(document, site.statement, site.expression, bindings))
+
+        return build
 
     def _model_names(self, document: Document) -> frozenset[str]:
         aliases = {
