@@ -7,7 +7,6 @@ the ``-i`` option; the file's data loader; inputs returned together with the mod
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
+from profiler_kit.loading.batch_values import example_batch
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
@@ -189,13 +189,7 @@ class InputFinder:
                     where=user_place(error) or where,
                     hint=f"fix it, or add -i: {self._command_with_inputs()}",
                 ) from error
-        batch = Batch()
-        if isinstance(value, Tensor):
-            batch = Batch(args=(value,))
-        elif isinstance(value, (tuple, list)):
-            batch = Batch(args=tuple(value))
-        elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-            batch = Batch(kwargs=dict(value))
+        batch = example_batch(value, self.forward)
         if next(tensors_in((batch.args, batch.kwargs)), None) is None:
             raise TargetError(
                 f"{name} is {type_with_article(value)} without tensors",
