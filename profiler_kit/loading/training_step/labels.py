@@ -151,7 +151,9 @@ def labels_for_loss(
             failure_here = _failure(loss, tensors, recorder)
             uses = recorder.uses | uses
             if failure_here is None and all(_is_consistent(label, uses.get(label.name)) for label in labels):
-                compared = {name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")}
+                compared = {
+                    name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")
+                }
                 chosen = tuple(_with_classes(label, uses.get(label.name)) for label in labels)
                 return LabelTrial(labels=chosen, compared=frozenset(compared))
             failure = failure or failure_here or ""
@@ -162,9 +164,7 @@ def labels_for_loss(
     return LabelTrial(labels=None, failure=failure)
 
 
-def _combinations(
-    names: Sequence[str], example: Example, uses: Mapping[str, LabelUse]
-) -> Iterator[tuple[Label, ...]]:
+def _combinations(names: Sequence[str], example: Example, uses: Mapping[str, LabelUse]) -> Iterator[tuple[Label, ...]]:
     return itertools.product(*(list(_candidates(name, example, uses.get(name))) for name in names))
 
 
@@ -204,7 +204,7 @@ def _failure(
             value = loss(labels)
     except KitError as error:
         return error.message
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's loss may raise anything
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         return one_line_message(error)

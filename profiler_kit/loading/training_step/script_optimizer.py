@@ -39,7 +39,9 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[Optimiz
     stepped = {
         dotted_name(node.func.value)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "zero_grad")
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("step", "zero_grad")
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):

@@ -220,9 +220,9 @@ def _short_name(value: ast.expr, variable: str, names: frozenset[str]) -> str:
 def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
     """`statements` with the bodies of ``with`` and ``try`` in their place, except for blocks without gradients."""
     for statement in statements:
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and not _is_without_gradients(statement):
-            yield from _flat(statement.body)
-        elif isinstance(statement, ast.Try):
+        if (isinstance(statement, (ast.With, ast.AsyncWith)) and not _is_without_gradients(statement)) or isinstance(
+            statement, ast.Try
+        ):
             yield from _flat(statement.body)
         else:
             yield statement
@@ -267,9 +267,7 @@ class _Slicer(ast.NodeTransformer):
 
     def _add_input(self, value: ast.expr, key: int | str) -> None:
         while (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-            and value.func.attr in _SAME_ELEMENTS
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_ELEMENTS
         ):
             value = value.func.value
         name = dotted_name(value)
@@ -296,7 +294,9 @@ class _Slicer(ast.NodeTransformer):
         if isinstance(statement, ast.If):
             return self._slice_if(statement)
         if isinstance(statement, (ast.With, ast.AsyncWith)):  # without gradients
-            block = ast.With(items=copy.deepcopy(statement.items), body=self._reversed_slice(statement.body) or [ast.Pass()])
+            block = ast.With(
+                items=copy.deepcopy(statement.items), body=self._reversed_slice(statement.body) or [ast.Pass()]
+            )
             return [ast.copy_location(block, statement)]
         self.dotted |= {name for name in bound if "." in name}
         result: ast.stmt = self.visit(copy.deepcopy(statement))
