@@ -66,8 +66,9 @@ def write_pickle(values: Mapping[str, Any], file: IO[bytes]) -> None:
     Raises:
         Exception: of the object that cannot be pickled; `find_unpicklable` names it.
     """
-    with _unimportable_by_value(values):
-        torch.save(dict(values), file, pickle_module=SimpleNamespace(Pickler=ModelPickler, __name__="cloudpickle"))
+    pickler = SimpleNamespace(Pickler=ModelPickler, __name__="cloudpickle")
+    with _unimportable_by_value(values), _without_checksums():
+        torch.save(dict(values), file, pickle_module=pickler)
 
 
 def find_unpicklable(values: Mapping[str, Any]) -> tuple[str, Any, str] | None:
@@ -146,6 +147,17 @@ def _variables(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name in function.__code__.co_names:
         if name in function.__globals__:
             yield f"{path} (global {name})", function.__globals__[name]
+
+
+@contextmanager
+def _without_checksums() -> Iterator[None]:
+    """Write files without checksums inside the block: they take several times as long as the writing."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
 
 
 @contextmanager
