@@ -151,6 +151,11 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
     hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
-    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed), moves_redirected(device, join=device.type == "meta"):
+    with (
+        user_errors(action, hint=hint),
+        torch.no_grad(),
+        seeded(spec.seed),
+        moves_redirected(device, join=device.type == "meta"),
+    ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

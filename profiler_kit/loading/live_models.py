@@ -134,13 +134,15 @@ def written_model(live: LiveModel) -> Iterator[Path]:
     Tensors on a GPU are written from there one by one, so that the host never holds a second copy of the model.
 
     Raises:
-        TargetError: something in it cannot be sent to another process, or there is no space for it.
+        TargetError: something in it cannot be sent to another process, or the disk is full.
     """
     name = type(live.model).__name__
     with tempfile.TemporaryDirectory(prefix="profiler_kit_model_", ignore_cleanup_errors=True) as text:
         folder = Path(text)
         _check_space(live.model, folder)
-        (folder / _PATH_FILE).write_text(json.dumps([str(Path(entry).resolve()) for entry in sys.path]), encoding="utf-8")
+        (folder / _PATH_FILE).write_text(
+            json.dumps([str(Path(entry).resolve()) for entry in sys.path]), encoding="utf-8"
+        )
         _write(live, folder / _MODEL_FILE, name)
         yield folder / _MODEL_FILE
 
@@ -150,7 +152,9 @@ def _write(live: LiveModel, file: Path, name: str) -> None:
         from profiler_kit.loading.model_pickle import find_unpicklable, write_pickle
     except ModuleNotFoundError as error:
         raise TargetError(
-            f"measuring a live model needs {error.name}", where=name, hint=f"{sys.executable} -m pip install {error.name}"
+            f"measuring a live model needs {error.name}",
+            where=name,
+            hint=f"{sys.executable} -m pip install {error.name}",
         ) from error
 
     values = {
@@ -166,8 +170,12 @@ def _write(live: LiveModel, file: Path, name: str) -> None:
         with os.fdopen(descriptor, "wb") as stream:
             write_pickle(values, stream)
     except OSError as error:
-        raise _no_space(name, file.parent) if error.errno == errno.ENOSPC else TargetError(
-            f"cannot write {name} for the measuring processes: {error}", where=str(file.parent), hint=_FILE_HINT
+        raise (
+            _no_space(name, file.parent)
+            if error.errno == errno.ENOSPC
+            else TargetError(
+                f"cannot write {name} for the measuring processes: {error}", where=str(file.parent), hint=_FILE_HINT
+            )
         ) from error
     except Exception as error:
         culprit = find_unpicklable(values)

@@ -69,6 +69,7 @@ class LegacyType(type):
         return isinstance(value, torch.Tensor) and value.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A tensor of the type on the device of the run."""
         if not _active:
             return cls.original(*args, **kwargs)
         device, request = _active[-1]
@@ -148,8 +149,8 @@ def _functions(module: ModuleType, kind: str) -> dict[str, Any]:
     Each name has its own object: torch._dynamo, if it is imported meanwhile, needs distinct ones.
     """
     results: dict[str, Callable[[], Any]] = {
-        **{name: _nothing for name in _SILENT},
-        **{name: int for name in _ZERO},
+        **dict.fromkeys(_SILENT, _nothing),
+        **dict.fromkeys(_ZERO, int),
         "current_stream": Placeholder,
         "default_stream": Placeholder,
         "get_device_name": lambda: _MISSING_DEVICE,
@@ -161,7 +162,9 @@ def _functions(module: ModuleType, kind: str) -> dict[str, Any]:
         "get_rng_state_all": list,
     }
     functions: dict[str, Any] = {
-        name: _requesting(kind, getattr(module, name), result) for name, result in results.items() if hasattr(module, name)
+        name: _requesting(kind, getattr(module, name), result)
+        for name, result in results.items()
+        if hasattr(module, name)
     }
     return functions | {name: type(name, (Placeholder,), {}) for name in _CLASSES if hasattr(module, name)}
 

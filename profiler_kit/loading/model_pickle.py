@@ -167,10 +167,11 @@ def _unimportable_by_value(values: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in sorted(names):
             module = sys.modules.get(name)
-            if module is not None and name != "__main__" and not _is_importable(name):
-                if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-                    cloudpickle.register_pickle_by_value(module)
-                    stack.callback(cloudpickle.unregister_pickle_by_value, module)
+            if module is None or name == "__main__" or _is_importable(name):
+                continue
+            if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                stack.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
 
 

@@ -76,7 +76,9 @@ def analyze(
       ``configure_optimizer(model)``, or a name.
     - Every process measures its own copy of the model, with the same weights. The model itself is not changed.
 
-    For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`. `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
+    For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`.
+
+    `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
     configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
     the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
@@ -100,7 +102,9 @@ def analyze(
     if isinstance(target, (str, TargetSpec)):
         texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
         if loss_fn is not None or len(labels):
-            raise UsageError("loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself")
+            raise UsageError(
+                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
+            )
         spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options)
         return measure(spec).report
     require_torch()

@@ -41,7 +41,9 @@ example_inputs = (torch.zeros(8, 64),)
 
 
 def network() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 30 * 30, 10)).cuda()
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 30 * 30, 10)
+    ).cuda()
 
 
 def test_a_model_on_a_gpu_travels_through_the_host() -> None:

@@ -52,7 +52,9 @@ def loaded(live: LiveModel, device: str = "cpu", **options: Any) -> Any:
 def test_weights_sharing_and_inputs_survive() -> None:
     net = Net()
     live = through_file(live_model(net, (torch.arange(3.0), 2.0), kwargs={"bias": X}, labels=X))
-    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), live.model.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(net.state_dict().values(), live.model.state_dict().values(), strict=True)
+    )
     assert live.model.body[0].weight is live.model.body[2].weight
     assert torch.equal(live.batch.args[0], torch.arange(3.0))
     assert live.batch.args[1] == 2.0
@@ -103,7 +105,10 @@ def test_a_dict_holds_keyword_inputs_or_is_the_input() -> None:
 
 def test_the_optimizer_is_built_again_with_its_groups() -> None:
     net = Net()
-    groups = [{"params": net.body[0].parameters(), "lr": 0.5, "weight_decay": 0.25}, {"params": net.body[1].parameters()}]
+    groups = [
+        {"params": net.body[0].parameters(), "lr": 0.5, "weight_decay": 0.25},
+        {"params": net.body[1].parameters()},
+    ]
     optimizer = torch.optim.AdamW(groups, lr=0.125, betas=(0.5, 0.75))
     target = loaded(live_model(net, X, optimizer=optimizer))
     copied = target.make_optimizer()
@@ -131,7 +136,7 @@ def test_compiled_and_parallel_wrappers_are_removed() -> None:
     assert wrapped.notes == ("DataParallel: counted and measured as the module inside, on one device",)
     compiled = nn.Sequential(torch.compile(Net()), nn.Linear(8, 2))
     target = loaded(live_model(compiled, X, optimizer=torch.optim.SGD(compiled.parameters(), lr=1.0)))
-    assert [name for name, _ in target.model.named_parameters()][0] == "0.body.0.weight"
+    assert next(name for name, _ in target.model.named_parameters()) == "0.body.0.weight"
     assert any(note.startswith("torch.compile: ") and "ExperimentOptions" in note for note in target.info.notes)
     assert len(target.make_optimizer().param_groups[0]["params"]) == len(list(compiled.parameters()))
 
@@ -220,7 +225,10 @@ def test_a_full_disk_is_an_expected_error(monkeypatch: pytest.MonkeyPatch) -> No
 def test_classes_that_no_process_can_import_travel_by_value(tmp_path: Path) -> None:
     """As in a notebook: the class belongs to ``__main__`` or to a module that has no file."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec("from torch import nn\nclass Cell(nn.Linear):\n    def forward(self, x): return super().forward(x) * 2", namespace)
+    exec(
+        "from torch import nn\nclass Cell(nn.Linear):\n    def forward(self, x): return super().forward(x) * 2",
+        namespace,
+    )
     module = type(sys)("made_by_exec")
     sys.modules["made_by_exec"] = module
     try:
@@ -231,7 +239,9 @@ def test_classes_that_no_process_can_import_travel_by_value(tmp_path: Path) -> N
                 "from pathlib import Path; from profiler_kit.loading.live_models import read_model; "
                 f"live = read_model(Path({str(file)!r}), lazily=False); print(live.model(*live.batch.args).shape)"
             )
-            child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+            child = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+            )
     finally:
         del sys.modules["made_by_exec"]
     assert child.stdout.strip() == "torch.Size([4, 8])", child.stderr

@@ -64,7 +64,11 @@ def test_a_script_measures_its_own_model_once(tmp_path: Path) -> None:
     """The script has no ``__main__`` guard, so running it again would start more measurements."""
     (tmp_path / "tmp").mkdir()
     child = subprocess.run(
-        script(tmp_path, SCRIPT), capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+        script(tmp_path, SCRIPT),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
     )
     assert child.stdout.splitlines() == ["None"], child.stderr
     assert leftovers(tmp_path / "tmp") == []
@@ -72,7 +76,10 @@ def test_a_script_measures_its_own_model_once(tmp_path: Path) -> None:
 
 def test_the_report_is_that_of_the_model() -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec("from torch import nn\nclass Cell(nn.Linear):\n    def forward(self, x): return super().forward(x) * 2", namespace)
+    exec(
+        "from torch import nn\nclass Cell(nn.Linear):\n    def forward(self, x): return super().forward(x) * 2",
+        namespace,
+    )
     net = namespace["Cell"](8, 8).eval()
     weight = net.weight.detach().clone()
     report = measured(net, optimizer=torch.optim.SGD(net.parameters(), lr=0.5))
@@ -114,7 +121,9 @@ def test_a_process_that_ends_early_is_a_failed_run(end: str, kind: str) -> None:
 def test_ctrl_c_leaves_no_file_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     text = SCRIPT.replace("return self.activation", "import time; x.is_meta or time.sleep(60); return self.activation")
-    text = text.replace("budget_s=2,", "budget_s=2, on_progress=lambda line: print(line, flush=True),").replace(".failure", ".failure.kind")
+    text = text.replace("budget_s=2,", "budget_s=2, on_progress=lambda line: print(line, flush=True),").replace(
+        ".failure", ".failure.kind"
+    )
     with subprocess.Popen(
         script(tmp_path, text), stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     ) as child:
@@ -159,7 +168,10 @@ def test_a_lock_is_refused_before_anything_is_measured() -> None:
     [
         ("use --mode infer", "use mode='infer'"),
         ("fix it, or use --optimizer adamw", "fix it, or use optimizer='adamw'"),
-        ("Raise --budget, or name them in --also.", "Raise budget_s, or name them in experiments=ExperimentOptions(also=...)."),
+        (
+            "Raise --budget, or name them in --also.",
+            "Raise budget_s, or name them in experiments=ExperimentOptions(also=...).",
+        ),
         ("a longer --budget gives", "a longer budget_s gives"),
         ("(--budget 3s): x", "(budget_s=3): x"),
         ("because of --device cpu.", "because of device='cpu'."),
