@@ -101,7 +101,9 @@ class DeviceMoves(TorchFunctionMode):
         if func is Tensor.cpu:
             return self._to_host(tensor, lambda: func(*args, **keywords))
         self.request(_TO_METHODS[func])
-        options: dict[str, Any] = {name: keywords[name] for name in ("non_blocking", "memory_format") if name in keywords}
+        options: dict[str, Any] = {
+            name: keywords[name] for name in ("non_blocking", "memory_format") if name in keywords
+        }
         return self._to(tensor, (), options)
 
     def _move(self, tensor: Tensor, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
