@@ -10,7 +10,7 @@ and on a machine without that device, such code means "the device of this run". 
   not use it, because they may read the values of tensors that they create on the CPU;
 - functions of ``torch.cuda`` that need a GPU do nothing, on machines that have none (`missing_accelerators`).
 
-``torch.cuda.is_available()`` keeps its answer, so a file that chooses the CPU by itself still does.
+``torch.cuda.is_available()`` keeps its answer, so a file that chooses its device with it still does.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class DeviceMoves(TorchFunctionMode):
         if func is Tensor.cpu:
             return self._to_host(tensor, lambda: func(*args, **keywords))
         self.request(_TO_METHODS[func])
-        options = {name: keywords[name] for name in ("non_blocking", "memory_format") if name in keywords}
+        options: dict[str, Any] = {
+            name: keywords[name] for name in ("non_blocking", "memory_format") if name in keywords
+        }
         return self._to(tensor, (), options)
 
     def _move(self, tensor: Tensor, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -149,7 +151,7 @@ class DeviceMoves(TorchFunctionMode):
             return self._to(tensor, (), {"dtype": _legacy_dtype(legacy["type"])})
         if kind is None or isinstance(kind, torch.dtype) or not tensor.is_meta:
             return _TYPE(*args, **keywords)
-        dtype = _legacy_dtype((name or getattr(kind, "__name__", "")).removeprefix("torch."))
+        dtype = _legacy_dtype(str(name or getattr(kind, "__name__", "")).removeprefix("torch."))
         return _TYPE(*args, **keywords) if dtype is None else self._to(tensor, (), {"dtype": dtype})
 
 

@@ -50,10 +50,11 @@ def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
         inputs = value.example_inputs
         example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
         return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
-    parallel = isinstance(value, (nn.DataParallel, nn.parallel.DistributedDataParallel))
-    notes: tuple[str, ...] = (PARALLEL.format(name=type(value).__name__),) if parallel else ()
-    if parallel:
-        value = value.module
+    notes: tuple[str, ...] = ()
+    if isinstance(value, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        notes = (PARALLEL.format(name=type(value).__name__),)
+        inner: nn.Module = value.module
+        value = inner
     parts = compiled_parts(value)
     notes += (COMPILED.format(parts=_listed(parts)),) if parts else ()
     model, compiles = unwrap_compiled(value)

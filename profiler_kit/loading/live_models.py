@@ -134,7 +134,7 @@ def written_model(live: LiveModel) -> Iterator[Path]:
     Tensors on a GPU are written from there one by one, so that the host never holds a second copy of the model.
 
     Raises:
-        TargetError: something in it cannot be sent to another process, or there is no space for it.
+        TargetError: something in it cannot be sent to another process, or the disk is full.
     """
     name = type(live.model).__name__
     with tempfile.TemporaryDirectory(prefix="profiler_kit_model_", ignore_cleanup_errors=True) as text:

@@ -69,6 +69,7 @@ class LegacyType(type):
         return isinstance(value, torch.Tensor) and value.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A tensor of the type on the device of the run."""
         if not _active:
             return cls.original(*args, **kwargs)
         device, request = _active[-1]

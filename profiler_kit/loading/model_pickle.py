@@ -66,8 +66,9 @@ def write_pickle(values: Mapping[str, Any], file: IO[bytes]) -> None:
     Raises:
         Exception: of the object that cannot be pickled; `find_unpicklable` names it.
     """
-    with _unimportable_by_value(values):
-        torch.save(dict(values), file, pickle_module=SimpleNamespace(Pickler=ModelPickler, __name__="cloudpickle"))
+    pickler = SimpleNamespace(Pickler=ModelPickler, __name__="cloudpickle")
+    with _unimportable_by_value(values), _without_checksums():
+        torch.save(dict(values), file, pickle_module=pickler)
 
 
 def find_unpicklable(values: Mapping[str, Any]) -> tuple[str, Any, str] | None:
@@ -149,16 +150,28 @@ def _variables(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
+def _without_checksums() -> Iterator[None]:
+    """Write files without checksums inside the block: they take several times as long as the writing."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
+@contextmanager
 def _unimportable_by_value(values: Mapping[str, Any]) -> Iterator[None]:
     """Pickle classes and functions of modules that another process cannot import by value inside the block."""
     names = {name for value in values.values() for name in _module_names(value)}
     with ExitStack() as stack:
         for name in sorted(names):
             module = sys.modules.get(name)
-            if module is not None and name != "__main__" and not _is_importable(name):
-                if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-                    cloudpickle.register_pickle_by_value(module)
-                    stack.callback(cloudpickle.unregister_pickle_by_value, module)
+            if module is None or name == "__main__" or _is_importable(name):
+                continue
+            if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                stack.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
 
 

@@ -208,13 +208,8 @@ def _from_model(
     form = as_module(model)
     name = type(form.model).__name__
     forward = checked_forward(form.model, name)
-    if where.type == "meta":
-        model_copy = meta_copy(form.model)
-    elif is_owned:
-        model_copy = form.model
-    else:
-        model_copy = copy_with_weights(form.model)
-    model_copy = converted(spec, remove_compilation(model_copy))
+    copied = meta_copy if where.type == "meta" else copy_with_weights
+    model_copy = converted(spec, remove_compilation(form.model if is_owned else copied(form.model)))
     finder = InputFinder(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,

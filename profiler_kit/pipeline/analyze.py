@@ -15,6 +15,7 @@ from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -75,10 +76,11 @@ def analyze(
       ``configure_optimizer(model)``, or a name.
     - Every process measures its own copy of the model, with the same weights. The model itself is not changed.
 
-    For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`. `traces` is a folder for the Chrome
-    traces; without it they are deleted. `experiments` requests experiments: more configurations, trials of the findings'
-    advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops the current run and returns a
-    report of the finished runs, in which the other runs have failed as ``interrupted``.
+    For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`.
+
+    `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
+    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
+    the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
         TargetError: also for a model that cannot be sent to another process.
@@ -109,12 +111,13 @@ def analyze(
     from profiler_kit.loading import live_models
 
     name = optimizer if isinstance(optimizer, str) else None
-    live = live_models.live_model(
-        target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
-    )
-    with live_models.written_model(live) as file:
-        del live
-        return measure(TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options)).report
+    with python_errors():
+        live = live_models.live_model(
+            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
+        )
+        with live_models.written_model(live) as file:
+            spec = TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options)
+            return for_python(measure(spec).report)
 
 
 def analyze_spec(

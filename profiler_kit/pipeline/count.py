@@ -8,6 +8,7 @@ from typing import Any
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
@@ -47,12 +48,13 @@ def count(
         from profiler_kit.counting import count_by_conventions
         from profiler_kit.loading import from_model
 
-        with as_target_errors(type(target).__name__):
+        with python_errors(), as_target_errors(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta", command=("count", ""))
             simulated = simulated_device()
             counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
             static, by_kit = with_memory(*counts, live, simulated)
         report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, ignore_progress))
+        report = for_python(report)
     if strict:
         require_counted(report)
     return report

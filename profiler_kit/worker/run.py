@@ -82,7 +82,7 @@ class _Gate:
 
 
 def _run(job: RunJob, on_progress: OnProgress, go: IO[bytes] | None) -> ConfigRun:
-    on_progress(f"loading {job.spec.spec}")
+    on_progress("loading the model" if job.spec.live is not None else f"loading {job.spec.spec}")
     if job.spec.mode == "train":
         importlib.import_module(
             "torch._dynamo"

@@ -205,7 +205,15 @@ def test_an_exception_restores_torch() -> None:
 
 @pytest.mark.parametrize(
     ("device", "kind"),
-    [("cuda:1", "cuda"), (torch.device("mps"), "mps"), (0, "cuda"), (-1, "cuda"), ("cpu", None), ("meta", None), (None, None)],
+    [
+        ("cuda:1", "cuda"),
+        (torch.device("mps"), "mps"),
+        (0, "cuda"),
+        (-1, "cuda"),
+        ("cpu", None),
+        ("meta", None),
+        (None, None),
+    ],
 )
 def test_accelerator(device: Any, kind: str | None) -> None:
     assert accelerator(device) == kind
