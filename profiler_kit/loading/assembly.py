@@ -97,8 +97,6 @@ def assemble(
         )
     if tuning is not None and tuning.function is None and spec.optimizer is None:
         notes += (f"optimizer: {tuning.name} (the target defines no configure_optimizer)",)
-    if spec.amp is not None and device.type == "meta":
-        notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
     if ready is not None:
         ready()
     if objective is not None and isinstance(objective.function, nn.Module):
