@@ -95,6 +95,7 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
         cross_checks=cross_checks(target, trace.ops, trace.kernels_of) if cross_check else (),
         kernels_of=None if trace.kernels_of is None else trace.kernels_of.label,
         attention=trace.attention,
+        autocast=trace.autocast,
     )
 
 
@@ -118,6 +119,9 @@ def _trace(target: Target, convention: Convention, device: Device | None) -> tup
                 trace = run(None)
             else:
                 raise
+    amp = target.spec.amp
+    if amp is not None and trace.autocast is None:
+        notes.append(f"--amp {amp}: static byte counts do not include autocast, which meta tensors of the CPU ignore")
     if trace.attention and trace.kernels_of is not None:
         notes.append(attention_note(trace.attention, trace.kernels_of))
     return trace, (*notes, *trace.notes)

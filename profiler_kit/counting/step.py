@@ -30,7 +30,7 @@ class StepTrace:
     """Records of one step: its ops in order, its module calls, and the storages saved for backward.
 
     `kernels_of`: the device whose kernels the ops are; None for those of the tensors' own device. `attention`: the kernels
-    of attention. `notes`: limits of the emulation.
+    of attention. `autocast`: the type to which forward and loss autocast. `notes`: limits of the emulation.
     """
 
     ops: tuple[OpRecord, ...]
@@ -38,6 +38,7 @@ class StepTrace:
     saved: tuple[SavedTensor, ...]
     kernels_of: Device | None = None
     attention: tuple[AttentionUse, ...] = ()
+    autocast: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -111,6 +112,12 @@ class DeviceContexts:
         amp = self.target.spec.amp
         return self.emulation.autocast(None if amp is None else DTYPES[amp])
 
+    def autocast_dtype(self) -> str | None:
+        """The type to which forward and loss autocast; None without autocast, as on meta tensors of the CPU."""
+        emulation = self.emulation
+        ignored = self.target.device.type == "meta" and (emulation is None or not emulation.device.is_cuda)
+        return None if ignored else self.target.spec.amp
+
     def end_forward(self) -> None:
         """Drop autocast's copies of weights, as at the end of its context."""
         if self.emulation is not None:
@@ -159,6 +166,7 @@ def trace_step(
         saved=saved,
         kernels_of=None if emulation is None else device,
         attention=attention_uses(ops, {} if emulation is None else emulation.decomposed_attention),
+        autocast=contexts.autocast_dtype(),
         notes=tuple(dict.fromkeys(notes)),
     )
 

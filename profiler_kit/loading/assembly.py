@@ -160,8 +160,6 @@ def assemble(
     notes += optimizer_notes
     if objective is not None:
         notes += objective.notes
-    if spec.amp is not None and device.type == "meta":
-        notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
     if ready is not None:
         ready()
     info = TargetInfo(

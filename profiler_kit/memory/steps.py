@@ -17,6 +17,7 @@ from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.loading.packed_weights import packed_bytes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.memory.log import MemoryLog
@@ -65,6 +66,7 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
         stack.enter_context(run_in_place(target.model, setup.in_place))
         emulation = stack.enter_context(emulated(device, tracker, tracker.log.note)) if is_emulated else None
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
+        tracker.add_parameters(packed_bytes(target.model))
         tracker.label(inputs, "inputs")
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":

@@ -98,6 +98,11 @@ class Tracker(UndecomposedFlexAttention):
             if lifetime is not None and lifetime.category is None:
                 lifetime.category = category
 
+    def add_parameters(self, nbytes: int) -> None:
+        """Log weights that are no tensors, such as packed objects, for the whole simulation."""
+        if nbytes:
+            self.log.events.append((nbytes, Lifetime(nbytes, "other", "", "", "parameters")))
+
     def mark_results(self, tensors: Iterable[Tensor]) -> None:
         """Mark `tensors` as held by the training loop."""
         for tensor in tensors:

@@ -424,6 +424,7 @@ class StaticCount:
     - `kernels_of`: the device whose kernels are counted (fused attention, dropout, recurrent layers, autocast); None where the
       ops are those of the tensors' own device.
     - `attention`: the kernels of attention.
+    - `autocast`: the type to which autocast casts in the counted step; None without autocast.
     - `coverage_percent`: the share of op calls that are counted or known to be zero.
     - `cross_checks`: comparisons with other counters.
     """
@@ -449,6 +450,7 @@ class StaticCount:
     cross_checks: tuple[CrossCheck, ...] = ()
     kernels_of: str | None = None
     attention: tuple[AttentionUse, ...] = ()
+    autocast: str | None = None
 
     @property
     def step(self) -> Cost:
