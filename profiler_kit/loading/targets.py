@@ -22,6 +22,7 @@ from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.device_moves import HOST, moves_redirected
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
@@ -67,7 +68,11 @@ def load(
         TargetError: the target cannot be found or built, or has no inputs.
     """
     where = parse_device(device)
-    with moves_redirected(HOST if where.type == "meta" else where) as moves:
+    on_meta = where.type == "meta"
+    with (
+        moves_redirected(HOST if on_meta else where) as moves,
+        compilation_disabled() if on_meta else contextlib.nullcontext(),
+    ):
         if spec.live is not None:
             target = _from_file_of_live_model(spec, where, on_built)
         else:

@@ -18,6 +18,8 @@ class Plain(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
+        self.positions = nn.Embedding(4, 4)  # torch.nn.init on meta tensors also calls `disable`
+        nn.init.trunc_normal_(self.head.weight)
 
     def forward(self, x):
         return self.head(self.norm(self.conv(x)).mean((2, 3)))
