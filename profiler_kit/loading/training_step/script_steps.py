@@ -173,10 +173,11 @@ class ScriptSteps:
                 statements.insert(0, statement)
                 free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
                 continue
-            if derived.is_data(name):
+            if derived.is_data(name) and not _is_called(name, code):
                 labels.append(name)
                 continue
-            value = self._value(document, code.statement, ast.Name(id=name, ctx=ast.Load()), names)
+            variable = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
+            value = self._value(document, code.statement, variable, names)
             if value is _MISSING:
                 if _is_called(name, code):
                     return f"the value of {name} is unknown"
@@ -235,7 +236,10 @@ class _Derivations:
     def __init__(self, code: StepCode, inputs: Mapping[str, Any]) -> None:
         self._code = code
         self._inputs = inputs
-        self._bindings = {name: s for s in code.before for name in stored_names(s)}  # the last one of each name
+        self._bindings: dict[str, list[ast.stmt]] = {}
+        for statement in code.before:
+            for name in stored_names(statement):
+                self._bindings.setdefault(name, []).append(statement)
 
     def binds(self, name: str) -> bool:
         """Whether the step assigns `name`."""
@@ -245,15 +249,15 @@ class _Derivations:
         """Whether `name` depends on what a data loader yields, or on the arguments of the step's function."""
         if name in self._code.loop_names:
             return True
-        statement = self._bindings.get(name)
-        if statement is None or depth > MAX_DERIVATIONS or isinstance(statement, (ast.FunctionDef, ast.Import)):
+        if depth > MAX_DERIVATIONS:
             return False
-        reads = [n for n in read_names(statement) if "." not in n]
-        return any(n == name or self.is_data(n, depth + 1) for n in reads if n not in self._inputs)
+        statements = [s for s in self._bindings.get(name, ()) if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+        reads = {n for statement in statements for n in read_names(statement) if "." not in n}
+        return any(self.is_data(n, depth + 1) for n in reads - {name} - self._inputs.keys())
 
     def statement(self, name: str) -> ast.stmt | None:
         """The assignment of `name` if it reads only inputs and constants, of which at least one input."""
-        statement = self._bindings.get(name)
+        statement = next(reversed(self._bindings.get(name, [])), None)
         if not isinstance(statement, ast.Assign):
             return None
         reads = [n for n in read_names(statement) if "." not in n]
