@@ -6,12 +6,15 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -34,25 +37,6 @@ MAX_DERIVATIONS: Final = 5  # statements between the data of a loop and a label
 _MISSING: Final = object()
 
 
-class Document(Protocol):
-    """A document of the target; see `loading.scripts.documents`."""
-
-    @property
-    def tree(self) -> ast.Module: ...
-    def at(self, line: int) -> str: ...
-
-
-class Values(Protocol):
-    """Computes values of expressions in a document, without the training loop."""
-
-    def value(self, document: Any, node: ast.stmt, expression: ast.expr, bindings: Mapping[str, Any]) -> Any:
-        """The value of `expression` at the statement `node`. Raises `UnknownValueError`."""
-
-
-class UnknownValueError(Exception):
-    """The value of an expression is unknown: it depends on data, or its code does not run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptOptimizer:
     """An optimizer of a script: a function that builds it for a model, its location, and its settings."""
@@ -69,8 +53,8 @@ class ScriptSteps:
     `builders` are the names of the model's class and factory. `variables` are variables that hold it, by the id of a document.
     """
 
-    documents: Iterable[Any]
-    values: Values
+    documents: Iterable[Document]
+    evaluator: Evaluator
     model: nn.Module
     forward: Forward
     builders: frozenset[str]
@@ -114,9 +98,11 @@ class ScriptSteps:
     def _builder(
         self, document: Document, site: OptimizerSite, names: frozenset[str]
     ) -> Callable[[nn.Module], Optimizer | None]:
+        place = place_of(document, site.statement)
+
         def build(model: nn.Module) -> Optimizer | None:
             bindings = dict.fromkeys((name for name in names if "." not in name), model)
-            return optimizer_in(self.values.value(document, site.statement, site.expression, bindings))
+            return optimizer_in(self.evaluator.value(place, site.expression, bindings))
 
         return build
 
@@ -147,8 +133,8 @@ class ScriptSteps:
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
         bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
         try:
-            return self.values.value(document, statement, expression, bindings)
-        except UnknownValueError:
+            return self.evaluator.value(place_of(document, statement), expression, bindings)
+        except EvaluationError:
             return _MISSING
 
     def _loss(self, document: Document, names: frozenset[str], code: StepCode) -> ScriptLoss | str:
