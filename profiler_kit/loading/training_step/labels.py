@@ -142,6 +142,7 @@ def labels_for_loss(
     # every new use of a label changes its candidates, so the search starts again
     for _ in range(len(names) + 1):
         count = len(uses)
+        is_first = True
         for labels in itertools.islice(_combinations(names, example, uses), MAX_TRIALS):
             if labels in attempted:
                 continue
@@ -156,7 +157,8 @@ def labels_for_loss(
                 }
                 chosen = tuple(_with_classes(label, uses.get(label.name)) for label in labels)
                 return LabelTrial(labels=chosen, compared=frozenset(compared))
-            failure = failure or failure_here or ""
+            if is_first:  # the first candidates are the most usual ones
+                failure, is_first = failure_here or "the labels are of another kind", False
             if len(attempted) >= MAX_TRIALS or len(uses) > count:
                 break
         if len(uses) == count:
@@ -197,7 +199,7 @@ def _failure(
 ) -> str | None:
     """Why ``loss(labels)`` is not a trainable scalar; None if it is."""
     try:
-        with warnings.catch_warnings(), recorder:
+        with warnings.catch_warnings(), torch.enable_grad(), recorder:
             warnings.simplefilter("ignore")
             # mse_loss and l1_loss broadcast labels of a wrong shape, with a warning
             warnings.filterwarnings("error", message="Using a target size")

@@ -42,7 +42,8 @@ class ModelLabel:
         assert self.label is not None
         is_small = prod(self.label.size(self.example)) <= MAX_INTEGERS
         place = torch.device("cpu") if is_small or device.type != "meta" else device
-        return self.label.make(self.example, torch.Generator().manual_seed(seed), place)
+        generator = torch.Generator().manual_seed((seed + 1) % 2**64)  # labels that differ from inputs of the same shape
+        return self.label.make(self.example, generator, place)
 
 
 def label_parameter(model: nn.Module, batch: Batch) -> str | None:

@@ -19,7 +19,7 @@ from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial
 from profiler_kit.loading.training_step.step_code import OUTPUT, StepCode
 
 _FUNCTION: Final = "training_step_loss"
-_MAX_TEXT: Final = 160
+_MAX_TEXT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -104,7 +105,7 @@ def _required_arguments(function: Callable[..., Any]) -> list[str]:
 def optimizer_problem(build: Callable[[nn.Module], Any], model: nn.Module) -> tuple[Optimizer | None, str]:
     """(optimizer, reason): the optimizer that `build` creates for `model`, or None with the reason why it is not usable."""
     try:
-        with without_fused_kernels(model):
+        with without_fused_kernels(model), contextlib.redirect_stdout(sys.stderr):
             optimizer = build(model)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         return None, one_line_message(error)

@@ -6,12 +6,15 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -34,25 +37,6 @@ MAX_DERIVATIONS: Final = 5  # statements between the data of a loop and a label
 _MISSING: Final = object()
 
 
-class Document(Protocol):
-    """A document of the target; see `loading.scripts.documents`."""
-
-    @property
-    def tree(self) -> ast.Module: ...
-    def at(self, line: int) -> str: ...
-
-
-class Values(Protocol):
-    """Computes values of expressions in a document, without the training loop."""
-
-    def value(self, document: Any, node: ast.stmt, expression: ast.expr, bindings: Mapping[str, Any]) -> Any:
-        """The value of `expression` at the statement `node`. Raises `UnknownValueError`."""
-
-
-class UnknownValueError(Exception):
-    """The value of an expression is unknown: it depends on data, or its code does not run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptOptimizer:
     """An optimizer of a script: a function that builds it for a model, its location, and its settings."""
@@ -69,8 +53,8 @@ class ScriptSteps:
     `builders` are the names of the model's class and factory. `variables` are variables that hold it, by the id of a document.
     """
 
-    documents: Iterable[Any]
-    values: Values
+    documents: Iterable[Document]
+    evaluator: Evaluator
     model: nn.Module
     forward: Forward
     builders: frozenset[str]
@@ -114,9 +98,11 @@ class ScriptSteps:
     def _builder(
         self, document: Document, site: OptimizerSite, names: frozenset[str]
     ) -> Callable[[nn.Module], Optimizer | None]:
+        place = place_of(document, site.statement)
+
         def build(model: nn.Module) -> Optimizer | None:
             bindings = dict.fromkeys((name for name in names if "." not in name), model)
-            return optimizer_in(self.values.value(document, site.statement, site.expression, bindings))
+            return optimizer_in(self.evaluator.value(place, site.expression, bindings))
 
         return build
 
@@ -147,8 +133,8 @@ class ScriptSteps:
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
         bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
         try:
-            return self.values.value(document, statement, expression, bindings)
-        except UnknownValueError:
+            return self.evaluator.value(place_of(document, statement), expression, bindings)
+        except EvaluationError:
             return _MISSING
 
     def _loss(self, document: Document, names: frozenset[str], code: StepCode) -> ScriptLoss | str:
@@ -173,10 +159,11 @@ class ScriptSteps:
                 statements.insert(0, statement)
                 free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
                 continue
-            if derived.is_data(name):
+            if derived.is_data(name) and not _is_called(name, code):
                 labels.append(name)
                 continue
-            value = self._value(document, code.statement, ast.Name(id=name, ctx=ast.Load()), names)
+            variable = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
+            value = self._value(document, code.statement, variable, names)
             if value is _MISSING:
                 if _is_called(name, code):
                     return f"the value of {name} is unknown"
@@ -235,7 +222,10 @@ class _Derivations:
     def __init__(self, code: StepCode, inputs: Mapping[str, Any]) -> None:
         self._code = code
         self._inputs = inputs
-        self._bindings = {name: s for s in code.before for name in stored_names(s)}  # the last one of each name
+        self._bindings: dict[str, list[ast.stmt]] = {}
+        for statement in code.before:
+            for name in stored_names(statement):
+                self._bindings.setdefault(name, []).append(statement)
 
     def binds(self, name: str) -> bool:
         """Whether the step assigns `name`."""
@@ -245,15 +235,15 @@ class _Derivations:
         """Whether `name` depends on what a data loader yields, or on the arguments of the step's function."""
         if name in self._code.loop_names:
             return True
-        statement = self._bindings.get(name)
-        if statement is None or depth > MAX_DERIVATIONS or isinstance(statement, (ast.FunctionDef, ast.Import)):
+        if depth > MAX_DERIVATIONS:
             return False
-        reads = [n for n in read_names(statement) if "." not in n]
-        return any(n == name or self.is_data(n, depth + 1) for n in reads if n not in self._inputs)
+        statements = [s for s in self._bindings.get(name, ()) if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+        reads = {n for statement in statements for n in read_names(statement) if "." not in n}
+        return any(self.is_data(n, depth + 1) for n in reads - {name} - self._inputs.keys())
 
     def statement(self, name: str) -> ast.stmt | None:
         """The assignment of `name` if it reads only inputs and constants, of which at least one input."""
-        statement = self._bindings.get(name)
+        statement = next(reversed(self._bindings.get(name, [])), None)
         if not isinstance(statement, ast.Assign):
             return None
         reads = [n for n in read_names(statement) if "." not in n]
