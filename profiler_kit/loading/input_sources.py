@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
+from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.smoke_test import smoke_test
@@ -138,17 +138,16 @@ class InputFinder:
         # separate generators, so that integers are the same on meta, where no floats are drawn
         float_generator, integer_generator = (torch.Generator().manual_seed(self.spec.seed) for _ in range(2))
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else torch.float32
-        tensors = [
+        args, kwargs = build_arguments(
             (
-                text.name,
+                text,
                 text.make(
                     generator=integer_generator if text.is_whole else float_generator, dtype=dtype, device=device
                 ),
             )
             for text in texts
-        ]
-        args = tuple(tensor for name, tensor in tensors if name is None)
-        return Batch(args=args, kwargs={name: tensor for name, tensor in tensors if name is not None}), notes
+        )
+        return Batch(args=args, kwargs=kwargs), notes
 
     def _with_ranges(self, texts: tuple[InputText, ...]) -> tuple[tuple[InputText, ...], tuple[str, ...]]:
         embedding = first_embedding(self.model)
