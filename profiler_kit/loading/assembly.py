@@ -23,7 +23,7 @@ from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import Pinned, TargetInfo, TargetSpec
 
 
 def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
@@ -121,6 +121,8 @@ def assemble(
         cudnn_off_lines=cudnn_off_lines,
     )
     model = model.to(device)
+    if inputs.pinned:
+        spec = replace(spec, pinned=replace(spec.pinned or Pinned(candidate=""), inputs=inputs.pinned))
     return Target(
         spec=spec,
         info=info,

@@ -71,7 +71,7 @@ def load(
     finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
-        loader=find_loader(source, forward, lines),
+        loader=find_loader(source, forward, lines), arguments=arguments,
     )  # fmt: skip
     names = vars(source.module)
     notes = built.notes

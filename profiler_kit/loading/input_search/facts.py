@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from torch import nn
@@ -19,10 +20,30 @@ LENGTH_NAMES: Final = (
     "max_sequence_length", "seq_len", "seq_length", "sequence_length", "n_positions", "max_position_embeddings", "max_len",
     "max_length", "num_tokens_per_sequence", "bptt",
 )  # fmt: skip
-LATENT_NAMES: Final = ("latent_dim", "z_dim", "nz", "noise_dim", "z_size", "latent_size", "dim_z", "n_latent", "code_dim")
-CHANNEL_NAMES: Final = ("in_channels", "in_chans", "input_channels", "n_channels", "num_channels", "channels", "input_nc")
+LATENT_NAMES: Final = (
+    "latent_dim",
+    "z_dim",
+    "nz",
+    "noise_dim",
+    "z_size",
+    "latent_size",
+    "dim_z",
+    "n_latent",
+    "code_dim",
+)
+CHANNEL_NAMES: Final = (
+    "in_channels",
+    "in_chans",
+    "input_channels",
+    "n_channels",
+    "num_channels",
+    "channels",
+    "input_nc",
+)
+FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
 CONFIG_NAMES: Final = ("config", "cfg", "args", "hparams", "opt", "options", "conf", "params", "hps")
 
+IMAGE_CHANNELS: Final = 3
 IMAGE_SIZE: Final = 224  # the crop of ImageNet models
 SMALL_IMAGE_SIZE: Final = 32  # CIFAR
 GRAY_IMAGE_SIZE: Final = 28  # MNIST
@@ -48,6 +69,7 @@ class Facts:
     length_name: str | None
     latent: int | None
     channels: int | None
+    frames: int | None
     classes: int | None
     layers: tuple[tuple[str, nn.Module], ...]
 
@@ -85,6 +107,12 @@ class Facts:
         return (IMAGE_SIZE, IMAGE_SIZE)
 
     @property
+    def is_sequence_first(self) -> bool:
+        """Whether the first recurrent or attention layer expects (sequence, batch, features)."""
+        layer = self.first(nn.RNNBase, nn.MultiheadAttention)
+        return layer is not None and not layer.batch_first
+
+    @property
     def sequence_length(self) -> int:
         """The model's context length up to 1,024, else 128."""
         if self.length is not None:
@@ -110,6 +138,7 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         length_name=length_name,
         latent=_first_value(model, arguments, LATENT_NAMES, _positive)[1],
         channels=_first_value(model, arguments, CHANNEL_NAMES, _positive)[1],
+        frames=_first_value(model, arguments, FRAME_NAMES, _positive)[1],
         classes=_classes(layers),
         layers=layers,
     )
@@ -130,12 +159,22 @@ def _classes(layers: tuple[tuple[str, nn.Module], ...]) -> int | None:
 
 def _first_value(model: nn.Module, arguments: Mapping[str, Any], names: tuple[str, ...], read: Any) -> tuple[Any, Any]:
     """(name, value) of the first of `names` that the constructor's arguments, the model or its config define."""
+    plain_names = {_plain(name): name for name in reversed(names)}
+    order = {plain: index for index, plain in enumerate(map(_plain, names))}
     for space in _namespaces(model, arguments):
-        for name in names:
-            value = read(space.get(name))
+        matches = [
+            (order[_plain(name)], name) for name in space if isinstance(name, str) and _plain(name) in plain_names
+        ]
+        for _, name in sorted(matches):
+            value = read(space[name])
             if value is not None:
                 return name, value
     return None, None
+
+
+def _plain(name: str) -> str:
+    """`name` in lower case without underscores: ``imageSize`` and ``image_size`` are the same."""
+    return name.replace("_", "").lower()
 
 
 def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -147,6 +186,11 @@ def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapp
         space = {name: value for name, value in vars(module).items() if not name.startswith("_")}
         yield space
         yield from _configs(space)
+    # options that a script reads into global variables: ``opt = parser.parse_args()``
+    script = getattr(type(model).forward, "__globals__", {})
+    if not str(script.get("__name__", "")).startswith("torch."):
+        yield {name: value for name, value in script.items() if type(value) in (int, tuple, list)}
+        yield from _configs(script)
 
 
 def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -155,7 +199,7 @@ def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(value, Mapping):
             yield value
-        elif hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type)):
+        elif hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type, ModuleType)):
             yield vars(value)
         elif hasattr(value, "__slots__"):
             yield {slot: getattr(value, slot, None) for slot in value.__slots__}

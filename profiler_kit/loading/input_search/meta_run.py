@@ -32,7 +32,9 @@ _MOVES: Final = (Tensor.cuda, Tensor.cpu)
 _CONSTRUCTORS: Final = _device_constructors()
 # Functions whose result has the data of the first argument; the other arguments only lend a shape or a type.
 _LENDS_SHAPE: Final = (Tensor.expand_as, Tensor.view_as, Tensor.reshape_as, Tensor.type_as, Tensor.to)
-_NEW_DATA: Final = re.compile(r"(zeros|ones|empty|full|rand|randn|randint)_like|new_\w+|size|shape|dim|__len__|\w+\.__get__")
+_NEW_DATA: Final = re.compile(
+    r"(zeros|ones|empty|full|rand|randn|randint)_like|new_\w+|size|shape|dim|__len__|\w+\.__get__"
+)
 _NO_RUN: Final = (RecursionError,)
 
 
@@ -141,9 +143,7 @@ class _Recorder(TorchFunctionMode):
         return self._marked(func, name, args, kwargs, result)
 
     def _on_meta(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        if func in _CONSTRUCTORS:
-            kwargs["device"] = META
-        elif kwargs.get("device") is not None:
+        if func in _CONSTRUCTORS or kwargs.get("device") is not None:
             kwargs["device"] = META
         if func is Tensor.to and len(args) > 1 and isinstance(args[1], (str, torch.device, int)):
             args = (args[0], META, *args[2:])
@@ -198,7 +198,9 @@ def _check_layer_input(module: nn.Module, args: tuple[Any, ...]) -> None:
     batched = None
     if isinstance(module, ConvNd):
         batched = len(module.kernel_size) + 2
-    elif isinstance(module, (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+    elif isinstance(
+        module, (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+    ):
         batched = 3
     if batched is not None and tensor.dim() == batched - 1:
         raise LayerInputError(f"{type(module).__name__} got {tensor.dim()} dimensions, a batch has {batched}")
@@ -207,25 +209,25 @@ def _check_layer_input(module: nn.Module, args: tuple[Any, ...]) -> None:
 class MetaRunner:
     """Runs forward of a copy of a model on meta tensors. Prints nothing, and needs no data."""
 
-    def __init__(self, model: nn.Module, *, seed: int = 0, needs_batch: bool = True) -> None:
-        """`model` is on meta; it is changed by the runs. With `needs_batch`, layers refuse tensors without a batch."""
+    def __init__(
+        self, model: nn.Module, *, seed: int = 0, needs_batch: bool = True, reads_values: bool = False
+    ) -> None:
+        """`model` is on meta, and is changed by the runs.
+
+        With `needs_batch`, layers refuse tensors without a batch. With `reads_values`, code can read the values of small
+        tensors that follow from constants.
+        """
         self.model = model
-        self.reads_values = False
+        self.reads_values = reads_values
         self.needs_batch = needs_batch
         self._seed = seed
         self._finished: set[int] = set()
-        self._hooks: list[Any] = []
         for module in model.modules():
             if not any(True for _ in module.children()) and not isinstance(module, torch.jit.ScriptModule):
-                self._hooks.append(module.register_forward_hook(self._after))
+                module.register_forward_hook(self._after)
             if not isinstance(module, torch.jit.ScriptModule):
-                self._hooks.append(module.register_forward_pre_hook(self._before))
+                module.register_forward_pre_hook(self._before)
         self._outcome = Outcome()
-
-    def close(self) -> None:
-        """Remove the hooks from the model."""
-        for hook in self._hooks:
-            hook.remove()
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome:
         """Call the model once. Raises out-of-memory errors."""
@@ -235,7 +237,7 @@ class MetaRunner:
         try:
             with self._quiet(), recorder:
                 outcome.output = self.model(*args, **kwargs)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - user code; the failure is the result
+        except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
             outcome.failure = self._failure(error, recorder)

@@ -12,17 +12,22 @@ from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.meta_run import Failure, LayerInputError, origins
+from profiler_kit.loading.input_search.proposals import pattern_rank
 from profiler_kit.loading.layers import needed_shape
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
 _LISTS: Final = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack"})
 _VIEWS: Final = frozenset({"view", "reshape", "unflatten"})
 _EXPECTED_DIMENSIONS: Final = re.compile(
-    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D", re.IGNORECASE | re.DOTALL
+    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
+    re.IGNORECASE | re.DOTALL,
 )
 _UNPACKED: Final = re.compile(r"(?:not enough|too many) values to unpack \(expected (\d+)")
-_OUT_OF_RANGE: Final = re.compile(r"Dimension out of range \(expected to be in range of \[-?\d+, (-?\d+)\], but got (-?\d+)\)")
+_OUT_OF_RANGE: Final = re.compile(
+    r"Dimension out of range \(expected to be in range of \[-?\d+, (-?\d+)\], but got (-?\d+)\)"
+)
 _POSITIONS: Final = re.compile(r"(\d+) positions, but the table has (\d+) rows")
+_PATTERN: Final = re.compile(r'pattern "([^"]+->[^"]+)"')  # of einops
 _NO_BATCH: Final = re.compile(r"got (\d) dimensions, a batch has (\d)")
 
 
@@ -31,6 +36,7 @@ class SizeMismatch:
     """A tensor computed from the inputs `names` has the size `got` in dimension `dim`, and the operation needs `need`.
 
     With `is_flat`, the sizes are numbers of elements of one example, so that several dimensions of an input can change them.
+    With `is_spatial`, they are sizes of a map or numbers of patches, which follow from the size of an image.
     """
 
     names: frozenset[str]
@@ -38,6 +44,7 @@ class SizeMismatch:
     got: int
     need: int
     is_flat: bool = False
+    is_spatial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +86,9 @@ def _of_layer(failure: Failure) -> Iterator[Mismatch]:
     for dim, (got, need) in enumerate(zip(shape, needed, strict=True)):
         if got != need:
             yield SizeMismatch(
-                names=origins(tensor), dim=dim - len(shape), got=got, need=need, is_flat=isinstance(module, nn.Linear)
-            )
+                names=origins(tensor), dim=dim - len(shape), got=got, need=need,
+                is_flat=isinstance(module, nn.Linear) and len(shape) <= 2,
+            )  # fmt: skip
 
 
 def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
@@ -93,6 +101,10 @@ def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
     sources = next((origins(tensor) for tensor in tensors if origins(tensor)), frozenset())
     if no_batch is not None:
         yield DimensionMismatch(names=sources, got=int(no_batch[1]), need=int(no_batch[2]))
+    pattern = _PATTERN.search(text)
+    if pattern is not None:
+        for tensor in tensors[:1] or named_tensors(failure):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=pattern_rank(pattern[1]))
     expected = _EXPECTED_DIMENSIONS.search(text)
     if expected is not None and sources:
         yield DimensionMismatch(names=sources, got=int(expected[3]), need=int(expected[2] or expected[1]))
@@ -131,10 +143,10 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
     if name in _LISTS:
         yield from _of_list(tensors, args)
     elif name in _MATRIX_PRODUCTS and len(tensors) >= 2:
-        yield from _of_product(*tensors[-2:])
+        yield from _of_product(name, *tensors[-2:])
     elif name == "linear" and len(tensors) >= 2 and tensors[0].dim():
         got, need = tensors[0].shape[-1], tensors[1].shape[-1]
-        yield SizeMismatch(names=origins(tensors[0]), dim=-1, got=got, need=need, is_flat=True)
+        yield SizeMismatch(names=origins(tensors[0]), dim=-1, got=got, need=need, is_flat=tensors[0].dim() <= 2)
     elif name.startswith("conv") and len(tensors) >= 2 and tensors[0].dim() > 1:
         rank = tensors[1].dim()
         if tensors[0].dim() != rank:
@@ -167,7 +179,15 @@ def _of_list(tensors: list[Tensor], args: tuple[Any, ...]) -> Iterator[Mismatch]
                 continue
             for dim, (need, got) in enumerate(zip(first.shape, second.shape, strict=True)):
                 if got != need and dim != _cat_dim(args, first.dim()):
-                    yield SizeMismatch(names=origins(second), dim=dim - second.dim(), got=got, need=need)
+                    back = dim - second.dim()
+                    yield SizeMismatch(
+                        names=origins(second), dim=back, got=got, need=need, is_spatial=_is_spatial(second, back)
+                    )
+
+
+def _is_spatial(tensor: Tensor, dim: int) -> bool:
+    """Whether `dim` (negative) of `tensor` is a side of a map (N, C, H, W) or the number of patches in (N, L, C)."""
+    return dim >= -2 if tensor.dim() >= 4 else tensor.dim() == 3 and dim == -2
 
 
 def _cat_dim(args: tuple[Any, ...], rank: int) -> int:
@@ -175,13 +195,20 @@ def _cat_dim(args: tuple[Any, ...], rank: int) -> int:
     return dim % rank if rank else 0
 
 
-def _of_product(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
+def _of_product(name: str, left: Tensor, right: Tensor) -> Iterator[Mismatch]:
     if not left.dim() or not right.dim():
+        return
+    needed_rank = {"mm": 2, "spmm": 2, "addmm": 2, "bmm": 3}.get(name)
+    if needed_rank is not None and {left.dim(), right.dim()} != {needed_rank}:
+        for tensor in (left, right):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=needed_rank)
         return
     inner = -2 if right.dim() > 1 else -1
     got, need = left.shape[-1], right.shape[inner]
     if origins(left):
-        yield SizeMismatch(names=origins(left), dim=-1, got=got, need=need, is_flat=not origins(right))
+        yield SizeMismatch(
+            names=origins(left), dim=-1, got=got, need=need, is_flat=not origins(right) and left.dim() <= 2
+        )
     if origins(right):
         yield SizeMismatch(names=origins(right), dim=inner, got=need, need=got)
     yield from _of_rank(left, right)
@@ -195,10 +222,10 @@ def _of_rank(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
 
 def _of_broadcast(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
     for a, b in ((left, right), (right, left)):
-        if not origins(b) or origins(b) <= origins(a) and origins(a) != origins(b):
+        if not origins(b) or (origins(b) <= origins(a) and origins(a) != origins(b)):
             continue
         for back in range(1, min(a.dim(), b.dim()) + 1):
             need, got = a.shape[-back], b.shape[-back]
             if got != need and 1 not in (got, need):
-                yield SizeMismatch(names=origins(b), dim=-back, got=got, need=need)
+                yield SizeMismatch(names=origins(b), dim=-back, got=got, need=need, is_spatial=_is_spatial(b, -back))
     yield from _of_rank(left, right)

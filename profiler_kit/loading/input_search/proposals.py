@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -12,9 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 
 from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, SIGNAL_LENGTH, Facts
+from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, IMAGE_CHANNELS, SIGNAL_LENGTH, Facts
 from profiler_kit.loading.input_search.meta_run import META
-from profiler_kit.loading.input_search.roles import Parameter, Role, role_of
+from profiler_kit.loading.input_search.roles import IMAGE_WORDS, Parameter, Role, name_words, role_of
 from profiler_kit.loading.inputs import InputText, text_of
 
 Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for each item of a list or dict
@@ -44,7 +45,7 @@ def layer_inputs(layer: nn.Module, facts: Facts, *, name: str, batch: int = 1) -
             yield InputText(name=name, shape=(batch, layer.in_channels, facts.length or SIGNAL_LENGTH))
         case nn.Conv3d():
             size = facts.image if facts.image is not None else (CLIP_SIZE, CLIP_SIZE)
-            yield InputText(name=name, shape=(batch, layer.in_channels, CLIP_FRAMES, *size))
+            yield InputText(name=name, shape=(batch, layer.in_channels, facts.frames or CLIP_FRAMES, *size))
         case nn.Linear():
             yield InputText(name=name, shape=(batch, layer.in_features))
             yield InputText(name=name, shape=(batch, facts.sequence_length, layer.in_features))
@@ -65,10 +66,30 @@ def layer_inputs(layer: nn.Module, facts: Facts, *, name: str, batch: int = 1) -
         case nn.BatchNorm1d():
             yield InputText(name=name, shape=(max(batch, 2), layer.num_features))
             yield InputText(name=name, shape=(max(batch, 2), layer.num_features, SIGNAL_LENGTH))
+        case _ if isinstance(getattr(layer, "pattern", None), str):
+            yield from _pattern_inputs(layer.pattern, facts, name=name, batch=batch)
         case BatchNorm() | NormBase() | nn.GroupNorm():
             channels = layer.num_channels if isinstance(layer, nn.GroupNorm) else layer.num_features
-            spatial = (CLIP_FRAMES, CLIP_SIZE, CLIP_SIZE) if "3d" in type(layer).__name__ else facts.image_size(channels)
+            spatial = (
+                (CLIP_FRAMES, CLIP_SIZE, CLIP_SIZE) if "3d" in type(layer).__name__ else facts.image_size(channels)
+            )
             yield InputText(name=name, shape=(batch, channels, *spatial))
+
+
+def _pattern_inputs(pattern: object, facts: Facts, *, name: str, batch: int) -> Iterator[InputText]:
+    """The input of an einops layer: ``b c (h p1) (w p2) -> b (h w) (p1 p2 c)`` takes four dimensions."""
+    rank = pattern_rank(str(pattern))
+    channels = facts.channels or IMAGE_CHANNELS
+    size = facts.image_size(channels)
+    shapes = {3: (batch, channels, facts.length or SIGNAL_LENGTH), 4: (batch, channels, *size)}
+    shapes[5] = (batch, channels, facts.frames or CLIP_FRAMES, *size)
+    if rank in shapes:
+        yield InputText(name=name, shape=shapes[rank])
+
+
+def pattern_rank(pattern: str) -> int:
+    """The number of dimensions on the left side of an einops pattern."""
+    return len(re.sub(r"\([^)]*\)", "x", pattern.partition("->")[0]).split())
 
 
 def _sequence(batch_first: bool, facts: Facts, batch: int) -> tuple[int, int]:
@@ -97,20 +118,32 @@ def data_inputs(name: str, facts: Facts, batch: int = 1) -> list[InputText]:
     return list(texts)
 
 
-def proposals(parameter: Parameter, facts: Facts, model: nn.Module, batch: int = 1) -> list[Value]:
-    """The values to try for `parameter`, the most usual first."""
+def proposals(
+    parameter: Parameter, parameters: tuple[Parameter, ...], facts: Facts, model: nn.Module, batch: int = 1
+) -> list[Value]:
+    """The values to try for `parameter` of `parameters`, the most usual first."""
     name, role = parameter.name, parameter.role
-    if role is Role.DICT:
-        keys = [key for key in parameter.keys if key.isidentifier()]
-        parts = [proposals(Parameter(name=key, role=role_of(key)), facts, model, batch) for key in keys]
-        dicts = [tuple(replace(part[0][0], name=f"{name}.{key}") for key, part in zip(keys, parts, strict=True))]
-        return dicts if keys else [(text,) for text in data_inputs(name, facts, batch)]
+    roles = {other.role for other in parameters}
+    if role is Role.DICT and parameter.keys:
+        members = tuple(Parameter(name=key, role=role_of(key)) for key in parameter.keys if key.isidentifier())
+        parts = [proposals(member, members, facts, model, batch)[0][0] for member in members]
+        return [tuple(replace(part, name=f"{name}.{member.name}") for part, member in zip(parts, members, strict=True))]
     if role is Role.LIST:
-        count = parameter.items or 2
-        return [as_list(text, n) for text in data_inputs(name, facts, batch)[:4] for n in dict.fromkeys((count, 1, 3, 4))]
+        counts = dict.fromkeys((parameter.items or 2, 1, 3, 4))
+        return [as_list(text, count) for text in data_inputs(name, facts, batch)[:4] for count in counts]
     if role is Role.STATE:
         return [*_states(name, facts, model, batch), *((text,) for text in data_inputs(name, facts, batch))]
-    return [(text,) for text in _single(name, role, facts, batch)]
+    texts = _single(name, role, facts, batch)
+    if role is Role.DATA and roles & {Role.ADJACENCY, Role.EDGES}:  # one row of features per node
+        widths = [text.shape[-1] for text in texts if len(text.shape) == 2 and not text.is_whole]
+        texts = [InputText(name=name, shape=(NODES, width)) for width in dict.fromkeys(widths)] + texts
+    elif role is Role.DATA and name_words(name) & IMAGE_WORDS:
+        texts.sort(key=lambda text: len(text.shape) not in (4, 5))
+    elif role in (Role.DATA, Role.NOISE) and len(parameters) > 1 and roles & {Role.CLASS, Role.TOKENS, Role.NOISE}:
+        texts.sort(key=lambda text: text.is_whole)  # the embedding is for the other parameter
+    if role in (Role.TOKENS, Role.DATA) and facts.is_sequence_first and roles & {Role.STATE, Role.ATTENTION_MASK}:
+        texts = [replace(text, shape=text.shape[::-1]) if text.is_integer else text for text in texts]
+    return [(text,) for text in texts]
 
 
 def as_list(text: InputText, count: int) -> Value:
@@ -152,7 +185,11 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
         case Role.NUMBER:
             return [InputText(name=name, shape=(), literal="0.5"), InputText(name=name, shape=(batch, 1)), *data]
         case Role.FLAG:
-            return [InputText(name=name, shape=(), literal="False"), InputText(name=name, shape=(), literal="True"), none]
+            return [
+                InputText(name=name, shape=(), literal="False"),
+                InputText(name=name, shape=(), literal="True"),
+                none,
+            ]
     return data
 
 
@@ -202,8 +239,8 @@ def _call_quietly(function: Any, arguments: tuple[Any, ...]) -> Any:
     try:
         with META:
             return function(*arguments)
-    except Exception:  # noqa: BLE001 - the layers give the shape of the state too
-        return None
+    except (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError):
+        return None  # the layers give the shape of the state too
 
 
 def _texts_of(name: str, state: object) -> Value:

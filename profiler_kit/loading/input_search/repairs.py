@@ -11,10 +11,18 @@ from typing import Final
 from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, Facts
+from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_CHANNELS, Facts
 from profiler_kit.loading.input_search.meta_run import Failure, input_name, origins
 from profiler_kit.loading.input_search.mismatches import DimensionMismatch, SizeMismatch, mismatches, named_tensors
-from profiler_kit.loading.input_search.proposals import Value, as_list, data_inputs, layer_inputs, tokens
+from profiler_kit.loading.input_search.proposals import (
+    GENERIC_WIDTHS,
+    Value,
+    as_list,
+    data_inputs,
+    layer_inputs,
+    tokens,
+)
+from profiler_kit.loading.input_search.roles import Role, role_of
 from profiler_kit.loading.inputs import InputText
 
 State = tuple[Value, ...]
@@ -31,7 +39,9 @@ _NEEDS_FLOATS: Final = re.compile(
     r"|bool tensor is not supported|can only be of floating|Input dtype",
     re.IGNORECASE,
 )
-_NEEDS_BOOLS: Final = re.compile(r"boolean masks?|bool(ean)? (tensor|mask)s?|bitwise_not|BoolTensor|dtype bool|torch\.bool")
+_NEEDS_BOOLS: Final = re.compile(
+    r"boolean masks?|bool(ean)? (tensor|mask)s?|bitwise_not|BoolTensor|dtype bool|torch\.bool"
+)
 _NEEDS_NUMBER: Final = re.compile(
     r"interpreted as an integer|must be (tuple of )?ints?|must be Number|not Tensor|unhashable|can't be used as an integer"
     r"|only integer tensors"
@@ -57,6 +67,7 @@ def repairs(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
             yield from _sizes(state, mismatch)
         else:
             yield from _dimensions(state, mismatch, facts)
+    yield from _viewed(state, failure)
     yield from _larger(state, failure)
     yield from _structures(state, failure, facts)
     yield from _same_shapes(state, failure)
@@ -65,6 +76,7 @@ def repairs(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
 
 def with_batch(state: State, batch: int) -> State:
     """`state` with another batch size instead of 1: the first dimension, or the second of a sequence."""
+
     def changed(text: InputText) -> InputText:
         if text.literal is not None or not text.shape:
             return text
@@ -117,7 +129,9 @@ def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
 
 def _direct(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
     """For a layer that received an input unchanged: what this layer takes."""
-    if failure.module is None or isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag)) and not failure.module_arguments:
+    if failure.module is None or (
+        isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag)) and not failure.module_arguments
+    ):
         return
     for tensor in tensors_in(list(failure.module_arguments[:1])):
         name = input_name(tensor)
@@ -137,32 +151,55 @@ def needed_fits(text: InputText, tensor: Tensor) -> bool:
 def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
     texts = texts_by_name(state)
     got, need = mismatch.got, mismatch.need
-    for name in sorted(mismatch.names & texts.keys()):
+    names = sorted(mismatch.names & texts.keys())
+    for name in names:
         text = texts[name]
         for dim in _dims_by_preference(text, mismatch):
             if text.shape[dim] == got:
                 yield with_text(state, with_size(text, dim, need))
-    for name in sorted(mismatch.names & texts.keys()):
+    for name in names:
         text = texts[name]
-        if len(text.shape) == 2 and mismatch.is_flat and need != text.shape[1]:
-            yield with_text(state, with_size(text, 1, need))
-        for dim in range(len(text.shape) - 1, 0, -1):
+        if mismatch.is_flat and text.shape[1:] != (need,) and not text.is_integer:
+            yield with_text(state, replace(text, shape=(*text.shape[:1], need)))
+        for dim in _dims_by_preference(text, mismatch)[:-1]:
             size = text.shape[dim]
-            if size * need % got == 0 and size != size * need // got:
-                yield with_text(state, with_size(text, dim, size * need // got))
             if size + need - got > 0:
                 yield with_text(state, with_size(text, dim, size + need - got))
+            if size * need % got == 0 and size != size * need // got:
+                yield with_text(state, with_size(text, dim, size * need // got))
+    yield from _shares(state, mismatch)
+
+
+def _shares(state: State, mismatch: SizeMismatch) -> Iterator[State]:
+    """For features of several inputs that are concatenated: a share of the needed size for each of them."""
+    texts = texts_by_name(state)
+    floats = [texts[name] for name in sorted(mismatch.names & texts.keys()) if not texts[name].is_whole]
+    # images have three channels, the rest is features; noise has more features than labels and codes
+    floats.sort(key=lambda text: (-len(text.shape), role_of(text.name or "") is not Role.NOISE))
+    if len(floats) < 2 or any(len(text.shape) < 2 for text in floats):
+        return
+    first, others = floats[0], floats[1:]
+    for share in (IMAGE_CHANNELS, 1) if len(first.shape) == 4 else (mismatch.need - GENERIC_WIDTHS[1] * len(others),):
+        remainder = (mismatch.need - share) // len(others)
+        if share < 1 or remainder < 1:
+            continue
+        changed = with_text(state, with_size(first, 1, share))
+        for other in others:
+            changed = with_text(changed, with_size(other, 1, remainder))
+        yield changed
 
 
 def _dims_by_preference(text: InputText, mismatch: SizeMismatch) -> list[int]:
-    """The dimensions of `text` except the batch, that of the mismatch first."""
-    dims = list(range(1, len(text.shape))) or [0]
+    """The dimensions of `text`, that of the mismatch first and the batch last; one for both sides of an image."""
+    dims = list(range(1, len(text.shape) - 1 if len(text.shape) in (4, 5) else len(text.shape))) or [0]
     position = mismatch.dim + len(text.shape) if mismatch.dim < 0 else mismatch.dim
     return sorted(dims, key=lambda dim: dim != position) + [0]
 
 
 def with_size(text: InputText, dim: int, size: int) -> InputText:
-    """`text` with another size in dimension `dim`."""
+    """`text` with another size in dimension `dim`; images stay square."""
+    if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2:
+        return with_side(text, size)
     shape = list(text.shape)
     shape[dim] = size
     return replace(text, shape=tuple(shape))
@@ -173,6 +210,8 @@ def _dimensions(state: State, mismatch: DimensionMismatch, facts: Facts) -> Iter
     for name in sorted(mismatch.names & texts.keys()):
         text = texts[name]
         rank = len(text.shape) + mismatch.need - mismatch.got
+        if rank < 1:
+            continue
         for shape in _shapes_of_rank(text.shape, rank, facts):
             yield with_text(state, replace(text, shape=shape))
         for other in data_inputs(name, facts):
@@ -210,6 +249,20 @@ def _shapes_of_rank(shape: tuple[int, ...], rank: int, facts: Facts) -> Iterator
             yield (shape[0], 1, side, side)
         for channels in dict.fromkeys((facts.channels or 3, 3, 1)):
             yield (shape[0], channels, *facts.image_size(channels))
+
+
+def _viewed(state: State, failure: Failure) -> Iterator[State]:
+    """For features that are viewed like an image: an image with as many elements."""
+    if getattr(failure.function, "__name__", "") not in ("view", "reshape") or not isinstance(
+        failure.arguments[0], Tensor
+    ):
+        return
+    features = failure.arguments[0].numel() // max(failure.arguments[0].shape[0], 1)
+    for text in texts_by_name(state).values():
+        for channels in (IMAGE_CHANNELS, 1):
+            side = isqrt(features // channels)
+            if len(text.shape) == 4 and channels * side * side == features:
+                yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
 
 
 def _larger(state: State, failure: Failure) -> Iterator[State]:
@@ -262,7 +315,11 @@ def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]
 def _same_shapes(state: State, failure: Failure) -> Iterator[State]:
     """For an operation on several inputs: the same shape for all of them."""
     texts = texts_by_name(state)
-    names = [n for n in dict.fromkeys(n for t in tensors_in(list(failure.arguments)) for n in sorted(origins(t))) if n in texts]
+    names = [
+        n
+        for n in dict.fromkeys(n for t in tensors_in(list(failure.arguments)) for n in sorted(origins(t)))
+        if n in texts
+    ]
     for first in names:
         for second in names:
             if texts[first].shape != texts[second].shape:
@@ -271,7 +328,10 @@ def _same_shapes(state: State, failure: Failure) -> Iterator[State]:
 
 def _stated_numbers(state: State, failure: Failure) -> Iterator[State]:
     """Sizes that a failed assertion or another message of the user's code states."""
-    if not isinstance(failure.error, (AssertionError, ValueError, RuntimeError)) and "inops" not in type(failure.error).__name__:
+    if (
+        not isinstance(failure.error, (AssertionError, ValueError, RuntimeError))
+        and "inops" not in type(failure.error).__name__
+    ):
         return
     numbers = [int(word) for word in re.findall(r"(?<![\w.])\d{1,5}(?![\w.])", str(failure.error))]
     numbers += list(_asserted_numbers(failure))

@@ -43,8 +43,7 @@ _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
     (Role.LENGTHS, frozenset({"lengths", "lens", "seqlens", "xlens"})),
     (Role.POSITIONS, frozenset({"position", "positions", "pos"})),
     (Role.TOKENS, frozenset(
-        "ids idx tokens token src tgt trg text texts sentence sentences word words caption captions question questions "
-        "premise hypothesis prompt sequence sequences seq seqs input_ids tokenids chars utterance source".split())),
+        ["ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words", "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq", "seqs", "input_ids", "tokenids", "chars", "utterance", "source"])),
     (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
     (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
     (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
@@ -55,7 +54,9 @@ _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
     (Role.NUMBER, frozenset({"ratio", "temperature", "alpha", "lambda", "lambd", "eps", "beta", "gamma", "weight"})),
     (Role.INTEGER, frozenset({"num", "n", "length", "len", "size", "steps", "k", "maxlen", "step", "epoch", "iteration"})),
 )  # fmt: skip
-_DATA_WORDS: Final = frozenset("x img image images imgs input inputs pixel pixels frame frames video lr hr".split())
+IMAGE_WORDS: Final = frozenset(
+    ["img", "imgs", "image", "images", "pixel", "pixels", "frame", "frames", "photo", "picture"]
+)
 _NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ANNOTATIONS: Final = (
     (re.compile(r"^(builtins\.)?int\b"), Role.INTEGER),
@@ -117,9 +118,7 @@ def required_parameters(model: nn.Module) -> tuple[Parameter, ...] | None:
     except (TypeError, ValueError):
         return None
     reads = _reads(model)
-    required = [
-        p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not required:
         required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]

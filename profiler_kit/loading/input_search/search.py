@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts, facts_of
 from profiler_kit.loading.input_search.meta_run import META, Failure, MetaRunner, Outcome, input_name, mark
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
@@ -38,6 +39,7 @@ MAX_TRIALS: Final = 160
 MAX_SECONDS: Final = 20.0
 MAX_BISECTIONS: Final = 12
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
+_SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
 _FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in (28, 32, 64, 96, 128))
 
 
@@ -68,7 +70,7 @@ class NoGuess:
 def search_inputs(
     model: nn.Module, arguments: Mapping[str, Any], *, seed: int = 0, start: tuple[InputText, ...] = ()
 ) -> InputGuess | NoGuess:
-    """Search inputs for `model`, a copy on the meta device that the search may change.
+    """Search inputs for `model`, which is on the meta device and does not change.
 
     `arguments` are those of its constructor, by name. `start` are named inputs to begin with, such as an image of the data
     set that a training script loads.
@@ -98,27 +100,26 @@ class _Search:
         self._parameters = parameters
         self._facts = facts
         self._model = model
-        self._runner = MetaRunner(model, seed=seed, needs_batch=needs_batch)
+        self._seed = seed
+        self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self._outcomes: dict[State, Outcome] = {}
         self._deadline = time.monotonic() + MAX_SECONDS
         self._order = itertools.count()
         self._queue: list[tuple[tuple[int, int, int], State]] = []
-        self._queued: set[State] = set()
+        self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
+        self._expanded: set[State] = set()
         self.refused_batch = False
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
-        try:
-            return self._search(start)
-        finally:
-            self._runner.close()
-
-    def _search(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         for state in self._first_states(start):
             self._push(state, (0, 0))
         best: tuple[tuple[int, int], State, Failure | None] | None = None
         while self._queue and not self._is_over():
             _, state = heapq.heappop(self._queue)
+            if state in self._expanded:
+                continue
+            self._expanded.add(state)
             outcome = self._outcome(state)
             failure = self._problem(state, outcome)
             if failure is None:
@@ -147,7 +148,7 @@ class _Search:
         by_name = {text.name: text for text in start}
         choices: list[list[Value]] = []
         for parameter in self._parameters:
-            values = proposals(parameter, self._facts, self._model)
+            values = proposals(parameter, self._parameters, self._facts, self._model)
             if parameter.name in by_name:
                 values.insert(0, (by_name[parameter.name],))
             choices.append(values)
@@ -164,8 +165,8 @@ class _Search:
                 yield (*first[:position], value, *first[position + 1 :])
 
     def _push(self, state: State, progress: tuple[int, int]) -> None:
-        if state not in self._queued and state not in self._outcomes:
-            self._queued.add(state)
+        if state not in self._expanded and progress > self._queued.get(state, (-1, -1)):
+            self._queued[state] = progress
             heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
 
     def _is_over(self) -> bool:
@@ -181,7 +182,9 @@ class _Search:
         if outcome is None:
             outcome = self._run(state)
             if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
-                self._runner.reads_values = True
+                # a new copy: forward may have stored tensors without values, such as a mask
+                copy = meta_copy(self._model)
+                self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
                 outcome = self._run(state)
             self._outcomes[state] = outcome
             error = outcome.failure.error if outcome.failure is not None else None
@@ -207,7 +210,7 @@ class _Search:
         outputs = list(tensors_in(_plain(outcome.output)))
         if not self._strict or not outputs or not any(text.shape for value in state for text in value):
             return None
-        batches = {size for value in state for text in value for size in text.shape[:2]}
+        batches = {size for value in state for text in value for size in text.shape[: 2 if len(text.shape) < 4 else 1]}
         if any(not output.dim() or batches & set(output.shape[:2]) for output in outputs):
             return None
         self.refused_batch = True
@@ -225,9 +228,10 @@ class _Search:
             flat = SizeMismatch(names=names, dim=0, got=failure.arguments[0].shape[0], need=1, is_flat=True)
         else:
             sizes = [m for m in mismatches(failure, names) if isinstance(m, SizeMismatch)]
-            flat = next((m for m in sizes if m.is_flat), sizes[0] if sizes else None)  # type: ignore[assignment]
-        if flat is None:
-            return None
+            solvable = next((m for m in sizes if m.is_flat or m.is_spatial), None)
+            if solvable is None:
+                return None
+            flat = solvable
         texts = texts_by_name(state)
         for name in sorted(flat.names & texts.keys()):
             text = texts[name]
@@ -261,11 +265,15 @@ class _Search:
             if self._is_past(changed, failure):
                 return changed
             problem = self._problem(changed, self._outcome(changed))
-            sizes = [
-                m
-                for m in mismatches(problem, frozenset((text.name or "",)))
-                if isinstance(m, SizeMismatch) and m.need == flat.need
-            ] if problem is not None and problem.position == failure.position else []
+            sizes = (
+                [
+                    m
+                    for m in mismatches(problem, frozenset((text.name or "",)))
+                    if isinstance(m, SizeMismatch) and m.need == flat.need
+                ]
+                if problem is not None and problem.position == failure.position
+                else []
+            )
             if sizes and sizes[0].got > flat.need:
                 high = side - 1
             else:  # too small, or failed earlier because a map vanished
@@ -274,17 +282,28 @@ class _Search:
 
     def _polished(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
         """`state` in the form in which its author would write it, if that runs too."""
-        for changed in (*self._as_images(state, outcome), *self._usual_image(state, outcome)):
-            if not self._is_over():
+        for change in (self._as_images, self._as_sequences, self._usual_image):
+            for changed in change(state, outcome):
                 other = self._outcome(changed)
                 if self._problem(changed, other) is None:
-                    return changed, other
+                    state, outcome = changed, other
+                    break
         return state, outcome
+
+    def _as_sequences(self, state: State, outcome: Outcome) -> Iterator[State]:
+        """A sequence instead of one value per example, if forward splits its input into steps for a recurrent cell."""
+        for name, text in texts_by_name(state).items():
+            if text.shape[1:] == (1,) and outcome.consumers.get(name) in _SPLITTING and not text.is_whole:
+                yield with_text(state, replace(text, shape=(text.shape[0], self._facts.sequence_length)))
 
     def _as_images(self, state: State, outcome: Outcome) -> Iterator[State]:
         """Images instead of flat rows, if forward flattens its input."""
         for name, text in texts_by_name(state).items():
-            if len(text.shape) != 2 or text.is_whole or outcome.consumers.get(name) not in _FLATTENING:
+            if text.is_whole or outcome.consumers.get(name) not in _FLATTENING:
+                continue
+            if len(text.shape) == 3 and text.shape[1] == text.shape[2]:
+                yield with_text(state, replace(text, shape=(text.shape[0], 1, *text.shape[1:])))
+            if len(text.shape) != 2:
                 continue
             for channels, side in _FLAT_IMAGES:
                 if channels * side * side == text.shape[1]:
@@ -346,4 +365,3 @@ def _plain(output: Any) -> Any:
     if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
         return output
     return {name: value for name, value in vars(output).items()} if hasattr(output, "__dict__") else output
-
