@@ -16,6 +16,8 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.construction import missing_arguments
 from profiler_kit.loading.forms import is_model
+from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.syntax import FACTORIES, definition_lines, nearby_models, root_classes
 from profiler_kit.loading.user_locations import type_with_article
@@ -43,7 +45,7 @@ def resolve(source: Source, arguments: Mapping[str, Any]) -> Candidate:
     if source.attr is not None:
         return _named(source, source.attr)
     lines = definition_lines(source.tree) if source.tree is not None else {}
-    names = vars(source.module)
+    names = source.names
     if is_model(names.get("model")):
         return Candidate(name="model", value=names["model"], line=lines.get("model"))
     factories = [
@@ -80,6 +82,8 @@ def _ambiguous(source: Source, candidates: list[Candidate]) -> TargetError:
 
 
 def _no_model(source: Source) -> TargetError:
+    if source.failures:  # the first reason is the most likely one
+        raise import_failure(source.spec, source.file, source.failures[0].error)
     message = "no model in this file: no nn.Module class, no 'model', no get_model()"
     if source.file is None:
         return TargetError(message, where=source.name, hint=bare_command(source.spec, f"{source.name}:Net"))
@@ -106,6 +110,8 @@ def _named(source: Source, attr: str) -> Candidate:
             raise _no_attribute(source, value, part, resolved)
         value = getattr(value, part)
         resolved.append(part)
+    if isinstance(value, Placeholder):
+        raise import_failure(source.spec, source.file, placeholder_error(value))
     line = definition_lines(source.tree).get(attr.split(".")[0]) if source.tree is not None else None
     is_class = isinstance(value, type)
     if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):

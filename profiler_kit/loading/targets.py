@@ -17,11 +17,13 @@ from profiler_kit.loading.compilation import remove_compilation
 from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
@@ -61,7 +63,13 @@ def load(
     if recipe is not None:
         return _from_recipe(spec, recipe, device, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
-    with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
+    build_notes: list[str] = []
+    with (
+        user_code(source.folders, source.name) as flags_set_by_build,
+        seeded(spec.seed),
+        watchdog(spec, source.file, "build"),
+        isolated(source.session if spec.sliced else None, build_notes.append),
+    ):
         candidate = resolve(source, arguments)
         built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
     lines = definition_lines(source.tree) if source.tree is not None else {}
@@ -73,8 +81,8 @@ def load(
         returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines), arguments=arguments,
     )  # fmt: skip
-    names = vars(source.module)
-    notes = built.notes
+    names = source.names
+    notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
         notes += (
