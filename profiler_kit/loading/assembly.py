@@ -34,7 +34,7 @@ from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 
 
 def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device) -> TargetInputs:
@@ -181,6 +181,8 @@ def assemble(
     model = model.to(device)
     if objective is not None:
         objective = objective.moved(device, model, meta_copy if device.type == "meta" else copy_with_weights)
+    if inputs.pinned:
+        spec = replace(spec, pinned=replace(spec.pinned or Pinned(candidate=""), inputs=inputs.pinned))
     return Target(
         spec=spec,
         info=info,

@@ -112,7 +112,7 @@ def _load(
     finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
-        loader=find_loader(source, forward, lines),
+        loader=find_loader(source, forward, lines), arguments=arguments,
     )  # fmt: skip
     names = source.names
     notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)

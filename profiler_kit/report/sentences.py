@@ -100,7 +100,7 @@ def steps(run: ConfigRun) -> str:
 
 
 def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
-    guessed = report.target.inputs_from == "guess"
+    guessed = report.target.inputs_are_guessed
     guess_notes = [note for note in report.target.notes if guessed and "guess" in note.lower()]
     if guessed:
         yield from (WARNING + note for note in guess_notes or ["the input shapes are guessed: pass yours with -i"])

@@ -272,9 +272,11 @@ def test_ctrl_c_on_one_side_ends_the_comparison(
 def test_a_guess_is_announced_even_to_the_quiet(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = call(["count", "guessed.py", "-q", "-f", "json"], capfd)
     assert ended.code == 0
-    assert ended.err.startswith("warning: GUESSED inputs 1,4 from the first layer")
+    assert ended.err.startswith("warning: inputs: guessed x=1,4")
     assert "profiler-kit count guessed.py -i 1,4" in ended.err
-    assert "GUESSED" not in call(["count", "net.py"], capfd).err
+    assert "guessed" not in call(["count", "net.py"], capfd).err
+    shown = call(["count", "guessed.py"], capfd)
+    assert (shown.out + shown.err).count("inputs: guessed") == 1
 
 
 def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

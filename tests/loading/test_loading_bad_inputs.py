@@ -116,8 +116,8 @@ ROWS = [
     ),
     bad(
         "4 no input shape", NET,
-        "Conv2d(3, ...)",
-        "net.py", "profiler-kit analyze net.py -i 1,3,224,224", allow_guess=False,
+        "no input shape: forward(x) needs 1 input",
+        "net.py", "profiler-kit analyze net.py -i 1,3,256,256", allow_guess=False,
     ),
     bad(
         "5 shape mismatch", CHAIN,
@@ -307,12 +307,12 @@ ROWS = [
     ),
     bad(
         "example_inputs are words", NET + "example_inputs = 'yes'\n",
-        "example_inputs is a str without tensors", "net.py", "-i 1,3,224,224",
+        "example_inputs is a str without tensors", "net.py", "-i 1,3,256,256",
     ),
     bad(
         "two inputs and no shape", MASKED,
-        "Embedding(30522, ...)",
-        "net.py", "-i mask=1,128",
+        "no input shape: forward(ids, mask) needs 2 inputs",
+        "net.py", "-i '1,128:int64[0:30522]' -i 1,128:bool", allow_guess=False,
     ),
     bad(
         "wrong channels", NET,

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             memory_options=_memory_options(options),
             on_progress=progress.show,
         )
-    output.warn_about_guesses(report)
+    output.warn_about_guesses(options, report)
     output.emit_report(report, options)
     if options.strict:
         require_counted(report)
