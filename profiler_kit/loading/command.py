@@ -79,7 +79,7 @@ def _tensor(text: re.Match[str]) -> str:
     if text["low"]:
         return f"torch.randint({text['low']}, {text['high']}, {shape})"
     dtype = text["dtype"]
-    if dtype is None:
+    if dtype in (None, "float32"):
         return f"torch.randn({shape[1:-1].rstrip(',') or '()'})"
     return f"torch.{'rand' if 'float' in dtype else 'ones'}({shape}, dtype=torch.{dtype})"
 
