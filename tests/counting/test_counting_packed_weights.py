@@ -66,11 +66,13 @@ def test_packed_weights_are_parameters_in_every_figure(name: str) -> None:
     expected, nbytes = parameters(model)
     plain = count(model, x, mode="infer").static
     quantized = count(dynamic(model), x, mode="infer").static
-    assert plain is not None and quantized is not None
+    assert plain is not None
+    assert quantized is not None
     assert (quantized.params, quantized.param_bytes, quantized.trainable_params) == (expected, nbytes, 0)
     assert quantized.params == plain.params
     assert sum(node.params for node in quantized.modules) == expected
-    assert quantized.memory is not None and quantized.memory.categories.parameters == nbytes
+    assert quantized.memory is not None
+    assert quantized.memory.categories.parameters == nbytes
     assert quantized.forward.macs == plain.forward.macs
     assert quantized.forward.read_bytes >= nbytes  # each weight is read once
     assert not quantized.uncounted
@@ -81,12 +83,15 @@ def test_a_shared_packed_object_counts_once() -> None:
     both = nn.Sequential(layer, layer)
     assert packed_bytes(both) == 4 * 4 + 4 * 4
     static = count(both, torch.rand(2, 4), mode="infer").static
-    assert static is not None and static.params == 20
+    assert static is not None
+    assert static.params == 20
 
 
 def test_an_integer_weight_buffer_is_a_parameter() -> None:
     static = count(nn.Sequential(IntegerLinear()), torch.rand(2, 8), mode="infer").static
-    assert static is not None and (static.params, static.param_bytes) == (40, 40)
+    assert static is not None
+    assert (static.params, static.param_bytes) == (40, 40)
     memory = static.memory
-    assert memory is not None and memory.categories.parameters == 40 + 5 * 4  # memory has all buffers
+    assert memory is not None
+    assert memory.categories.parameters == 40 + 5 * 4
     assert packed_bytes(IntegerLinear()) == 0
