@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,9 @@ class Recurrent(nn.Module):
 class IntegerLinear(nn.Module):
     """As the weight-only quantized layers of other libraries: an int8 buffer and float scales."""
 
+    weight: Tensor
+    scales: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(5, 8, dtype=torch.int8))
@@ -53,7 +58,7 @@ def parameters(model: nn.Module) -> tuple[int, int]:
     return matrices + biases, matrices + 4 * biases
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), lambda: torch.rand(2, 64)),
     "recurrent": (Recurrent, lambda: torch.rand(5, 2, 8)),
 }
@@ -79,7 +84,7 @@ def test_packed_weights_are_parameters_in_every_figure(name: str) -> None:
 
 
 def test_a_shared_packed_object_counts_once() -> None:
-    layer = dynamic(nn.Sequential(nn.Linear(4, 4)))[0]
+    layer = next(dynamic(nn.Sequential(nn.Linear(4, 4))).children())
     both = nn.Sequential(layer, layer)
     assert packed_bytes(both) == 4 * 4 + 4 * 4
     static = count(both, torch.rand(2, 4), mode="infer").static
