@@ -24,6 +24,7 @@ from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
@@ -115,7 +116,10 @@ def _trace(target: Target, convention: Convention, device: Device | None) -> tup
                 notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
                 trace = run(device, watch_saved=False)
             elif device is not None and raised_in_replacement(failure.error):
-                notes.append(f"bytes and saved tensors are not those of {device.label}: its kernels reject this step")
+                reason = one_line_message(failure.error)
+                notes.append(
+                    f"bytes and saved tensors are not those of {device.label}, whose kernels reject the step: {reason}"
+                )
                 trace = run(None)
             else:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,7 @@ from profiler_kit.devices.device import Device, Figure
 from profiler_kit.emulation.library_calls import OpCall, TensorFacts
 from profiler_kit.records.counts import AttentionUse, OpRecord, TensorSpec
 
+_HEAD_DIMS: Final = 4  # batch, heads, rows, head size
 _PREFIX: Final = "aten._scaled_dot_product_"
 _KERNELS: Final = {
     "flash_attention": "flash", "flash_attention_for_cpu": "flash", "efficient_attention": "memory-efficient",
@@ -29,13 +31,15 @@ class LibraryOps:
         self._tracer = tracer
 
     def use_workspace(self, call: OpCall) -> None:
-        """Count `call` in the current module and phase."""
+        """Count `call` in the current module and phase. A ``head_size`` without padding makes the padding free."""
         op = getattr(torch.ops.aten, call.op.removeprefix("aten.")).default
         args, outputs = _as_specs(call.args), _as_specs(call.outputs)
         plan = plan_op(op)
         assert plan.formula is not None  # every op that the emulation calls has one
         inputs, written = tuple(_specs_in(args)), tuple(_specs_in(outputs))
-        cost = plan.formula.function(*args, out=outputs) + traffic(inputs, written)
+        head = call.kwargs.get("head_size")
+        nominal = args if head is None else tuple(_with_head_size(value, head) for value in args)
+        cost = plan.formula.function(*nominal, out=outputs) + traffic(inputs, written)
         self._tracer.note_call(OpFacts(op=plan.name, inputs=inputs, outputs=written, cost=cost), op, args, outputs)
 
     def use_handle(self, handle: str, figure: Figure, op: str) -> None:
@@ -58,6 +62,13 @@ def attention_note(uses: Sequence[AttentionUse], device: Device) -> str:
     """A sentence that names the kernels of attention."""
     kernels = " and ".join(f"the {use.kernel} kernel ({use.dtype})" for use in uses)
     return f"attention is counted as on {device.label}: {kernels}"
+
+
+def _with_head_size(value: Any, head: int) -> Any:
+    """`value` with `head` as the last dimension, if it is a spec of queries, keys, values or the output, by heads."""
+    if not isinstance(value, TensorSpec) or len(value.shape) != _HEAD_DIMS:
+        return value
+    return replace(value, shape=(*value.shape[:-1], head))
 
 
 def _as_specs(value: Any) -> Any:

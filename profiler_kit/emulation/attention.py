@@ -14,12 +14,15 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from profiler_kit.devices.device import AttentionKernel, Device
 from profiler_kit.emulation import Call, Emulation, emulates
 from profiler_kit.emulation.autocast import HALF
+from profiler_kit.emulation.library_calls import Libraries, OpCall, facts_of
 
 _ATEN: Final = torch.ops.aten
+_FLASH: Final = _ATEN._scaled_dot_product_flash_attention
 _MAX_HEAD_SIZE: Final = 256
 _HEAD_MULTIPLE: Final = 8  # elements; for flash attention and cuDNN
 
@@ -66,7 +69,7 @@ def attention(
             query, key, value, mask, saves_logsumexp, dropout_p, is_causal, False, scale=scale
         )[0]
     if kernel == "flash":
-        return _flash(query, key, value, dropout_p, is_causal, scale, enable_gqa)
+        return _flash(emulation.libraries, query, key, value, dropout_p, is_causal, scale, enable_gqa)
     return _ATEN._scaled_dot_product_efficient_attention(
         query, key, value, mask, saves_logsumexp, dropout_p, is_causal, scale=scale
     )[0]
@@ -142,15 +145,60 @@ def _additive(mask: Tensor | None, query: Tensor) -> Tensor | None:
 
 
 def _flash(
-    query: Tensor, key: Tensor, value: Tensor, dropout: float, is_causal: bool, scale: float | None, enable_gqa: bool
-) -> Tensor:
+    libraries: Libraries, query: Tensor, key: Tensor, value: Tensor, dropout: float, is_causal: bool, scale: float | None,
+    enable_gqa: bool,
+) -> Any:  # fmt: skip
     head = query.shape[-1]
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[1] // t.shape[1], 1) for t in (key, value))
+    scale = scale or 1 / math.sqrt(head)
     padding = -head % _HEAD_MULTIPLE
-    if padding:
-        query, key, value = (F.pad(t, (0, padding)) for t in (query, key, value))
-    out: Tensor = _ATEN._scaled_dot_product_flash_attention(
-        query, key, value, dropout, is_causal, False, scale=scale or 1 / math.sqrt(head)
-    )[0]
-    return out[..., :head] if padding else out
+    if not padding:
+        return _FLASH(query, key, value, dropout, is_causal, False, scale=scale)[0]
+    query, key, value = (F.pad(t, (0, padding)) for t in (query, key, value))
+    apply: Call = ScaledDotProductFlashAttention.apply
+    return apply(libraries.use_workspace, head, query, key, value, dropout, is_causal, scale)[..., :head]
+
+
+class ScaledDotProductFlashAttention(torch.autograd.Function):
+    """The allocations of flash attention on padded heads, and its backward. The calls name the head size without padding.
+
+    The class has the name of the op's autograd node, by which formulas find the gradients that are needed.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, use_workspace: Any, head: int, query: Tensor, key: Tensor, value: Tensor, dropout: float, is_causal: bool,
+        scale: float,
+    ) -> Any:  # fmt: skip
+        """The output, with padding; `head` is the head size without it."""
+        arguments = (query, key, value, dropout, is_causal, False)
+        with _disable_current_modes():
+            shapes = _FLASH(*arguments, scale=scale)
+        results = [_new(value) for value in shapes]
+        call = OpCall(
+            "aten._scaled_dot_product_flash_attention", facts_of(arguments), {"head_size": head}, facts_of(results)
+        )
+        use_workspace(call)
+        out, logsumexp, _, _, max_query, max_key, seed, offset, _ = results
+        ctx.save_for_backward(query, key, value, out, logsumexp, seed, offset)
+        ctx.options = use_workspace, head, (None, None, max_query, max_key, dropout, is_causal)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """The gradients of queries, keys and values, with padding."""
+        query, key, value, out, logsumexp, seed, offset = ctx.saved_tensors
+        use_workspace, head, options = ctx.options
+        results = tuple(torch.empty_like(tensor) for tensor in (query, key, value))
+        arguments = (*gradients, query, key, value, out, logsumexp, *options, seed, offset)
+        op = "aten._scaled_dot_product_flash_attention_backward"
+        use_workspace(OpCall(op, facts_of(arguments), {"head_size": head}, facts_of(results), in_backward=True))
+        return (None, None, *results, None, None, None)
+
+
+def _new(value: Any) -> Any:
+    """A new tensor like `value`; another value as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)

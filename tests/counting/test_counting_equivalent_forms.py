@@ -142,9 +142,7 @@ MULTIPLICATIONS: tuple[Row, ...] = (
 
 
 def cases(rows: tuple[Row, ...]) -> list[Any]:
-    return [
-        pytest.param(terms, form, id=f"{name} {i}") for name, terms, forms in rows for i, form in enumerate(forms)
-    ]
+    return [pytest.param(terms, form, id=f"{name} {i}") for name, terms, forms in rows for i, form in enumerate(forms)]
 
 
 def counted(form: Form, kind: str = "meta") -> StaticCount:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,6 +34,9 @@ class Recurrent(nn.Module):
 class IntegerLinear(nn.Module):
     """As the weight-only quantized layers of other libraries: an int8 buffer and float scales."""
 
+    weight: Tensor
+    scales: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("weight", torch.zeros(5, 8, dtype=torch.int8))
@@ -53,7 +58,7 @@ def parameters(model: nn.Module) -> tuple[int, int]:
     return matrices + biases, matrices + 4 * biases
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), lambda: torch.rand(2, 64)),
     "recurrent": (Recurrent, lambda: torch.rand(5, 2, 8)),
 }
@@ -66,27 +71,32 @@ def test_packed_weights_are_parameters_in_every_figure(name: str) -> None:
     expected, nbytes = parameters(model)
     plain = count(model, x, mode="infer").static
     quantized = count(dynamic(model), x, mode="infer").static
-    assert plain is not None and quantized is not None
+    assert plain is not None
+    assert quantized is not None
     assert (quantized.params, quantized.param_bytes, quantized.trainable_params) == (expected, nbytes, 0)
     assert quantized.params == plain.params
     assert sum(node.params for node in quantized.modules) == expected
-    assert quantized.memory is not None and quantized.memory.categories.parameters == nbytes
+    assert quantized.memory is not None
+    assert quantized.memory.categories.parameters == nbytes
     assert quantized.forward.macs == plain.forward.macs
     assert quantized.forward.read_bytes >= nbytes  # each weight is read once
     assert not quantized.uncounted
 
 
 def test_a_shared_packed_object_counts_once() -> None:
-    layer = dynamic(nn.Sequential(nn.Linear(4, 4)))[0]
+    layer = next(dynamic(nn.Sequential(nn.Linear(4, 4))).children())
     both = nn.Sequential(layer, layer)
     assert packed_bytes(both) == 4 * 4 + 4 * 4
     static = count(both, torch.rand(2, 4), mode="infer").static
-    assert static is not None and static.params == 20
+    assert static is not None
+    assert static.params == 20
 
 
 def test_an_integer_weight_buffer_is_a_parameter() -> None:
     static = count(nn.Sequential(IntegerLinear()), torch.rand(2, 8), mode="infer").static
-    assert static is not None and (static.params, static.param_bytes) == (40, 40)
+    assert static is not None
+    assert (static.params, static.param_bytes) == (40, 40)
     memory = static.memory
-    assert memory is not None and memory.categories.parameters == 40 + 5 * 4  # memory has all buffers
+    assert memory is not None
+    assert memory.categories.parameters == 40 + 5 * 4
     assert packed_bytes(IntegerLinear()) == 0
