@@ -158,8 +158,13 @@ def _encodable_text(text: str) -> str:
     return text
 
 
-def warn_about_guesses(*reports: Report) -> None:
-    """Print a warning on stderr for guessed inputs, because every figure depends on them; also with ``--quiet``."""
+def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
+    """Print a warning on stderr for guessed inputs, because every figure depends on them; also with ``--quiet``.
+
+    Prints nothing if the text on stdout is a report on a target, which contains the warning.
+    """
+    if len(reports) == 1 and options.format in (None, "terminal"):
+        return
     for report in reports:
         if report.target.inputs_from == "guess":
             for text in report.target.notes:
