@@ -50,9 +50,10 @@ def count(
 
         with python_errors(), as_target_errors(type(target).__name__):
             live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta", command=("count", ""))
-            simulated = simulated_device()
+            gpu = rooflines.datasheet_name(hardware)
+            simulated = simulated_device(gpu)
             counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
-            static, by_kit = with_memory(*counts, live, simulated)
+            static, by_kit = with_memory(*counts, live, simulated, is_selected=gpu is not None)
         report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, ignore_progress))
         report = for_python(report)
     if strict:
@@ -72,7 +73,8 @@ def count_spec(
 ) -> Report:
     """Count the target of `spec` and return the static report.
 
-    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of this machine);
+    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of
+    this machine);
     `memory_options` requests further memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or
     ``here`` for the measured peaks of this machine, which are measured once and take some seconds.
 
@@ -81,14 +83,20 @@ def count_spec(
     """
     rooflines.check_hardware(hardware)
     require_torch()
+    on_progress("importing torch")
+    gpu = gpu or rooflines.datasheet_name(hardware)
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
 
     with as_target_errors(spec.spec):
+        on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
+        on_progress("counting")
         counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
-        static, by_kit = with_memory(*counts, target, simulated)
+        on_progress("predicting memory")
+        is_selected = gpu is not None or memory_options is not None
+        static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected)
         if memory_options is not None:
             recompute_ns = rooflines.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(

@@ -251,6 +251,7 @@ class DeviceMemory:
     - `uncertain`: the workspaces that widen the interval, largest first.
     - `kept_bytes`: the part of the workspace that libraries keep after the step. A probe of single ops cannot tell it from
       tensors.
+    - `is_default`: nobody selected the device and this machine has none, so summaries do not show it.
     """
 
     profile: str
@@ -270,6 +271,7 @@ class DeviceMemory:
     timeline: tuple[MemoryPoint, ...] = ()
     uncertain: tuple[LibraryWorkspace, ...] = ()
     kept_bytes: int | None = None
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
