@@ -14,6 +14,7 @@ from profiler_kit.loading.scripts.names import FunctionNode, dotted_name, walk_s
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
+_BY_WEIGHT: Final = (TRAINING, DATA, DOWNLOAD, PROCESSES, FILES, DISPLAY)
 
 _TRAINING_METHODS: Final = {"backward", "fit", "train_on_batch", "zero_grad"}
 _LOADER: Final = re.compile(r"(loader|data_?set|batches|corpus)s?$", re.IGNORECASE)
@@ -66,16 +67,15 @@ def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping
 
     `functions` are the document's functions that must not run, with the reason.
     """
+    reasons = set()
     for node in walk_scope(statement):
         if isinstance(node, (ast.For, ast.AsyncFor)) and any(
             isinstance(name, ast.Name) and _LOADER.search(name.id) for name in ast.walk(node.iter)
         ):
-            return TRAINING
-        if isinstance(node, ast.Call):
-            reason = _effect_of_call(node, origins, functions)
-            if reason is not None:
-                return reason
-    return None
+            reasons.add(TRAINING)
+        elif isinstance(node, ast.Call):
+            reasons.add(_effect_of_call(node, origins, functions))
+    return next((reason for reason in _BY_WEIGHT if reason in reasons), None)
 
 
 def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mapping[str, str]) -> str | None:

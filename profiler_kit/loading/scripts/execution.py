@@ -117,6 +117,10 @@ class Evaluator:
             self.notes.append(note)
 
     def _evaluate(self, place: Place, expression: ast.expr, namespace: dict[str, Any]) -> Any:
+        for name in sorted(used_names(expression)):
+            if isinstance(namespace.get(name), Placeholder):
+                error = placeholder_error(namespace[name])
+                raise EvaluationError(error.reason, error.where)
         tree = ast.fix_missing_locations(ast.Expression(body=expression))
         code = compile(
             tree, _filename(place.document), "eval", flags=future_flags(place.document.tree), dont_inherit=True
@@ -166,7 +170,7 @@ class Evaluator:
         tree = document.tree
         Runner(
             namespace=namespace, filename=_filename(document), at=document.at, effect=facts_of(tree).effect,
-            flags=future_flags(tree), open_names=open_names(tree),
+            flags=future_flags(tree), open_names=open_names(tree), propagates=True,
         ).run(statements)  # fmt: skip
 
     def _is_imported(self, statement: ast.stmt) -> bool:

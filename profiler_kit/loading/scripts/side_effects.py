@@ -121,6 +121,7 @@ def _no_save(*args: object, **kwargs: object) -> NoReturn:
 
 def _install() -> None:
     global _is_installed
+    tempfile.gettempdir()  # determined now, because it holds a lock while it tries folders, which the hook sees
     if not _is_installed:
         sys.addaudithook(_hook)
         _is_installed = True
