@@ -34,6 +34,7 @@ from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
+from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
@@ -115,6 +116,10 @@ def _load(
         loader=find_loader(source, forward, lines), arguments=arguments,
     )  # fmt: skip
     names = source.names
+    steps = None
+    if spec.mode == "train" and spec.sliced:
+        builders = frozenset({type(model).__name__, candidate.name.rpartition(".")[2]})
+        steps = ScriptSteps(source=source, model=model, forward=forward, builders=builders)
     notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
@@ -122,7 +127,7 @@ def _load(
             f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
         )
     return assemble(
-        finder, place, notes=notes, compiles=built.compiles, ready=on_built,
+        finder, place, notes=notes, compiles=built.compiles, ready=on_built, steps=steps,
         loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.slices import place_of
+from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -48,22 +49,26 @@ class ScriptOptimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptSteps:
-    """Searches the `documents` of a target for its training step.
+    """Searches the documents of a target for its training step.
 
-    `builders` are the names of the model's class and factory. `variables` are variables that hold it, by the id of a document.
+    `builders` are the names of the model's class and factory. `variables` are known variables that hold the model, as pairs of
+    a document and a name.
     """
 
-    documents: Iterable[Document]
-    evaluator: Evaluator
+    source: Source
     model: nn.Module
     forward: Forward
     builders: frozenset[str]
-    variables: Mapping[int, str]
+    variables: tuple[tuple[Document, str], ...] = ()
+
+    def _documents(self) -> Iterator[Document]:
+        """The documents that may train the model: its file and the files that import it."""
+        return (document for document in self.source.documents if document.kind in ("target", "importer"))
 
     def losses(self) -> Iterator[ScriptLoss | str]:
         """The losses in the documents, in order. A text says why one cannot be used."""
         count = 0
-        for document in self.documents:
+        for document in self._documents():
             names = self._model_names(document)
             for code in self._codes(document, names):
                 yield self._loss(document, names, code)
@@ -74,7 +79,7 @@ class ScriptSteps:
     def optimizer(self) -> tuple[ScriptOptimizer | None, str]:
         """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
         failure, count = "", 0
-        for document in self.documents:
+        for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
                 taken = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
@@ -102,7 +107,7 @@ class ScriptSteps:
 
         def build(model: nn.Module) -> Optimizer | None:
             bindings = dict.fromkeys((name for name in names if "." not in name), model)
-            return optimizer_in(self.evaluator.value(place, site.expression, bindings))
+            return optimizer_in(self.source.evaluator.value(place, site.expression, bindings))
 
         return build
 
@@ -114,7 +119,8 @@ class ScriptSteps:
             for alias in node.names
             if alias.asname and alias.name in self.builders
         }
-        return model_names(document.tree, self.builders | aliases, self.variables.get(id(document)))
+        variable = next((name for owner, name in self.variables if owner is document), None)
+        return model_names(document.tree, self.builders | aliases, variable)
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         def decide(test: ast.expr, statement: ast.stmt) -> bool | None:
@@ -133,7 +139,7 @@ class ScriptSteps:
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
         bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
         try:
-            return self.evaluator.value(place_of(document, statement), expression, bindings)
+            return self.source.evaluator.value(place_of(document, statement), expression, bindings)
         except EvaluationError:
             return _MISSING
 
