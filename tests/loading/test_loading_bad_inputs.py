@@ -331,11 +331,11 @@ ROWS = [
     ),
     bad(
         "functional mismatch", linear(forward="return self.fc(x) + torch.ones(7, device=x.device)"),
-        "shape mismatch in Net: RuntimeError", "net.py:8", "profiler-kit analyze net.py -i 2,3", inputs=("2,3",),
+        "shape mismatch in Net: RuntimeError", "net.py:8", "pass other shapes with -i, or fix the layer", inputs=("2,3",),
     ),
     bad(
         "forward raises", linear(forward="raise KeyError('scale')"),
-        "forward of Net raised KeyError: 'scale'", "net.py:8", "profiler-kit analyze net.py -i 2,3", inputs=("2,3",),
+        "forward of Net raised KeyError: 'scale'", "net.py:8", "fix this line, or pass other inputs with -i", inputs=("2,3",),
     ),
     bad(
         "one row for a batch norm", HEAD + "model = nn.BatchNorm1d(3)\n",

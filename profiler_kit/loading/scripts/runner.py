@@ -1,8 +1,8 @@
 """Runs statements one by one. A statement that fails leaves placeholders for its names, and the next statement runs."""
 
 from __future__ import annotations
-
 import __future__ as future_features
+
 import ast
 import importlib
 from collections.abc import Callable, Iterable, Iterator
@@ -72,7 +72,9 @@ class Runner:
     def _run_statement(self, statement: ast.stmt) -> None:
         reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
         if reason is not None:
-            self._unavailable(statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement)))
+            self._unavailable(
+                statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
+            )
             return
         try:
             with _requesting(statement):
@@ -83,7 +85,11 @@ class Runner:
             else:
                 self._record(statement, error)
         except (Exception, SystemExit) as error:
-            if self.is_strict and isinstance(statement, _DEFINITIONS) and not isinstance(error, (*_TOLERATED, SystemExit)):
+            if (
+                self.is_strict
+                and isinstance(statement, _DEFINITIONS)
+                and not isinstance(error, (*_TOLERATED, SystemExit))
+            ):
                 raise
             self._record(statement, error)
 
