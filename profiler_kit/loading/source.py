@@ -28,7 +28,6 @@ from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """An imported target: its module, its file and syntax tree (None without them), and the requested attribute.
@@ -145,12 +144,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
 
 
 def _open(
-    spec: TargetSpec,
-    load: Callable[[], ModuleType],
-    argv0: str,
-    session: ImportSession,
-    attr: str | None,
-    is_fresh: bool,
+    spec: TargetSpec, load: Callable[[], ModuleType], argv0: str, session: ImportSession, attr: str | None, is_fresh: bool
 ) -> Source:
     """Import a target by calling `load`. Raises TargetError."""
     before = set(sys.modules)
@@ -223,9 +217,7 @@ def _package(file: Path, tree: ast.Module | None) -> tuple[Path, str, dict[str, 
         folder = folder.parent
     if not file.stem.isidentifier():
         return file.parent, file.stem, {}  # pkg/my-net.py cannot be a module of the package
-    levels = (
-        max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
-    )
+    levels = max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
     depth = len(parts) - (file.name != "__init__.py")
     parents = [folder, *folder.parents][: max(levels - depth, 0)]
     if not all(parent.name.isidentifier() and _is_free(parent) for parent in parents):
