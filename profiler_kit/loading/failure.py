@@ -6,7 +6,6 @@ import contextlib
 import re
 import shlex
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import input_texts, missing_inputs
-from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.input_search.search import InputGuess, search_inputs
+from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.layers import dims_text, needed_shape
 from profiler_kit.loading.user_locations import (
     is_out_of_memory,
@@ -35,10 +35,8 @@ from profiler_kit.loading.validation import AMP_DTYPES
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target
 
-# Image sizes to try after a shape mismatch: those of common data sets and pretrained models.
-_SIZES: Final = (224, 32, 28, 64, 128, 256, 96, 299, 384, 512)
 _META: Final = torch.device("meta")
-_TRIAL_S: Final = 5.0  # time limit for finding a hint
+_TRIALS: Final = 60  # of the search for a hint
 _NEEDS_VALUES: Final = (
     "called on meta tensors",
     "out of meta tensor",
@@ -114,10 +112,11 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
             return explanation
     # an error outside all modules comes from the loss, backward or the optimizer
     place = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
+    hint = _working_inputs(target) if inner is not None else None
     return TargetError(
         f"{place} raised {one_line_message(error)}",
         where=where,
-        hint=f"fix it{_other_inputs(target)}",
+        hint=hint or f"fix it{_other_inputs(target)}",
     )
 
 
@@ -275,14 +274,37 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
     if finished:
         listed = finished if len(finished) <= 4 else ["...", *finished[-3:]]
         message += f". Modules that ran before: {', '.join(listed)}"
-    working_input = trial.find_working_input(layer_input, needed)
-    if working_input is not None:
-        return TargetError(message, where=where, hint=f"this shape works: {_command(target, {0: working_input})}")
-    return TargetError(message, where=where, hint=f"fix the layer{_other_inputs(target)}")
+    if layer_input is not None and needed is not None and len(needed) == len(layer_input.shape) + 1:
+        message += ". A batch dimension is missing"
+    return TargetError(
+        message, where=where, hint=_working_inputs(target) or f"fix the layer{_other_inputs(target)}"
+    )
+
+
+def _working_inputs(target: Target) -> str | None:
+    """A hint with inputs like those of the target for which forward runs; None if the search finds none, or the same."""
+    forward = forward_of(target.model)
+    texts = [
+        text if text.name is not None or i >= len(forward.positional) else replace(text, name=forward.positional[i])
+        for i, text in enumerate(input_texts(target.batch, forward))
+    ]
+    try:
+        model = meta_copy(target.model)
+    except KitError:
+        return None  # a model that cannot be copied is explained without a search
+    start = tuple(text for text in texts if text.name is not None)
+    guess = search_inputs(model, {}, seed=target.spec.seed, start=start, corrects=True, max_trials=_TRIALS)
+    if not isinstance(guess, InputGuess) or not guess.is_verified or not guess.texts:
+        return None
+    command = next_command(target.spec, inputs=[str(text) for text in guess.texts])
+    if command == _command(target):
+        return None
+    plural = "these inputs work" if len(guess.texts) > 1 else "this shape works"
+    return f"{plural}: {command}"
 
 
 class _Trial:
-    """Forward passes of a meta copy of the target, to find the failing module and an input shape that works."""
+    """A forward pass of a meta copy of the target, to find the failing module."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -301,24 +323,6 @@ class _Trial:
             if path and not list(module.children()):
                 module.register_forward_hook(lambda *_, path=path: finished.append(path))
         return [] if self._runs(self._batch) else list(dict.fromkeys(finished))
-
-    def find_working_input(self, layer_input: Tensor | None, needed: tuple[int, ...] | None) -> InputText | None:
-        """The target's only input with the first likely shape for which the forward pass succeeds; None without one."""
-        inputs = list(self._batch.tensors())
-        if len(inputs) != 1 or self._batch.kwargs or self._model is None:
-            return None
-        model_input = inputs[0]
-        shape = tuple(model_input.shape)
-        if needed is not None and layer_input is not None and tuple(layer_input.shape) == shape:
-            shape = needed  # the failing module takes the model's own input
-        shapes = [shape, *(shape[:2] + (size,) * (len(shape) - 2) for size in _SIZES if len(shape) > 3)]
-        deadline = time.monotonic() + _TRIAL_S
-        for candidate in shapes:
-            if time.monotonic() > deadline:
-                break
-            if self._runs(Batch(args=(torch.empty(candidate, dtype=model_input.dtype, device="meta"),))):
-                return InputText(shape=candidate, dtype=text_of(model_input).dtype)
-        return None
 
     def _runs(self, batch: Batch) -> bool:
         if self._model is None:

@@ -6,11 +6,14 @@ the ``-i`` option; the file's data loader; inputs returned together with the mod
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +23,15 @@ from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, re
 from profiler_kit.loading.batch_values import example_batch
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import is_all_meta, meta_copy
+from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
+from profiler_kit.loading.input_search.evidence import MAX_BATCH, Evidence
 from profiler_kit.loading.input_search.meta_run import Failure
 from profiler_kit.loading.input_search.search import InputGuess, NoGuess, search_inputs
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
 from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.smoke_test import smoke_test
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path, one_line_message, type_with_article, user_place
@@ -48,7 +53,10 @@ class TargetInputs:
     pinned: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class InputFinder:
     """Finds the inputs of a target in all possible sources. `source` is None for a model passed from Python.
 
@@ -118,7 +126,7 @@ class InputFinder:
         if self.spec.pinned is not None and self.spec.pinned.inputs:
             batch, _ = self._create(parse_inputs(self.spec.pinned.inputs))
             return TargetInputs(batch=batch, origin="search", pinned=self.spec.pinned.inputs)
-        return self._from_example() or self._from_smoke_test() or self._search()
+        return self._from_example() or self._from_evidence() or self._from_data_set() or self._search()
 
     def _from_options(self) -> tuple[Batch, tuple[str, ...]]:
         match = next(filter(None, map(FILE_INPUT.match, self.spec.inputs)), None)
@@ -216,17 +224,62 @@ class InputFinder:
             )
         return batch
 
-    def _from_smoke_test(self) -> TargetInputs | None:
-        if self.source is None or self.source.tree is None:
+    def _from_evidence(self) -> TargetInputs | None:
+        """Inputs that the user's files show; None without any."""
+        evidence = self._evidence
+        if evidence is None:
             return None
-        factories = tuple({self.factory, type(self.model).__name__})
-        test = smoke_test(self.source.tree, factories)
-        if test is None:
+        with self._user_code():
+            shown = evidence.shown()
+        if shown is None:
             return None
-        batch, notes = self._create(test.inputs)
-        text = " ".join(map(str, test.inputs))
-        note = f"inputs: {text}, from the smoke test at {self.source.at(test.line)}"
-        return TargetInputs(batch=batch, origin="smoke_test", notes=(note, *notes))
+        texts = " ".join(map(str, input_texts(shown.batch, self.forward)))
+        note = f"inputs: {texts}, as {shown.where} passes them"
+        return TargetInputs(batch=shown.batch, origin="evidence", notes=(note,))
+
+    @cached_property
+    def _evidence(self) -> Evidence | None:
+        if self.source is None or self.source.tree is None or not self.spec.sliced:
+            return None
+        try:
+            model = self.model if is_all_meta(self.model) else meta_copy(self.model)
+        except TargetError:
+            return None  # a model that cannot be copied
+        names = {self.factory.rpartition(".")[2], type(self.model).__name__}
+        variables = {self.factory} if isinstance(getattr(self.source.module, self.factory, None), nn.Module) else set()
+        return Evidence(
+            model=model, evaluator=self.source.evaluator, documents=self.source.documents, seed=self.spec.seed,
+            factories=frozenset(names), variables=frozenset(variables),
+        )  # fmt: skip
+
+    def _from_data_set(self) -> TargetInputs | None:
+        """An image of a data set that the user's files load, if forward runs with it; None without one."""
+        if self._evidence is None or not self.spec.allow_guess:
+            return None
+        with self._user_code():
+            data_sets = list(islice(self._evidence.from_data_sets(self.forward.positional), MAX_DATA_SETS))
+        for shown in data_sets:
+            guess = self._guess(shown.texts)
+            if not isinstance(guess, InputGuess) or not _is_same_example(shown.texts, guess.texts):
+                continue
+            batch, _ = self._create(guess.texts)
+            texts, size = tuple(map(str, guess.texts)), ""
+            if shown.batch is not None and 1 < shown.batch <= MAX_BATCH:
+                batch = resized(batch, shown.batch)
+                texts = tuple(map(str, input_texts(batch, self.forward)))
+                size = f" in batches of {shown.batch}"
+            note = f"inputs: {' '.join(texts)}, from {shown.use.name}{size} at {shown.use.where}"
+            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=texts)
+        return None
+
+    @contextlib.contextmanager
+    def _user_code(self) -> Iterator[None]:
+        """The surroundings of user code that is run to find inputs: no side effects, restored afterwards."""
+        source = self.source
+        folders = source.folders if source is not None else (Path.cwd(),)
+        session = source.session if source is not None and self.spec.sliced else None
+        with user_code(folders, "the search for inputs"), seeded(self.spec.seed), isolated(session, lambda note: None):
+            yield
 
     def _search(self) -> TargetInputs:
         """Inputs that the search found to run. Raises TargetError if there are none, or if guesses are not allowed."""
@@ -247,13 +300,12 @@ class InputFinder:
         note = announcement(guess, self.forward, next_command(self.spec, inputs=texts))
         return TargetInputs(batch=batch, origin="search", notes=(note,), pinned=texts)
 
-    def _guess(self) -> InputGuess | NoGuess | None:
-        """The result of the search; None for a model that cannot be copied to meta."""
-        folders = self.source.folders if self.source is not None else (Path.cwd(),)
+    def _guess(self, start: tuple[InputText, ...] = ()) -> InputGuess | NoGuess | None:
+        """The result of a search that begins with `start`; None for a model that cannot be copied to meta."""
         try:
             model = self.model if is_all_meta(self.model) else meta_copy(self.model)
-            with user_code(folders, "the search for inputs"):
-                return search_inputs(model, self.arguments, seed=self.spec.seed)
+            with self._user_code():
+                return search_inputs(model, self.arguments, seed=self.spec.seed, start=start)
         except TargetError:
             return None
 
@@ -265,3 +317,10 @@ class InputFinder:
         guess = self._guess()
         texts = guess.texts if guess is not None else ()
         return next_command(self.spec, inputs=[str(text) for text in texts or (InputText(shape=(1, 3, 224, 224)),)])
+
+
+def _is_same_example(shown: tuple[InputText, ...], texts: tuple[InputText, ...]) -> bool:
+    """Whether `texts` have the shapes of `shown`, the batch size aside: the data set fits the model."""
+    return len(shown) <= len(texts) and all(
+        a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(shown, texts, strict=False)
+    )

@@ -173,8 +173,8 @@ def test_a_smoke_test_is_read_and_announced(folder: Path, body: str, expected: s
     function = "def test():\n    net = Net()\n    y = net(torch.randn(3, 3, 5, 5))\n"
     target = load_text(folder, CONV + function + SMOKE + body)
     assert ",".join(map(str, target.info.inputs[0].shape)) == expected
-    assert target.info.inputs_from == "smoke_test"
-    assert any("smoke test at net.py:" in note for note in target.info.notes)
+    assert target.info.inputs_from == "evidence"
+    assert any(", as net.py:" in note for note in target.info.notes)
 
 
 def test_a_smoke_test_of_another_model_is_not_taken(folder: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd as ConvNd
+from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
@@ -133,7 +134,7 @@ class _Recorder(TorchFunctionMode):
             self._record_rows(args, kwargs)
         try:
             result = func(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again below
             try:
                 result = func(*_to_meta(args), **_to_meta(kwargs))
             except Exception:  # noqa: BLE001 - the first error describes the user's code, and is raised
@@ -188,6 +189,15 @@ def _to_meta(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _to_meta(item) for key, item in value.items()}
     return type(value)(map(_to_meta, value)) if type(value) in (tuple, list) else value
+
+
+def _check_channels(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """Raise LayerInputError for a transposed convolution of another number of channels, which meta kernels accept."""
+    tensor = next((value for value in args if isinstance(value, Tensor)), None)
+    if not isinstance(module, ConvTransposeNd) or tensor is None or tensor.dim() != len(module.kernel_size) + 2:
+        return
+    if tensor.shape[1] != module.in_channels:
+        raise LayerInputError(f"got {tensor.shape[1]} channels, needs {module.in_channels}")
 
 
 def _check_layer_input(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -264,6 +274,7 @@ class MetaRunner:
             if tensor is not None and tensor.dim() > 2:
                 smallest = min(tensor.shape[-2:])
                 self._outcome.smallest_map = min(smallest, self._outcome.smallest_map or smallest)
+        _check_channels(module, args)
         if self.needs_batch:
             _check_layer_input(module, args)
 

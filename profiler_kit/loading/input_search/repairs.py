@@ -54,15 +54,25 @@ _NEEDS_LIST: Final = re.compile(r"must be tuple of Tensors|expects? a (list|tupl
 _SINGLE_ROW: Final = "more than 1 value per channel"
 
 
-def repairs(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
-    """States that differ from `state` in what `failure` suggests. Some of them may repeat."""
+def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = False) -> Iterator[State]:
+    """States that differ from `state` in what `failure` suggests. Some of them may repeat.
+
+    With `corrects`, the first states change only the size that is wrong.
+    """
     names = frozenset(text.name for value in state for text in value if text.name is not None)
     if _SINGLE_ROW in str(failure.error):
         yield with_batch(state, 2)
         return
     yield from _dtypes(state, failure, facts)
+    causes = mismatches(failure, names)
+    if corrects:
+        for mismatch in causes:
+            if isinstance(mismatch, SizeMismatch):
+                yield from _sizes(state, mismatch)
+            else:
+                yield from _dimensions(state, mismatch, facts)
     yield from _direct(state, failure, facts)
-    for mismatch in mismatches(failure, names):
+    for mismatch in causes:
         if isinstance(mismatch, SizeMismatch):
             yield from _sizes(state, mismatch)
         else:
@@ -193,7 +203,7 @@ def _dims_by_preference(text: InputText, mismatch: SizeMismatch) -> list[int]:
     """The dimensions of `text`, that of the mismatch first and the batch last; one for both sides of an image."""
     dims = list(range(1, len(text.shape) - 1 if len(text.shape) in (4, 5) else len(text.shape))) or [0]
     position = mismatch.dim + len(text.shape) if mismatch.dim < 0 else mismatch.dim
-    return sorted(dims, key=lambda dim: dim != position) + [0]
+    return [*sorted(dims, key=lambda dim: dim != position), 0]
 
 
 def with_size(text: InputText, dim: int, size: int) -> InputText:
@@ -240,6 +250,8 @@ def _shapes_of_rank(shape: tuple[int, ...], rank: int, facts: Facts) -> Iterator
             yield (1, *shape)
             yield (*shape, 1)
         else:
+            if shape[0] > 1:  # an image without a batch
+                yield (1, *shape)
             yield (shape[0], 1, *shape[1:])
             yield (shape[0], 3, *shape[1:])
             yield (1, *shape)
@@ -305,9 +317,9 @@ def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]
         if _NEEDS_NUMBER.search(message):
             for literal in ("1", "16", "0.5"):
                 yield with_value(state, (InputText(name=name, shape=(), literal=literal),))
-        if failure.needs_values or "ambiguous" in message:
-            if re.match(rf"(el)?if (not )?{re.escape(name)}\b", failure.source):
-                yield with_value(state, (InputText(name=name, shape=(), literal="False"),))
+        reads_flag = failure.needs_values or "ambiguous" in message
+        if reads_flag and re.match(rf"(el)?if (not )?{re.escape(name)}\b", failure.source):
+            yield with_value(state, (InputText(name=name, shape=(), literal="False"),))
         if "has no attribute" in message and "Tensor" in message:
             yield with_value(state, (InputText(name=name, shape=(), literal="None"),))
 

@@ -108,8 +108,8 @@ def name_words(name: str) -> frozenset[str]:
     return frozenset(words | {plain, plain.rstrip("0123456789_")})
 
 
-def required_parameters(model: nn.Module) -> tuple[Parameter, ...] | None:
-    """The parameters of the model's forward that need a value; None without a signature.
+def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...] | None:
+    """The parameters of the model's forward that need a value, and those in `named`; None without a signature.
 
     Without a required parameter, this is the first parameter with a default, or one positional value for ``*inputs``.
     """
@@ -118,14 +118,19 @@ def required_parameters(model: nn.Module) -> tuple[Parameter, ...] | None:
     except (TypeError, ValueError):
         return None
     reads = _reads(model)
-    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [
+        p
+        for p in parameters
+        if (p.default is p.empty or p.name in named) and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     if not required:
         required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
-    return tuple(_parameter(p, reads) for p in required)
+    skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
+    return tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
 
 
-def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], int]]) -> Parameter:
+def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], int]], *, by_name: bool) -> Parameter:
     keys, items = reads.get(parameter.name, (set(), 0))
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
     if keys:
@@ -133,7 +138,7 @@ def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], in
     return Parameter(
         name=parameter.name,
         role=role,
-        is_keyword=parameter.kind is parameter.KEYWORD_ONLY,
+        is_keyword=by_name or parameter.kind is parameter.KEYWORD_ONLY,
         keys=tuple(sorted(keys)),
         items=items,
     )

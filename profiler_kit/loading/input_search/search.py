@@ -68,20 +68,35 @@ class NoGuess:
 
 
 def search_inputs(
-    model: nn.Module, arguments: Mapping[str, Any], *, seed: int = 0, start: tuple[InputText, ...] = ()
+    model: nn.Module,
+    arguments: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    start: tuple[InputText, ...] = (),
+    corrects: bool = False,
+    max_trials: int = MAX_TRIALS,
 ) -> InputGuess | NoGuess:
     """Search inputs for `model`, which is on the meta device and does not change.
 
     `arguments` are those of its constructor, by name. `start` are named inputs to begin with, such as an image of the data
-    set that a training script loads.
+    set that a training script loads. With `corrects`, they are inputs that failed, and the search changes them as little as
+    possible.
     """
-    parameters = required_parameters(model)
+    parameters = required_parameters(model, frozenset(text.parameter or "" for text in start))
     if parameters is None:
         parameters = (Parameter(name="input", role=Role.DATA),)
     best: NoGuess | None = None
     trials = 0
     for needs_batch in (True, False):
-        search = _Search(model, parameters, facts_of(model, arguments), seed, needs_batch=needs_batch)
+        search = _Search(
+            model,
+            parameters,
+            facts_of(model, arguments),
+            seed,
+            needs_batch=needs_batch,
+            corrects=corrects,
+            max_trials=max_trials,
+        )
         result = search.run(start)
         trials += result.trials
         if isinstance(result, InputGuess):
@@ -95,8 +110,18 @@ def search_inputs(
 
 class _Search:
     def __init__(
-        self, model: nn.Module, parameters: tuple[Parameter, ...], facts: Facts, seed: int, *, needs_batch: bool
+        self,
+        model: nn.Module,
+        parameters: tuple[Parameter, ...],
+        facts: Facts,
+        seed: int,
+        *,
+        needs_batch: bool,
+        corrects: bool,
+        max_trials: int,
     ) -> None:
+        self._corrects = corrects
+        self._max_trials = max_trials
         self._parameters = parameters
         self._facts = facts
         self._model = model
@@ -113,7 +138,7 @@ class _Search:
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         for state in self._first_states(start):
-            self._push(state, (0, 0))
+            self._push(state, (-1, -1))
         best: tuple[tuple[int, int], State, Failure | None] | None = None
         while self._queue and not self._is_over():
             _, state = heapq.heappop(self._queue)
@@ -123,19 +148,23 @@ class _Search:
             outcome = self._outcome(state)
             failure = self._problem(state, outcome)
             if failure is None:
-                return self._guess(*self._polished(state, outcome), is_verified=True)
+                polished = (state, outcome) if self._corrects else self._polished(state, outcome)
+                return self._guess(*polished, is_verified=True)
             if failure.needs_values or isinstance(failure.error, TimeoutError):
-                changed = next((s for s in repairs(state, failure, self._facts) if s not in self._queued), None)
+                changed = next(
+                    (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
+                    None,
+                )
                 if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
                     return self._guess(state, outcome, is_verified=False)
             if best is None or failure.progress > best[0]:
                 best = (failure.progress, state, failure)
-            if failure.progress < best[0] and len(self._outcomes) > MAX_TRIALS // 2:
+            if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
                 continue
             solved = self._solve(state, failure)
             if solved is not None:
                 self._push(solved, self._progress(solved))
-            for changed in itertools.islice(repairs(state, failure, self._facts), 24):
+            for changed in itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24):
                 self._push(changed, failure.progress)
         state, failure = (best[1], best[2]) if best is not None else ((), None)
         return NoGuess(texts=self._texts(state), failure=failure, trials=len(self._outcomes))
@@ -145,12 +174,15 @@ class _Search:
         return any(failure.source.startswith((f"if {name}", f"if not {name}")) for name in names if name)
 
     def _first_states(self, start: tuple[InputText, ...]) -> Iterator[State]:
-        by_name = {text.name: text for text in start}
+        by_name: dict[str, Value] = {}
+        for text in start:
+            parameter_name = text.parameter or ""
+            by_name[parameter_name] = (*by_name.get(parameter_name, ()), text)
         choices: list[list[Value]] = []
         for parameter in self._parameters:
             values = proposals(parameter, self._parameters, self._facts, self._model)
             if parameter.name in by_name:
-                values.insert(0, (by_name[parameter.name],))
+                values.insert(0, by_name[parameter.name])
             choices.append(values)
         if not choices:
             yield ()
@@ -165,12 +197,12 @@ class _Search:
                 yield (*first[:position], value, *first[position + 1 :])
 
     def _push(self, state: State, progress: tuple[int, int]) -> None:
-        if state not in self._expanded and progress > self._queued.get(state, (-1, -1)):
+        if state not in self._expanded and progress > self._queued.get(state, (-2, -2)):
             self._queued[state] = progress
             heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
 
     def _is_over(self) -> bool:
-        return len(self._outcomes) >= MAX_TRIALS or time.monotonic() > self._deadline
+        return len(self._outcomes) >= self._max_trials or time.monotonic() > self._deadline
 
     def _progress(self, state: State) -> tuple[int, int]:
         failure = self._outcomes[state].failure
@@ -354,8 +386,7 @@ class _Search:
 
 def _meta_tensor(text: InputText) -> Any:
     if text.literal is not None or text.name is None:
-        value = text.make(generator=torch.Generator(), dtype=torch.float32, device=META)
-        return value
+        return text.make(generator=torch.Generator(), dtype=torch.float32, device=META)
     small = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=META)
     return mark(small, text.name) if isinstance(small, Tensor) else small
 
@@ -364,4 +395,4 @@ def _plain(output: Any) -> Any:
     """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
     if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
         return output
-    return {name: value for name, value in vars(output).items()} if hasattr(output, "__dict__") else output
+    return dict(vars(output)) if hasattr(output, "__dict__") else output
