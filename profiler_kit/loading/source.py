@@ -17,6 +17,7 @@ from types import ModuleType
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
+from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path, is_user_code
 from profiler_kit.records.target import TargetSpec
@@ -45,10 +46,24 @@ class Source:
     flags: tuple[str, ...]
 
     @property
+    def documents(self):
+        from profiler_kit.loading.scripts.documents import find_documents
+        return find_documents(self.file, self.tree) if self.file else ()
+
+    @property
+    def evaluator(self):
+        from profiler_kit.loading.scripts.execution import Evaluator
+        return Evaluator(self.module, self.file)
+
+    @property
     def name(self) -> str:
         """The file as a user would type it, or the module's dotted name."""
         is_file = self.file is not None and self.spec.spec.split(":")[0].endswith(".py")
         return self.at(None) if is_file else self.module.__name__
+
+    def line_of(self, name: str) -> int | None:
+        """The line where the file defines `name`; None without one."""
+        return definition_lines(self.tree).get(name) if self.tree is not None else None
 
     def at(self, line: int | None) -> str:
         """The location ``net.py:41``; the file alone if `line` is None."""

@@ -13,22 +13,23 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.candidates.building import construct
+from profiler_kit.loading.candidates.keywords import parse_arguments
+from profiler_kit.loading.candidates.selection import Selection, select
 from profiler_kit.loading.compilation import remove_compilation
-from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.source import Source, open_source
-from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
+from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
-from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.target import Pinned, TargetSpec
 
 
 def load(
@@ -62,8 +63,10 @@ def load(
         return _from_recipe(spec, recipe, device, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
     with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
-        candidate = resolve(source, arguments)
-        built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
+        selection = select(source, arguments, on_meta=where.type == "meta")
+        candidate = selection.candidate
+        built = _prepared(source, selection, on_meta=where.type == "meta", compiled=compiled)
+    spec = replace(spec, pinned=Pinned(candidate=candidate.key) if spec.pinned is None else spec.pinned)
     lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
     forward = checked_forward(spec, built.model, place)
@@ -94,7 +97,7 @@ def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[
     """The target of a model zoo's `recipe`, with random inputs."""
     where = parse_device(device)
     with recipe.surroundings(), seeded(spec.seed):
-        built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
+        built = construct(spec, recipe.name, recipe.factory, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
     forward = checked_forward(spec, model, recipe.where)
     model = converted(spec, model)
@@ -174,23 +177,9 @@ def _from_model(
     )
 
 
-def _build(
-    source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool, compiled: bool
-) -> BuiltModel:
-    spec, where = source.spec, source.at(candidate.line)
-    if candidate.is_model:
-        if arguments:
-            raise UsageError(
-                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
-                where=where,
-                hint="use the class or function that builds it: " + next_command(spec, target=f"{source.name}:Net"),
-            )
-        built = BuiltModel(model=candidate.value)
-    else:
-        functions = builder_functions(source.tree, candidate.name) if source.tree is not None else ()
-        alternative = f"{source.name}:{functions[0]}" if functions else None
-        check_arguments(spec, candidate.name, candidate.value, arguments, where, alternative)
-        built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
+def _prepared(source: Source, selection: Selection, *, on_meta: bool, compiled: bool) -> BuiltModel:
+    """The selected model as a plain module that no other code shares, with its notes and inputs."""
+    candidate, built = selection.candidate, selection.built
     form = as_module(built.model)
     model = form.model
     if on_meta:

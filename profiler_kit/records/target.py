@@ -13,6 +13,19 @@ Mode = Literal["train", "infer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """What the first load of a target chose, so that other processes load the same without a new search.
+
+    - `candidate`: the key of the model: its name, after the place of the call that builds it: ``net.py:41:10 ResNet18``.
+    - `inputs`: searched inputs as texts of ``-i``; `batch`: the chosen batch size.
+    """
+
+    candidate: str
+    inputs: tuple[str, ...] = ()
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
     """A target as the user wrote it. Worker processes receive it as JSON and resolve it again.
 
@@ -20,6 +33,7 @@ class TargetSpec:
     - `inputs`, `kwargs`: the texts of ``-i`` and ``--kw``.
     - Options that are None were not given; the target's own choice or a default applies.
     - `batch_factor`: multiplies the default batch size.
+    - `pinned`: what an earlier load of the same spec chose.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
 
@@ -38,6 +52,7 @@ class TargetSpec:
     import_timeout_s: float = 60.0
     allow_guess: bool = True
     command: tuple[str, ...] = ("analyze", "")
+    pinned: Pinned | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
