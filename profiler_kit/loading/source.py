@@ -46,16 +46,6 @@ class Source:
     flags: tuple[str, ...]
 
     @property
-    def documents(self):
-        from profiler_kit.loading.scripts.documents import find_documents
-        return find_documents(self.file, self.tree) if self.file else ()
-
-    @property
-    def evaluator(self):
-        from profiler_kit.loading.scripts.execution import Evaluator
-        return Evaluator(self.module, self.file)
-
-    @property
     def name(self) -> str:
         """The file as a user would type it, or the module's dotted name."""
         is_file = self.file is not None and self.spec.spec.split(":")[0].endswith(".py")

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import KitError
 from profiler_kit.loading.candidates.arguments import Arguments
 from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import is_part_name
+from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
 from profiler_kit.loading.source import Source
@@ -71,6 +73,8 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
         if other.evidence == "library":
             name = other.site.variable if other.site is not None and other.site.role in ("script", "main") else None
         elif other.evidence not in _SELECTABLE or not hasattr(source.module, name.split(".")[0]):
+            name = None
+        if name is not None and (is_part_name(name) or PRETRAINED.search(name)):
             name = None
         if name is not None and name not in chosen and not (candidate.site is not None and name == candidate.site.variable):
             names[name] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, Final, Literal
 
 from torch import nn
 
-Role = Literal["model", "part", "loss"]
+Role = Literal["model", "base", "part", "loss"]
 
 # Names of building blocks in the usual libraries (torchvision, timm, fairseq). They only break ties: containment decides first.
 _PART_NAME: Final = re.compile(
@@ -27,7 +28,8 @@ class ModuleClass:
     """A class of modules that a file defines.
 
     `contains`: the module classes of the file that it uses, directly or through other classes. `role` is ``part`` if another
-    class of the file contains it, ``loss`` for a loss or a metric.
+    class of the file contains it or takes it as an argument, ``base`` if another one inherits from it, ``loss`` for a loss or a
+    metric.
     """
 
     name: str
@@ -35,7 +37,6 @@ class ModuleClass:
     line: int | None
     contains: frozenset[str]
     role: Role
-    is_base: bool
 
     @property
     def looks_like_part(self) -> bool:
@@ -56,7 +57,7 @@ def module_classes(tree: ast.Module | None, names: Mapping[str, Any], module_nam
     definitions = dict(_definitions(tree.body)) if tree is not None else {}
     direct = {name: _used_classes(name, definitions, values) for name in values}
     bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
-    contained: set[str] = set()
+    contained = _passed_classes(tree, values)
     for owner, used in direct.items():
         contained |= {
             name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]
@@ -68,14 +69,30 @@ def module_classes(tree: ast.Module | None, names: Mapping[str, Any], module_nam
             value=values[name],
             line=getattr(definitions.get(name), "lineno", None),
             contains=_transitive(name, direct),
-            role="loss"
-            if is_loss(values[name], definitions.get(name))
-            else "part"
-            if name in contained or _is_abstract(values[name])
-            else "model",
-            is_base=name in bases,
+            role=_role(values[name], definitions.get(name), is_part=name in contained, is_base=name in bases),
         )
         for name in order
+    }
+
+
+def _role(value: type[nn.Module], node: ast.AST | None, *, is_part: bool, is_base: bool) -> Role:
+    if is_loss(value, node):
+        return "loss"
+    if is_part or getattr(inspect.getattr_static(value, "forward"), "__name__", "") == "_forward_unimplemented":
+        return "part"
+    return "base" if is_base else "model"
+
+
+def _passed_classes(tree: ast.Module | None, classes: Mapping[str, type]) -> set[str]:
+    """The classes that are arguments of a call of another class: ``Bottleneck`` of ``ResNet(Bottleneck, [3, 4, 6, 3])``."""
+    if tree is None:
+        return set()
+    return {
+        argument.id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in classes
+        for argument in (*call.args, *(word.value for word in call.keywords))
+        if isinstance(argument, ast.Name) and argument.id in classes and argument.id != call.func.id
     }
 
 
@@ -92,10 +109,6 @@ def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]
             helpers.add(name)
             pending += _names(definitions[name])
     return frozenset(helpers)
-
-
-def _is_abstract(value: type[nn.Module]) -> bool:
-    return getattr(value.forward, "__name__", "") == "_forward_unimplemented"
 
 
 def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:

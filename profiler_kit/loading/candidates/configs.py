@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -72,18 +73,20 @@ def _instance(config_class: type) -> Any:
             return UNKNOWN
         values[parameter.name] = value
     try:
-        return config_class(**values)
+        return _with_usual_values(config_class(**values), unset=(-1,))
     except (TypeError, ValueError, AttributeError, KeyError, AssertionError):
         return UNKNOWN  # the next kind of configuration is tried
 
 
-def _with_usual_values(config: Any) -> Any:
-    """`config` with usual values for its fields that are None, where the name has one."""
+def _with_usual_values(config: Any, unset: tuple[Any, ...] = (None,)) -> Any:
+    """`config` with usual values for its fields with a value in `unset`, where the name has one."""
     fields = vars(config) if hasattr(config, "__dict__") else {}
     for name, current in list(fields.items()):
-        value = plausible_value(name, fields) if current is None else UNKNOWN
+        is_unset = any(current is value or (type(current) is int and current == value) for value in unset)
+        value = plausible_value(name, fields) if is_unset else UNKNOWN
         if value is not UNKNOWN:
-            setattr(config, name, value)
+            with contextlib.suppress(AttributeError):  # a frozen dataclass
+                setattr(config, name, value)
     return config
 
 
@@ -93,9 +96,9 @@ class AssumedConfig:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        value = plausible_value(name, vars(self))
+        value = plausible_value(name, vars(self))  # by its name
         if value is UNKNOWN:
-            raise AttributeError(f"no usual value for the field {name!r} of a configuration")
+            value = False  # most fields without a usual name are switches
         vars(self)[name] = value
         return value
 
@@ -109,8 +112,8 @@ class AssumedConfig:
         return hasattr(self, name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The default that the code gives, as a dict without this key would return."""
-        return vars(self).get(name, default)
+        """The default that the code passes; without one, the usual value."""
+        return getattr(self, name) if default is None else default
 
     def __repr__(self) -> str:
         return f"config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

@@ -46,6 +46,8 @@ class Factories:
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
             call = constructor_call(expression)
             if call is not None:
+                if isinstance(call.func, ast.Name) and call.func.id == "cls":
+                    return True  # of a class method; the caller resolved the class
                 value = resolve_dotted(call.func, lookup)
                 if is_module_class(value):
                     return not is_loss(value)

@@ -21,7 +21,7 @@ from profiler_kit.loading.syntax import FACTORIES
 
 # A network that judges another one's output is trained beside the network that a user asks about.
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)
-_PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
+PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
 _ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
@@ -39,11 +39,13 @@ class Surroundings:
     helpers: frozenset[str] = frozenset()
 
     def role_of(self, name: str) -> str:
-        """``model``, ``part`` or ``loss``; ``model`` for names that are not classes of the file."""
+        """The role of a class or a helper function; ``model`` for other names that are not classes of the file."""
         if name in self.helpers:
             return "part"
         module_class = self.classes.get(name)
-        return module_class.role if module_class is not None else "model"
+        if module_class is None:
+            return "model"
+        return "model" if module_class.role == "base" else module_class.role  # a program that builds a base class means it
 
 
 def rank(surroundings: Surroundings, arguments: Mapping[str, Any]) -> list[Candidate]:
@@ -70,7 +72,7 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     yield from (c for c in conventions if not missing_arguments(c.value, arguments))
 
     models = [c for c in s.classes.values() if c.role == "model"]
-    parts = [c for c in s.classes.values() if c.role == "part"]
+    parts = [c for c in s.classes.values() if c.role in ("base", "part")]
     losses = [c for c in s.classes.values() if c.role == "loss"]
     own_sites = [m for m in s.sites if m.site.document.kind == "target" and m.site.role in PROGRAM_ROLES]
     other_sites = [m for m in s.sites if m.site.document.kind == "importer" and m.site.role in PROGRAM_ROLES]
@@ -87,9 +89,10 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     yield from (f for f in factories if not missing_arguments(f.value, arguments))
     roots = [_of_class(c, "class") for c in sorted(models, key=_class_order)]
     yield from (c for c in roots if not missing_arguments(c.value, arguments))
-    exports = list(_exports(s)) if not s.classes else []
+    exports = list(_exports(s))
     yield from (e for e in exports if not missing_arguments(e.value, arguments))
-    usages = [m for m in s.sites if m.site not in {o.site for o in (*own_sites, *other_sites)}]
+    programs = {id(m) for m in (*own_sites, *other_sites)}
+    usages = [m for m in s.sites if id(m) not in programs and _is_own(s, m.value)]
     yield from from_sites([m for m in usages if m.site.role == "example"], "model", "usage")
     dynamic = [m for m in own_sites if m.value is None]
     yield from (_at_site(s, m, "library") for m in sorted(dynamic, key=lambda m: _site_order(s, m)))
@@ -98,8 +101,7 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     yield from (Candidate(name=f.name, value=f.value, line=f.line, evidence="plausible") for f in factories)
     yield from (_of_class(c, "plausible") for c in sorted(models, key=_class_order))
     yield from exports
-    yield from from_sites(own_sites, "part", "script")
-    yield from from_sites(other_sites, "part", "importer")
+    yield from from_sites([*own_sites, *other_sites], "part", "part")
     yield from (_of_class(c, "part") for c in sorted(parts, key=_class_order))
     yield from (_of_class(c, "loss") for c in sorted(losses, key=_class_order))
 
@@ -123,7 +125,8 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         site.is_part,
         module_class is not None and module_class.looks_like_part,
         bool(_ADVERSARY.search(m.name) or (site.variable is not None and _ADVERSARY.search(site.variable))),
-        bool(_PRETRAINED.search(m.name)),
+        bool(PRETRAINED.search(m.name)),
+        "train" not in (site.document.path.stem if site.document.path is not None and site.document.kind == "importer" else "train"),
         _ROLES.index(site.role),
         -len(module_class.contains) if module_class is not None else 0,
         str(site.document.path or ""),
@@ -135,7 +138,7 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
 
 def _class_order(c: ModuleClass) -> tuple[Any, ...]:
     adversary = _ADVERSARY.search(c.name) is not None
-    return (c.is_base, c.looks_like_part, adversary, bool(_wrapper_parameters(c)), -len(c.contains), c.line or 0)
+    return (c.role == "base", c.looks_like_part, adversary, bool(_wrapper_parameters(c)), -len(c.contains), c.line or 0)
 
 
 def _wrapper_parameters(c: ModuleClass) -> list[str]:
@@ -164,6 +167,7 @@ def _at_site(s: Surroundings, m: SiteModel, evidence: Any) -> Candidate:
 
 def _factories(s: Surroundings) -> Iterator[Candidate]:
     """The public functions of the file that return a model, in the order of the file."""
+    is_hub = s.module.__name__.split(".")[-1] == "hubconf"  # torch.hub calls every public function of it an entry point
     own = [
         (s.lines.get(name, 0), name, value)
         for name, value in vars(s.module).items()
@@ -171,7 +175,7 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
         and inspect.isfunction(value)
         and value.__module__ == s.module.__name__
         and name not in s.helpers
-        and s.factories.is_factory(value)
+        and (is_hub or s.factories.is_factory(value))
     ]
     own.sort(key=lambda entry: (is_part_name(entry[1]), entry[0]))
     for line, name, value in own:
@@ -179,13 +183,19 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
 
 
 def _exports(s: Surroundings) -> Iterator[Candidate]:
-    """Classes and factories that the file imports from other files of the repository: of a package, of a hubconf.py."""
+    """Classes and factories that the file imports from other files of the repository, if it defines nothing itself."""
+    if any(_is_own(s, value) for name, value in vars(s.module).items() if isinstance(value, type) or inspect.isfunction(value)):
+        return
     for name, value in vars(s.module).items():
         module_name = getattr(value, "__module__", None)
         if name.startswith("_") or not isinstance(module_name, str) or _is_installed(value):
             continue
         if (is_module_class(value) and not is_part_name(name)) or s.factories.is_factory(value):
             yield Candidate(name=name, value=value, line=s.lines.get(name), evidence="export")
+
+
+def _is_own(s: Surroundings, value: Any) -> bool:
+    return getattr(value, "__module__", None) == s.module.__name__
 
 
 def _is_installed(value: Any) -> bool:
