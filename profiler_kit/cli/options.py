@@ -65,6 +65,11 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed of weights, inputs and labels (default: 0)"
     )
+    group.add_argument(
+        "--no-slice", action="store_true",
+        help="import the file as it is; by default, only the statements that the model depends on run: no training loop, "
+        "data set, download or file output",
+    )  # fmt: skip
 
 
 def target_spec(
@@ -93,6 +98,7 @@ def target_spec(
         channels_last=options.channels_last,
         batch=options.batch[0] if isinstance(options.batch, tuple) else options.batch,
         seed=options.seed,
+        sliced=not options.no_slice,
         allow_guess=allow_guess,
     )
 

@@ -42,6 +42,8 @@ def next_command(
             arguments += [flag, str(value)]
     if spec.channels_last:
         arguments.append("--channels-last")
+    if not spec.sliced:
+        arguments.append("--no-slice")
     if "--device" in add and spec.command[0] not in MEASURING:
         arguments[0] = MEASURING[0]  # `count` has no --device
     return f"{PROGRAM} {shlex.join([*arguments, *add])}"

@@ -162,7 +162,7 @@ class InputFinder:
         return (*texts[:index], replace(texts[index], low=0, high=rows), *texts[index + 1 :]), (note,)
 
     def _from_example(self) -> TargetInputs | None:
-        in_file = vars(self.source.module).get("example_inputs") if self.source is not None else None
+        in_file = self.source.names.get("example_inputs") if self.source is not None else None
         if self.returned_inputs is not NO_INPUTS:
             value, name = self.returned_inputs, f"the inputs that {self.factory}() returned"
         elif in_file is not None:

@@ -106,7 +106,7 @@ def _single_process(batches: Iterable[Any]) -> Iterator[None]:
 def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> Loader | None:
     """The data loader of the target's file: the first of `NAMES` that is an iterable or a function without arguments."""
     for name in NAMES:
-        value = vars(source.module).get(name)
+        value = source.names.get(name)
         if value is None:
             continue
         where = source.at(lines.get(name))

@@ -19,10 +19,12 @@ from profiler_kit.loading.candidates.selection import Selection, select
 from profiler_kit.loading.compilation import remove_compilation
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
@@ -62,7 +64,13 @@ def load(
     if recipe is not None:
         return _from_recipe(spec, recipe, device, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
-    with user_code(source.folders, source.name) as flags_set_by_build, seeded(spec.seed):
+    build_notes: list[str] = []
+    with (
+        user_code(source.folders, source.name) as flags_set_by_build,
+        seeded(spec.seed),
+        watchdog(spec, source.file, "build"),
+        isolated(source.session if spec.sliced else None, build_notes.append),
+    ):
         selection = select(source, arguments, on_meta=where.type == "meta")
         candidate = selection.candidate
         built = _prepared(source, selection, on_meta=where.type == "meta", compiled=compiled)
@@ -76,8 +84,8 @@ def load(
         returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines),
     )  # fmt: skip
-    names = vars(source.module)
-    notes = built.notes
+    names = source.names
+    notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
         notes += (

@@ -32,6 +32,7 @@ class TargetSpec:
     - `spec`: the TARGET text: ``file.py``, ``file.py:attr``, ``pkg.mod:attr``, ``hf:...``, ``timm:...``, ``torchvision:...``.
     - `inputs`, `kwargs`: the texts of ``-i`` and ``--kw``.
     - Options that are None were not given; the target's own choice or a default applies.
+    - `sliced`: import only the statements that the model depends on; otherwise import the file as it is.
     - `batch_factor`: multiplies the default batch size.
     - `pinned`: what an earlier load of the same spec chose.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
@@ -51,6 +52,7 @@ class TargetSpec:
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
+    sliced: bool = True
     command: tuple[str, ...] = ("analyze", "")
     pinned: Pinned | None = None
 

@@ -72,7 +72,7 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
         name = other.name
         if other.evidence == "library":
             name = other.site.variable if other.site is not None and other.site.role in ("script", "main") else None
-        elif other.evidence not in _SELECTABLE or not hasattr(source.module, name.split(".")[0]):
+        elif other.evidence not in _SELECTABLE or name.split(".")[0] not in source.names:
             name = None
         if name is not None and (is_part_name(name) or PRETRAINED.search(name)):
             name = None

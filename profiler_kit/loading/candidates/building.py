@@ -13,6 +13,8 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel, is_model
+from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
 
@@ -67,7 +69,7 @@ def uses_missing_package(error: BaseException) -> bool:
     """Whether the error, or the exception that caused it, is a missing package."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ModuleNotFoundError):
+        if isinstance(cause, (ModuleNotFoundError, UnavailableError)):
             return True
         cause = cause.__cause__
     return False
@@ -90,7 +92,7 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
             # Not an error yet: a constructor that reads values works on a real device only.
             notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
             if uses_missing_package(error):
-                raise _failure(name, error, where) from error
+                raise _failure(spec, name, error, where) from error
     try:
         built = _built_model(name, call(), where, spec)
     except KitError:
@@ -98,11 +100,13 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
-        raise _failure(name, error, where) from error
+        raise _failure(spec, name, error, where) from error
     return replace(built, notes=notes)
 
 
-def _failure(name: str, error: BaseException, where: str) -> TargetError:
+def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> TargetError:
+    if uses_missing_package(error):
+        return import_failure(spec, None, error)
     return TargetError(
         f"{name}() raised {one_line_message(error)}",
         where=user_place(error) or where,

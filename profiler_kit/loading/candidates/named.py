@@ -14,6 +14,8 @@ from profiler_kit.loading.candidates.ranking import PROGRAM_ROLES, Surroundings,
 from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import is_model
+from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.user_locations import type_with_article
 
@@ -24,7 +26,7 @@ def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapp
         (m for m in s.sites if m.site.variable == name and m.site.document.kind == "target" and m.site.role in ("script", "main")),
         None,
     )
-    if variable is not None and not hasattr(source.module, name):  # an assignment that the import does not run
+    if variable is not None and name not in source.names:  # an assignment that the import does not run
         return [Candidate(name=name, value=variable.value, line=variable.site.call.lineno, site=variable.site)]
     value = _value(source, name)
     plain = Candidate(name=name, value=value, line=s.lines.get(name.split(".")[0]))
@@ -41,10 +43,14 @@ def _value(source: Source, name: str) -> Any:
     value: Any = source.module
     resolved: list[str] = []
     for part in name.split("."):
+        if isinstance(value, Placeholder):
+            break
         if not hasattr(value, part):
             raise _no_attribute(source, value, part, resolved)
         value = getattr(value, part)
         resolved.append(part)
+    if isinstance(value, Placeholder):
+        raise import_failure(source.spec, source.file, placeholder_error(value))
     is_class = isinstance(value, type)
     if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):
         return value

@@ -31,7 +31,8 @@ _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
 class Surroundings:
     """What is known about a target before a model is built: its names, their lines, its module classes, and sites of models."""
 
-    module: ModuleType
+    module_name: str
+    names: Mapping[str, Any]
     lines: Mapping[str, int]
     classes: Mapping[str, ModuleClass]
     sites: Sequence[SiteModel]
@@ -61,7 +62,7 @@ def rank(surroundings: Surroundings, arguments: Mapping[str, Any]) -> list[Candi
 
 def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candidate]:
     """The candidates in the order of trust; with repetitions."""
-    names = vars(s.module)
+    names = s.names
     if is_model(names.get("model")):
         yield Candidate(name="model", value=names["model"], line=s.lines.get("model"), evidence="instance")
     conventions = [
@@ -167,13 +168,13 @@ def _at_site(s: Surroundings, m: SiteModel, evidence: Any) -> Candidate:
 
 def _factories(s: Surroundings) -> Iterator[Candidate]:
     """The public functions of the file that return a model, in the order of the file."""
-    is_hub = s.module.__name__.split(".")[-1] == "hubconf"  # torch.hub calls every public function of it an entry point
+    is_hub = s.module_name.split(".")[-1] == "hubconf"  # torch.hub calls every public function of it an entry point
     own = [
         (s.lines.get(name, 0), name, value)
-        for name, value in vars(s.module).items()
+        for name, value in s.names.items()
         if not name.startswith("_")
         and inspect.isfunction(value)
-        and value.__module__ == s.module.__name__
+        and value.__module__ == s.module_name
         and name not in s.helpers
         and (is_hub or s.factories.is_factory(value))
     ]
@@ -184,9 +185,9 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
 
 def _exports(s: Surroundings) -> Iterator[Candidate]:
     """Classes and factories that the file imports from other files of the repository, if it defines nothing itself."""
-    if any(_is_own(s, value) for name, value in vars(s.module).items() if isinstance(value, type) or inspect.isfunction(value)):
+    if any(_is_own(s, value) for name, value in s.names.items() if isinstance(value, type) or inspect.isfunction(value)):
         return
-    for name, value in vars(s.module).items():
+    for name, value in s.names.items():
         module_name = getattr(value, "__module__", None)
         if name.startswith("_") or not isinstance(module_name, str) or _is_installed(value):
             continue
@@ -195,7 +196,7 @@ def _exports(s: Surroundings) -> Iterator[Candidate]:
 
 
 def _is_own(s: Surroundings, value: Any) -> bool:
-    return getattr(value, "__module__", None) == s.module.__name__
+    return getattr(value, "__module__", None) == s.module_name
 
 
 def _is_installed(value: Any) -> bool:

@@ -20,11 +20,13 @@ from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.named import named_candidates
 from profiler_kit.loading.candidates.ranking import Surroundings, rank
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments
-from profiler_kit.loading.candidates.sites import find_sites
+from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.forms import BuiltModel
+from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.syntax import definition_lines, nearby_models
 from profiler_kit.records.target import TargetSpec
@@ -61,16 +63,17 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
     if pinned is not None:
         candidates = [c for c in candidates if c.key == pinned.candidate] or candidates
     usable = [c for c in candidates if c.evidence not in _LAST_RESORT] or candidates
-    binder = Binder(names=vars(source.module), classes=s.classes, evaluator=source.evaluator, texts=arguments)
+    binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
     return _first_built(source, binder, usable, ranked, on_meta=on_meta)
 
 
 def _surroundings(source: Source) -> Surroundings:
     factories = Factories()
     tree = source.tree
-    classes = module_classes(tree, vars(source.module), source.module.__name__)
+    classes = module_classes(tree, source.names, source.module.__name__)
     return Surroundings(
-        module=source.module,
+        module_name=source.module.__name__,
+        names=source.names,
         lines=definition_lines(tree) if tree is not None else {},
         classes=classes,
         helpers=helper_functions(tree, classes),
@@ -155,8 +158,12 @@ def _evaluated(source: Source, candidate: Candidate) -> Any:
     try:
         return source.evaluator.value(site.place, site.call)
     except EvaluationError as error:
+        if isinstance(error.__cause__, UnavailableError):
+            raise import_failure(source.spec, source.file, error.__cause__) from error
         raise TargetError(
-            f"{ast.unparse(site.call)} cannot be evaluated: {error.reason}", where=error.where, hint="use file.py:NAME"
+            f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
+            where=error.where,
+            hint=f"define a function get_model() that returns it, then run {next_command(source.spec)}",
         ) from error
 
 
@@ -187,7 +194,19 @@ def _reject_arguments(source: Source, candidates: Sequence[Candidate], arguments
         check_names(source.spec, best.name, best.value, arguments, source.at(best.line))
 
 
+def _unavailable_model(source: Source) -> TargetError | None:
+    """The error of a class of modules of the file that could not be defined, such as a missing package; None without one."""
+    definitions = {node.name: node for node in source.tree.body if isinstance(node, ast.ClassDef)} if source.tree else {}
+    for failure in source.failures:
+        if any(name in definitions and is_module_definition(definitions[name], {}) for name in failure.names):
+            return import_failure(source.spec, source.file, failure.error)
+    return None
+
+
 def _no_model(source: Source) -> TargetError:
+    unavailable = _unavailable_model(source)
+    if unavailable is not None:
+        return unavailable
     message = "no model in this file: no nn.Module class, no function that returns a model, no 'model'"
     if source.file is None:
         return TargetError(message, where=source.name, hint=bare_command(source.spec, f"{source.name}:Net"))

@@ -60,7 +60,7 @@ class SiteModel:
 
 def find_sites(source: Source, documents: Sequence[Document], factories: Factories) -> list[SiteModel]:
     """The calls in `documents` that build a model of the target, or, in the target itself, any model."""
-    names = vars(source.module)
+    names = source.names
     sites: list[SiteModel] = []
     for document in documents:
         if document.kind == "target":
@@ -121,7 +121,7 @@ def _is_library(module_name: str) -> bool:
 
 def _foreign_lookup(source: Source, document: Document) -> Callable[[str], tuple[str, Any] | None]:
     """A function from a dotted name in `document` to the name and value in the target; None for other names."""
-    names = vars(source.module)
+    names = source.names
     own = {name for name, value in names.items() if getattr(value, "__module__", None) == source.module.__name__}
     if source.file is None:
         aliases, imports_all = {}, document.kind == "docstring"
@@ -233,7 +233,7 @@ def _role(
     if document.kind in ("docstring", "readme"):
         return "example", function
     classes = [scope for scope in scopes if isinstance(scope, ast.ClassDef)]
-    if any(_is_module_definition(scope, names) for scope in classes):
+    if any(is_module_definition(scope, names) for scope in classes):
         return "module", function
     if classes:
         return "method", function
@@ -244,7 +244,7 @@ def _role(
     return ("test" if _TEST_NAME.match(functions[0].name) else "function"), functions[0].name
 
 
-def _is_module_definition(node: ast.ClassDef, names: dict[str, Any]) -> bool:
+def is_module_definition(node: ast.ClassDef, names: dict[str, Any]) -> bool:
     """Whether a class is one of modules: by its value, or because it defines forward or inherits from a ``*Module``."""
     if node.name in names:
         return is_module_class(names[node.name])
