@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,13 +12,14 @@ from torch import nn
 
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
-from profiler_kit.loading.candidates.configs import assumed_config, is_config_parameter
+from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config_parameter, with_usual_values
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
@@ -67,6 +68,8 @@ class Binder:
             result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
+        if generic:
+            self._complete_configs(signature, result)
         missing = []
         known = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
@@ -83,6 +86,12 @@ class Binder:
         if missing:
             raise MissingArguments(tuple(missing), next(iter(result.failures), None))
         return result
+
+    def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Give fields that are None a usual value: a script sets them from its data set."""
+        for name, value in result.bound.items():
+            if name in signature and is_config_parameter(signature[name]) and with_usual_values(value, DATA_FIELD):
+                result.assumed += (f"fields of {name}",)
 
     def _assumed(
         self,
@@ -184,7 +193,7 @@ class _SiteArguments:
         together = ast.Tuple(elts=expressions, ctx=ast.Load())
         try:  # one slice for all arguments, so that objects that they share stay shared
             ast.copy_location(together, call)
-            return dict(zip(keys, self._evaluator.value(self._site.place, together), strict=True)), []
+            return self._available(zip(keys, self._evaluator.value(self._site.place, together), strict=True))
         except EvaluationError as error:
             if len(expressions) == 1:
                 return {}, [f"{error.reason} ({error.where})"]
@@ -195,3 +204,14 @@ class _SiteArguments:
             except EvaluationError as error:
                 failures.append(f"{error.reason} ({error.where})")
         return values, failures
+
+    def _available(self, values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[str]]:
+        """`values` without those that depend on something that does not exist here, and the reasons for these."""
+        available, failures = {}, []
+        for key, value in values:
+            if isinstance(value, Placeholder):
+                error = placeholder_error(value)
+                failures.append(f"{error} ({error.where})" if error.where not in str(error) else str(error))
+            else:
+                available[key] = value
+        return available, failures

@@ -110,7 +110,7 @@ def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> T
     return TargetError(
         f"{name}() raised {one_line_message(error)}",
         where=user_place(error) or where,
-        hint="fix it, or pass other arguments with --kw NAME=VALUE",
+        hint="the call fails in plain Python, too: fix it there, or pass other arguments with --kw NAME=VALUE",
     )
 
 

@@ -11,12 +11,17 @@ from typing import Any, Final
 from profiler_kit.loading.candidates.classes import is_module_class
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.signatures import parameters
+from profiler_kit.loading.scripts.placeholders import Placeholder
 
 _CONFIG_PARAMETER: Final = re.compile(
     r"(\w+_)?(config|configs|conf|cfg|args|opt|opts|options|hparams|hps|params|hyperparams|settings|flags)", re.I
 )
 _CONFIG_CLASS: Final = re.compile(r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$")
 _DEFAULT_METHOD: Final = re.compile(r"_*(get_)?(default_)?(config|hparams|params|args)(uration)?(_default)?")
+
+
+# Sizes that a script takes from its data set, so a configuration cannot have them.
+DATA_FIELD: Final = re.compile(r"vocab|token|class|label|block_size|seq|len|channel|input|output|feature|pad", re.I)
 
 
 def is_config_parameter(parameter: inspect.Parameter) -> bool:
@@ -40,7 +45,8 @@ def assumed_config(parameter: inspect.Parameter, factory: Callable[..., Any], na
         if _DEFAULT_METHOD.fullmatch(name) and not parameters(method):
             config = method()
             if config is not None:
-                return _with_usual_values(config)
+                with_usual_values(config, DATA_FIELD)
+                return config
     return AssumedConfig()
 
 
@@ -73,21 +79,32 @@ def _instance(config_class: type) -> Any:
             return UNKNOWN
         values[parameter.name] = value
     try:
-        return _with_usual_values(config_class(**values), unset=(-1,))
+        config = config_class(**values)
+        with_usual_values(config, unset=(-1,))
+        return config
     except (TypeError, ValueError, AttributeError, KeyError, AssertionError):
         return UNKNOWN  # the next kind of configuration is tried
 
 
-def _with_usual_values(config: Any, unset: tuple[Any, ...] = (None,)) -> Any:
-    """`config` with usual values for its fields with a value in `unset`, where the name has one."""
-    fields = vars(config) if hasattr(config, "__dict__") else {}
+def with_usual_values(config: Any, names: re.Pattern[str] | None = None, unset: tuple[Any, ...] = (None,)) -> bool:
+    """Give fields of `config` with a value in `unset` the usual value of their name; whether there were any.
+
+    `names`: only fields that this pattern matches.
+    """
+    fields = config if isinstance(config, dict) else vars(config) if hasattr(config, "__dict__") else {}
+    is_changed = False
     for name, current in list(fields.items()):
         is_unset = any(current is value or (type(current) is int and current == value) for value in unset)
-        value = plausible_value(name, fields) if is_unset else UNKNOWN
+        is_unset = (is_unset or isinstance(current, Placeholder)) and (names is None or names.search(str(name)) is not None)
+        value = plausible_value(str(name), fields) if is_unset else UNKNOWN
         if value is not UNKNOWN:
             with contextlib.suppress(AttributeError):  # a frozen dataclass
-                setattr(config, name, value)
-    return config
+                if isinstance(config, dict):
+                    config[name] = value
+                else:
+                    setattr(config, name, value)
+                is_changed = True
+    return is_changed
 
 
 class AssumedConfig:

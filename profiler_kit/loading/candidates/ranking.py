@@ -64,7 +64,10 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     """The candidates in the order of trust; with repetitions."""
     names = s.names
     if is_model(names.get("model")):
-        yield Candidate(name="model", value=names["model"], line=s.lines.get("model"), evidence="instance")
+        site = next((m.site for m in s.sites if m.site.variable == "model" and m.site.document.kind == "target"), None)
+        yield Candidate(
+            name="model", value=names["model"], line=s.lines.get("model"), site=site, evidence="instance"
+        )
     conventions = [
         Candidate(name=name, value=names[name], line=s.lines.get(name), evidence="convention")
         for name in FACTORIES

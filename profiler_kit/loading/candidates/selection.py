@@ -6,7 +6,6 @@ import ast
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
@@ -17,18 +16,20 @@ from profiler_kit.loading.candidates.building import check_names, construct, mis
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.factories import Factories
+from profiler_kit.loading.candidates.guards import reached_first
 from profiler_kit.loading.candidates.named import named_candidates
 from profiler_kit.loading.candidates.ranking import Surroundings, rank
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.announcement import announcement, join_words
+from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.syntax import definition_lines, nearby_models
+from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.records.target import TargetSpec
 
 MAX_BUILDS: Final = 8
@@ -63,6 +64,8 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
     if pinned is not None:
         candidates = [c for c in candidates if c.key == pinned.candidate] or candidates
     usable = [c for c in candidates if c.evidence not in _LAST_RESORT] or candidates
+    if pinned is None:
+        usable = reached_first(usable, source.evaluator)
     binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
     return _first_built(source, binder, usable, ranked, on_meta=on_meta)
 
@@ -88,12 +91,12 @@ def _first_built(
     failures: list[tuple[Candidate, KitError]] = []
     deadline = time.monotonic() + _BUILD_LIMIT_S
     attempts = [(candidate, False) for candidate in candidates]
-    attempts += [(candidate, True) for candidate in candidates if candidate.site is None and not candidate.is_model]
+    attempts += [(candidate, True) for candidate in candidates if candidate.value is not None and not candidate.is_model]
     for candidate, generic in attempts[:MAX_BUILDS]:
         if failures and time.monotonic() > deadline:
             break
-        if generic and not any(failed == candidate and "needs" in error.message for failed, error in failures):
-            continue  # more assumptions help only where a value was missing
+        if generic and any(failed == candidate and uses_missing_package(error) for failed, error in failures):
+            continue  # other arguments do not help
         try:
             return _build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
         except UsageError:
@@ -210,16 +213,15 @@ def _no_model(source: Source) -> TargetError:
     message = "no model in this file: no nn.Module class, no function that returns a model, no 'model'"
     if source.file is None:
         return TargetError(message, where=source.name, hint=bare_command(source.spec, f"{source.name}:Net"))
-    suggestions = nearby_models(source.file.parent, source.file)
-    if not suggestions:
+    suggestion = file_with_model(source.file)
+    if suggestion is None:
         return TargetError(
             message,
             where=source.at(None),
             hint=f"use the file that defines the model: {bare_command(source.spec, 'my_model.py')}",
         )
-    path = Path(source.spec.spec).parent / suggestions[0]
     return TargetError(
-        f"{message}; did you mean {suggestions[0]}?",
+        f"{message}; did you mean {suggestion}?",
         where=source.at(None),
-        hint=next_command(source.spec, target=str(path)),
+        hint=next_command(source.spec, target=str(suggestion)),
     )

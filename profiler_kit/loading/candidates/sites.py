@@ -23,6 +23,7 @@ SiteRole = Literal["main", "test", "script", "function", "method", "factory", "m
 
 _TEST_NAME: Final = re.compile(r"_*(test|main|demo|run|train|eval|evaluate|example|check|smoke|benchmark|fit|inference)(_|$|\d)", re.I)
 # names that scripts give to a model, and not to a layer or a loss
+_NO_MODEL: Final = re.compile(r"config|args|load|path|optim|loss|criterion|tokenizer|dataset|params|state_dict|summary|get_default", re.I)
 _MODEL_VARIABLE: Final = re.compile(r"(.*_)?(model|net|network|generator|discriminator|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$")
 
 
@@ -184,7 +185,7 @@ def _sites(
 
 def _is_conversion(call: ast.Call) -> bool:
     """Whether the call returns something else than a new model for a variable of that name: a loaded file, a copy."""
-    return last_name(call.func) in (
+    return _NO_MODEL.search(last_name(call.func)) is not None or last_name(call.func) in (
         "load", "deepcopy", "copy", "Variable", "tensor", "load_model", "getattr", "super", "next", "iter", "len", "list", "dict",
         "add_argument", "join", "format", "str", "int", "float", "get", "pop", "train", "fit", "symbolic_trace",
     )  # fmt: skip
