@@ -276,9 +276,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
         message += f". Modules that ran before: {', '.join(listed)}"
     if layer_input is not None and needed is not None and len(needed) == len(layer_input.shape) + 1:
         message += ". A batch dimension is missing"
-    return TargetError(
-        message, where=where, hint=_working_inputs(target) or f"fix the layer{_other_inputs(target)}"
-    )
+    return TargetError(message, where=where, hint=_working_inputs(target) or f"fix the layer{_other_inputs(target)}")
 
 
 def _working_inputs(target: Target) -> str | None:

@@ -24,7 +24,7 @@ from profiler_kit.loading.scripts.importing import ImportSession, execute_file
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.scripts.runner import Failure
-from profiler_kit.loading.syntax import nearby_models
+from profiler_kit.loading.syntax import definition_lines, nearby_models
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
@@ -78,6 +78,10 @@ class Source:
         """The file as a user would type it, or the module's dotted name."""
         is_file = self.file is not None and self.spec.spec.split(":")[0].endswith(".py")
         return self.at(None) if is_file else self.module.__name__
+
+    def line_of(self, name: str) -> int | None:
+        """The line where the file defines `name`; None without one."""
+        return definition_lines(self.tree).get(name) if self.tree is not None else None
 
     def at(self, line: int | None) -> str:
         """The location ``net.py:41``; the file alone if `line` is None."""

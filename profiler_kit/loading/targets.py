@@ -17,9 +17,10 @@ from torch.export import ExportedProgram
 from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
-from profiler_kit.loading.command import next_command
+from profiler_kit.loading.candidates.building import construct
+from profiler_kit.loading.candidates.keywords import parse_arguments
+from profiler_kit.loading.candidates.selection import Selection, select
 from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
-from profiler_kit.loading.construction import check_arguments, construct
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.device_moves import HOST, moves_redirected
 from profiler_kit.loading.eager import compilation_disabled
@@ -30,16 +31,15 @@ from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.live_models import read_model
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.resolution import Candidate, parse_arguments, resolve
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
-from profiler_kit.loading.syntax import builder_functions, cudnn_off_lines, definition_lines
+from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
-from profiler_kit.records.target import IN_PYTHON, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
 
 UNCOMPILED: Final = (
     f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "
@@ -104,8 +104,10 @@ def _load(
         watchdog(spec, source.file, "build"),
         isolated(source.session if spec.sliced else None, build_notes.append),
     ):
-        candidate = resolve(source, arguments)
-        built = _build(source, candidate, arguments, on_meta=where.type == "meta", compiled=compiled)
+        selection = select(source, arguments, on_meta=where.type == "meta")
+        candidate = selection.candidate
+        built = _prepared(source, selection, on_meta=where.type == "meta", compiled=compiled)
+    spec = replace(spec, pinned=Pinned(candidate=candidate.key) if spec.pinned is None else spec.pinned)
     lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
     forward = checked_forward(built.model, place)
@@ -113,7 +115,7 @@ def _load(
     finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
-        loader=find_loader(source, forward, lines), arguments=arguments,
+        loader=find_loader(source, forward, lines), candidate=candidate,
     )  # fmt: skip
     names = source.names
     steps = None
@@ -141,7 +143,7 @@ def _from_recipe(
 ) -> Target:
     """The target of a model zoo's `recipe`, with random inputs."""
     with recipe.surroundings(), seeded(spec.seed):
-        built = construct(spec, recipe.name, recipe.factory, {}, recipe.where, on_meta=where.type == "meta")
+        built = construct(spec, recipe.name, recipe.factory, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
     forward = checked_forward(model, recipe.where)
     model = converted(spec, model)
@@ -248,23 +250,9 @@ def _method_of_copy(function: Any, model: nn.Module, model_copy: nn.Module) -> A
     return function if path is None else MethodType(function.__func__, model_copy.get_submodule(path))
 
 
-def _build(
-    source: Source, candidate: Candidate, arguments: Mapping[str, Any], *, on_meta: bool, compiled: bool
-) -> BuiltModel:
-    spec, where = source.spec, source.at(candidate.line)
-    if candidate.is_model:
-        if arguments:
-            raise UsageError(
-                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
-                where=where,
-                hint="use the class or function that builds it: " + next_command(spec, target=f"{source.name}:Net"),
-            )
-        built = BuiltModel(model=candidate.value)
-    else:
-        functions = builder_functions(source.tree, candidate.name) if source.tree is not None else ()
-        alternative = f"{source.name}:{functions[0]}" if functions else None
-        check_arguments(spec, candidate.name, candidate.value, arguments, where, alternative)
-        built = construct(spec, candidate.name, candidate.value, arguments, where, on_meta=on_meta)
+def _prepared(source: Source, selection: Selection, *, on_meta: bool, compiled: bool) -> BuiltModel:
+    """The selected model as a plain module that no other code shares, with its notes and inputs."""
+    candidate, built = selection.candidate, selection.built
     form = as_module(built.model)
     model = form.model
     if on_meta:

@@ -170,7 +170,9 @@ def _is_pure(node: ast.AST, facts: DocumentFacts) -> bool:
 
 def _is_constant(statement: ast.stmt, facts: DocumentFacts) -> bool:
     if isinstance(statement, ast.Assign):
-        return _is_pure(statement.value, facts) and all(isinstance(target, (ast.Name, ast.Tuple)) for target in statement.targets)
+        return _is_pure(statement.value, facts) and all(
+            isinstance(target, (ast.Name, ast.Tuple)) for target in statement.targets
+        )
     if isinstance(statement, ast.AugAssign):
         return _is_pure(statement.value, facts) and isinstance(statement.target, ast.Name)
     if isinstance(statement, ast.AnnAssign):
@@ -195,7 +197,10 @@ def _is_setting(statement: ast.stmt, facts: DocumentFacts, available: frozenset[
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     return all(
         isinstance(target, (ast.Attribute, ast.Subscript))
-        and ((origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS) or base_name(target) not in facts.origins)
+        and (
+            (origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS)
+            or base_name(target) not in facts.origins
+        )
         for target in targets
     )
 

@@ -79,7 +79,9 @@ class Runner:
             )
             return
         if self.propagates and not isinstance(statement, _DEFINITIONS):
-            missing = next((v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None)
+            missing = next(
+                (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
+            )
             if missing is not None:
                 self._record(statement, placeholder_error(missing))
                 return
