@@ -73,7 +73,9 @@ def _indented(lines: list[str], start: int) -> tuple[int, int]:
         start += 1
     end = start
     indent = len(lines[start]) - len(lines[start].lstrip()) if start < len(lines) else 0
-    while indent and end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) >= indent):
+    while (
+        indent and end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) >= indent)
+    ):
         end += 1
     return start, end
 
@@ -82,9 +84,7 @@ def _without_prompts(lines: list[str]) -> list[str]:
     """The code of an interactive session, its output as blank lines; other lines as they are."""
     if not any(line.lstrip().startswith(">>>") for line in lines):
         return lines
-    return [
-        line.lstrip()[4:] if line.lstrip().startswith((">>> ", "... ")) else "" for line in lines
-    ]
+    return [line.lstrip()[4:] if line.lstrip().startswith((">>> ", "... ")) else "" for line in lines]
 
 
 def docstring_blocks(text: str) -> Iterator[CodeBlock]:
@@ -102,9 +102,9 @@ def docstring_blocks(text: str) -> Iterator[CodeBlock]:
     for index, line in enumerate(lines):
         if _EXAMPLE.match(line):
             start, end = _indented(lines, index + 1)
-            code = textwrap.dedent("\n".join(lines[start:end]))
-            if end > start and _parses(code):
-                yield CodeBlock(text=code, line_offset=start)
+            example = textwrap.dedent("\n".join(lines[start:end]))
+            if end > start and _parses(example):
+                yield CodeBlock(text=example, line_offset=start)
 
 
 def _parses(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Statements that must not run: training, data sets, downloads, processes, files. Recognized in the syntax tree.
 
-This saves time and explains what was skipped. `side_effects` stops whatever is not recognized here.
+This saves time and gives the reason for a skipped statement. `side_effects` stops every other act.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ _PROCESSES: Final = (
     "torch.distributed.init_process_group", "torch.distributed.launch", "accelerate.Accelerator", "ray.",
 )  # fmt: skip
 _DISPLAY: Final = ("matplotlib.pyplot.", "cv2.imshow", "cv2.waitKey", "visdom.", "IPython.display")
-_CALLS: Final = ((DATA, _DATA_MODULES), (DOWNLOAD, _DOWNLOADS), (FILES, _FILES), (PROCESSES, _PROCESSES), (DISPLAY, _DISPLAY))
+_CALLS: Final = (
+    (DATA, _DATA_MODULES),
+    (DOWNLOAD, _DOWNLOADS),
+    (FILES, _FILES),
+    (PROCESSES, _PROCESSES),
+    (DISPLAY, _DISPLAY),
+)
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -45,7 +51,9 @@ def imported_origins(tree: ast.AST) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                origins[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                origins[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             for alias in node.names:
@@ -67,7 +75,7 @@ def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping
 
     `functions` are the document's functions that must not run, with the reason.
     """
-    reasons = set()
+    reasons: set[str | None] = set()
     for node in walk_scope(statement):
         if isinstance(node, (ast.For, ast.AsyncFor)) and any(
             isinstance(name, ast.Name) and _LOADER.search(name.id) for name in ast.walk(node.iter)
@@ -84,7 +92,8 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINING_METHODS:
         return TRAINING
     if any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True for word in call.keywords
+        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
+        for word in call.keywords
     ):
         return DATA
     origin = origin_of(call.func, origins)
