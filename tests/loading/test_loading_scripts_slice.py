@@ -140,7 +140,9 @@ def test_a_plain_file_is_imported_as_by_python(opened: Open) -> None:
     namespace: dict[str, object] = {"__name__": "plain_net"}
     exec(compile(text, "plain_net.py", "exec", dont_inherit=True), namespace)
     assert source.ran == ""
-    assert set(vars(source.module)) - {"__file__", "__cached__", "__loader__", "__spec__", "__package__"} == set(namespace)
+    assert set(vars(source.module)) - {"__file__", "__cached__", "__loader__", "__spec__", "__package__"} == set(
+        namespace
+    )
     assert source.module.__doc__ == "Text."
     assert source.module.A.__annotations__ == {"x": "Thing"}
     assert source.module.A.y == [0, 1, 2]
@@ -182,7 +184,9 @@ def test_a_missing_package_matters_only_if_the_model_uses_it(opened: Open) -> No
     assert error.hint == f"install it in this environment: {sys.executable} -m pip install no_such_parts"
 
 
-@pytest.mark.parametrize("use", ["x()", "[*x]", "len(x)", "class A(x): pass", "isinstance(1, x)", "bool(x)", "x.y.z()", "x + 1"])
+@pytest.mark.parametrize(
+    "use", ["x()", "[*x]", "len(x)", "class A(x): pass", "isinstance(1, x)", "bool(x)", "x.y.z()", "x + 1"]
+)
 def test_each_use_of_a_placeholder_names_the_package(opened: Open, use: str) -> None:
     source = opened("import no_such_package as x\n")
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'"):
@@ -232,7 +236,10 @@ def test_an_endless_loop_that_the_model_needs_is_stopped_with_its_line(
     monkeypatch.setattr(time_limits, "PROGRESS_AFTER_S", 0.1)
     lines: list[str] = []
     text = NET + "WIDTH = 3\nwhile WIDTH:\n    try:\n        WIDTH += 1\n    except BaseException:\n        pass\n"
-    with progress_to(lines.append), pytest.raises(TargetError, match=r"import still running after 0\.5 s at line 1[0-4]"):
+    with (
+        progress_to(lines.append),
+        pytest.raises(TargetError, match=r"import still running after 0\.5 s at line 1[0-4]"),
+    ):
         opened(text, import_timeout_s=0.5)
     assert lines
     assert all(line.startswith("importing net.py:1") and line.endswith(" ...") for line in lines)

@@ -93,7 +93,10 @@ def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
         if not dropped:
             break
     return ModuleSlice(
-        statements=tuple(statements), kept_count=len(statements), total=len(tree.body), skipped=_ranges(tree.body, dropped, facts)
+        statements=tuple(statements),
+        kept_count=len(statements),
+        total=len(tree.body),
+        skipped=_ranges(tree.body, dropped, facts),
     )
 
 

@@ -84,8 +84,8 @@ def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
         yield  # everything is already in place
         return
     _install()
-    current = threading.get_ident()
-    threads = {thread.ident for thread in threading.enumerate()}
+    current = threading.get_native_id()  # unlike `get_ident`, not reused by the next thread
+    threads = {thread.native_id for thread in threading.enumerate()}
     guard = Guard(exempt=frozenset(ident for ident in threads if ident is not None and ident != current))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_patched(sys, "dont_write_bytecode", True))
@@ -130,7 +130,7 @@ def _install() -> None:
 def _hook(event: str, args: tuple[Any, ...]) -> None:
     if not _guards or event not in _ACTS:
         return
-    if threading.get_ident() in _guards[-1].exempt:
+    if threading.get_native_id() in _guards[-1].exempt:
         return
     if event == "open":
         if not _is_write(args) or _is_allowed_file(args[0]):
