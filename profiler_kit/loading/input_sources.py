@@ -21,6 +21,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
 from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
 from profiler_kit.loading.loader import Loader
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.smoke_test import smoke_test
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.user_environment import seeded, user_code
@@ -179,7 +180,13 @@ class InputFinder:
         where = source.at(None) if source is not None else None
         if callable(value) and not isinstance(value, Tensor):
             try:
-                with user_code(source.folders if source else (Path.cwd(),), name), seeded(self.spec.seed):
+                session = source.session if source is not None and self.spec.sliced else None
+                notes: list[str] = []
+                with (
+                    user_code(source.folders if source else (Path.cwd(),), name),
+                    seeded(self.spec.seed),
+                    isolated(session, notes.append),
+                ):
                     value = value()
             except KitError:
                 raise
