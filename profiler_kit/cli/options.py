@@ -46,7 +46,8 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     )  # fmt: skip
     group.add_argument(
         "--loss", metavar="NAME",
-        help="loss function, for example cross_entropy, mse or sum (default: the file's loss_fn, or one that fits the output)",
+        help="loss function, such as cross_entropy, mse or sum, or a loss that the model returns, such as output[1] or output.loss "
+        "(default: the loss of the file or of its training script, or one that fits the output)",
     )  # fmt: skip
     group.add_argument(
         "--optimizer", metavar="NAME",
@@ -65,6 +66,11 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed of weights, inputs and labels (default: 0)"
     )
+    group.add_argument(
+        "--no-slice", action="store_true",
+        help="import the file as it is; by default, only the statements that the model depends on run: no training loop, "
+        "data set, download or file output",
+    )  # fmt: skip
 
 
 def target_spec(
@@ -93,6 +99,7 @@ def target_spec(
         channels_last=options.channels_last,
         batch=options.batch[0] if isinstance(options.batch, tuple) else options.batch,
         seed=options.seed,
+        sliced=not options.no_slice,
         allow_guess=allow_guess,
     )
 

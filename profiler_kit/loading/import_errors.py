@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.progress import report_progress
+from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.user_locations import display_path, one_line_message, user_frame, user_place
 from profiler_kit.records.target import TargetSpec
 
@@ -27,45 +28,33 @@ _INSTALLED_AS = {
 }
 
 
-class _StillRunning(BaseException):
-    """Raised inside the user's code. A BaseException, so that ``except Exception`` does not catch it."""
-
-
 @contextlib.contextmanager
-def watchdog(spec: TargetSpec, file: Path | None) -> Iterator[None]:
+def watchdog(spec: TargetSpec, file: Path | None, act: str = "import") -> Iterator[None]:
     """Stop the block after ``spec.import_timeout_s`` with a TargetError that names the current line.
 
-    Works in the main thread only, where Python handles signals. An existing timer continues afterwards; if it would expire
-    earlier, nothing is watched.
+    `act` is a verb, such as ``import`` or ``build``. A block that takes long reports its line as progress. Works in the main
+    thread only.
     """
-    limit = spec.import_timeout_s
-    earlier_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
-    if threading.current_thread() is not threading.main_thread() or 0 < earlier_s <= limit:
-        yield
-        return
-    interrupted_at: list[tuple[str, int] | None] = []
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        interrupted_at.append(_frame_in(frame, file) or user_frame(frame))
-        raise _StillRunning
+    def location(frame: FrameType | None) -> tuple[str, int] | None:
+        return _frame_in(frame, file) or user_frame(frame)
 
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    start_s = time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    def report(frame: FrameType | None) -> None:
+        line = location(frame)
+        report_progress(f"{act}ing {f'{display_path(line[0])}:{line[1]}' if line else spec.spec} ...")
+
     try:
-        yield
-    except _StillRunning as error:
-        line = interrupted_at[0]
+        with time_limit(spec.import_timeout_s, report) as limit:
+            yield
+    except TimeLimitError as error:
+        if error.limit is not limit:
+            raise
+        line = location(limit.frame)
         raise TargetError(
-            f"import still running after {limit:g} s" + (f" at line {line[1]} (training loop?)" if line else ""),
+            f"{act} still running after {limit.seconds:g} s" + (f" at line {line[1]} (training loop?)" if line else ""),
             where=f"{display_path(line[0])}:{line[1]}" if line else spec.spec,
-            hint=f"move the loop under {_GUARD}, then run {next_command(spec)}",
+            hint=f"move the loop under {_GUARD}",
         ) from error
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler)
-        if earlier_s:
-            signal.setitimer(signal.ITIMER_REAL, max(earlier_s - (time.monotonic() - start_s), 1e-3), interval_s)
 
 
 def _frame_in(frame: FrameType | None, file: Path | None) -> tuple[str, int] | None:
@@ -81,15 +70,24 @@ def _frame_in(frame: FrameType | None, file: Path | None) -> tuple[str, int] | N
 def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) -> TargetError:
     """A TargetError that explains why importing the target raised `error`."""
     where = user_place(error) or spec.spec
+    if isinstance(error, UnavailableError):
+        where, unavailable = error.where, error
+        if error.cause is None:
+            return TargetError(
+                f"{error.name} is not available: {error.reason}",
+                where=where,
+                hint=f"run the whole file: {next_command(replace(spec, sliced=False))}",
+            )
+        error = unavailable.cause or error
     if isinstance(error, SystemExit):
         return TargetError(
             f"the import called sys.exit({'' if error.code is None else repr(error.code)})",
             where=where,
-            hint=f"move the script code under {_GUARD}, then run {next_command(spec)}",
+            hint=f"move the script code under {_GUARD}",
         )
     if isinstance(error, SyntaxError):
         place = f"{display_path(error.filename)}:{error.lineno}" if error.filename else where
-        return TargetError(f"syntax error: {error.msg}", where=place, hint=f"fix it, then run {next_command(spec)}")
+        return TargetError(f"syntax error: {error.msg}", where=place, hint="fix the syntax of this line")
     if isinstance(error, ImportError) and "relative import" in str(error) and file is not None:
         return _relative(spec, file, error, where)
     if isinstance(error, ModuleNotFoundError) and error.name:

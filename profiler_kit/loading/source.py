@@ -5,25 +5,29 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-import importlib.util
 import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
+from profiler_kit.loading.imported_modules import drop_earlier_imports, record_imports
+from profiler_kit.loading.scripts.documents import Document, find_documents
+from profiler_kit.loading.scripts.execution import Evaluator
+from profiler_kit.loading.scripts.importing import ImportSession, execute_file
+from profiler_kit.loading.scripts.isolation import isolated
+from profiler_kit.loading.scripts.placeholders import Placeholder
+from profiler_kit.loading.scripts.runner import Failure
+from profiler_kit.loading.syntax import definition_lines, nearby_models
 from profiler_kit.loading.user_environment import seeded, user_code
-from profiler_kit.loading.user_locations import display_path, is_user_code
+from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
-
-# Modules imported by earlier loads. A later load from a folder with files of the same names removes them first, so that two
-# folders may both contain a `layers.py`, and an edited target is imported again.
-_imported_modules: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Source:
     """An imported target: its module, its file and syntax tree (None without them), and the requested attribute.
 
     `is_fresh`: this load imported it, so no other code shares its globals. `imported` are the modules imported with it;
-    `flags` are the cuDNN flags that the import set, which were reset.
+    `flags` are the cuDNN flags that the import set, which were reset. `notes` say what the import replaced or assumed.
     """
 
     spec: TargetSpec
@@ -43,12 +47,41 @@ class Source:
     is_fresh: bool
     imported: frozenset[str]
     flags: tuple[str, ...]
+    session: ImportSession
+    evaluator: Evaluator
+    notes: tuple[str, ...] = ()
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """The texts that may show how the model is built and used: this file first. Found on first use."""
+        return self.evaluator.documents()
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The statements of this file that were to run but failed, in order."""
+        run = self.session.runs.get(self.file) if self.file is not None else None
+        return tuple(run.failures) if run is not None else ()
+
+    @property
+    def ran(self) -> str:
+        """One line that says which statements ran and which were skipped; empty if nothing was skipped."""
+        run = self.session.runs.get(self.file) if self.file is not None else None
+        return run.plan.note(self.at(None)) if run is not None else ""
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names of the module that have a value."""
+        return {name: value for name, value in vars(self.module).items() if not isinstance(value, Placeholder)}
 
     @property
     def name(self) -> str:
         """The file as a user would type it, or the module's dotted name."""
         is_file = self.file is not None and self.spec.spec.split(":")[0].endswith(".py")
         return self.at(None) if is_file else self.module.__name__
+
+    def line_of(self, name: str) -> int | None:
+        """The line where the file defines `name`; None without one."""
+        return definition_lines(self.tree).get(name) if self.tree is not None else None
 
     def at(self, line: int | None) -> str:
         """The location ``net.py:41``; the file alone if `line` is None."""
@@ -87,12 +120,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         example = files[0] if files else path / "my_model.py"
         raise TargetError("a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
     if not path.is_file():
-        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        matches = difflib.get_close_matches(path.name, names, n=1)
-        hint = f"use the path of a Python file: {bare_command(spec, 'my_model.py')}"
-        if matches:
-            hint = next_command(spec, target=str(path.parent / matches[0]))
-        raise TargetError("no such file", where=text, hint=hint)
+        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
     if path.suffix != ".py":
         raise TargetError(
             "not a Python file",
@@ -101,39 +129,70 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         )
     file = path.resolve()
     tree = _parse(file)
-    root, name = _package(file)
+    root, name, packages = _package(file, tree if spec.sliced else None)
     in_package = root != file.parent or file.name == "__init__.py"
     folders = tuple(dict.fromkeys(folder.resolve() for folder in (root, file.parent, Path.cwd())))
-    _drop_earlier_imports(folders, companion.imported if companion is not None else frozenset())
+    drop_earlier_imports(folders, companion.imported if companion is not None else frozenset())
     if in_package:
         _reject_other_package(spec, name.split(".")[0], root)
         is_fresh = name not in sys.modules
     else:
         name, is_fresh = _free_name(name, file), True
-    load = partial(importlib.import_module, name) if in_package else partial(_execute, name, file)
-    module, imported, flags = _import(spec, load, file, text, folders)
-    return Source(
-        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
-        is_fresh=is_fresh, imported=imported, flags=flags,
-    )  # fmt: skip
+    load = partial(importlib.import_module, name) if in_package else partial(execute_file, name, file)
+    roots = frozenset({attr.split(".")[0]} if attr else ())
+    session = ImportSession(folders=folders, target=file, tree=tree, roots=roots, packages=packages)
+    return _open(spec, load, text, session, attr, is_fresh)
 
 
-def _import(
-    spec: TargetSpec, load: Callable[[], ModuleType], file: Path | None, argv0: str, folders: tuple[Path, ...]
-) -> tuple[ModuleType, frozenset[str], tuple[str, ...]]:
-    """Call `load`, and return its module, all newly imported modules, and the cuDNN flags that it set. Raises TargetError."""
+def _existing_files(spec: TargetSpec, path: Path, companion: Source | None) -> str:
+    """A hint for a `path` that does not exist; `companion` is the target if `path` comes from ``-i``."""
+    if companion is not None:
+        return "use the path of the file that defines the function, or pass shapes: -i 1,3,224,224"
+    folder = path.parent
+    names = [file.name for file in folder.glob("*.py")] if folder.is_dir() else []
+    matches = difflib.get_close_matches(path.name, names, n=1)
+    if matches:
+        return next_command(spec, target=str(folder / matches[0]))
+    models = nearby_models(folder, path) if folder.is_dir() else []
+    if models:
+        return f"use a file of this folder: {next_command(spec, target=str(folder / models[0]))}"
+    return f"check the path: {display_path(folder.resolve())} has no Python file with a model"
+
+
+def _open(
+    spec: TargetSpec,
+    load: Callable[[], ModuleType],
+    argv0: str,
+    session: ImportSession,
+    attr: str | None,
+    is_fresh: bool,
+) -> Source:
+    """Import a target by calling `load`. Raises TargetError."""
     before = set(sys.modules)
-    with user_code(folders, argv0) as flags, seeded(spec.seed):
+    notes: list[str] = []
+    with user_code(session.folders, argv0) as flags, seeded(spec.seed):
         try:
-            with watchdog(spec, file):
+            with watchdog(spec, session.target), isolated(session if spec.sliced else None, notes.append):
                 module = load()
         except KitError:
             raise
         except (Exception, SystemExit) as error:
-            raise import_failure(spec, file, error) from error
+            raise import_failure(spec, session.target, error) from error
         finally:
-            imported = _record_imports(before, folders)
-    return module, imported, tuple(flags)
+            imported = record_imports(before, session.folders) | session.loaded
+    file, tree = session.target, session.tree
+    if file is None:
+        origin = getattr(module, "__file__", None)
+        file = Path(origin).resolve() if origin else None
+        tree = _parse(file) if file is not None and file.suffix == ".py" else None
+    session.module = module
+    documents = cache(partial(find_documents, file, tree) if file is not None and tree is not None else tuple)
+    evaluator = Evaluator(module=module, session=session, documents=documents, is_isolated=spec.sliced)
+    return Source(
+        spec=spec, module=module, file=file, tree=tree, folders=session.folders, attr=attr, is_fresh=is_fresh,
+        imported=imported, flags=tuple(flags), session=session, evaluator=evaluator,
+        notes=tuple(dict.fromkeys((*session.notes, *notes))),
+    )  # fmt: skip
 
 
 def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
@@ -145,16 +204,10 @@ def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
             hint=next_command(spec, target=f"{name}:Net"),
         )
     folders = (Path.cwd(),)
-    _drop_earlier_imports(folders, frozenset())
-    is_fresh = name not in sys.modules
-    module, imported, flags = _import(spec, partial(importlib.import_module, name), None, name, folders)
-    origin = getattr(module, "__file__", None)
-    file = Path(origin).resolve() if origin else None
-    tree = _parse(file) if file is not None and file.suffix == ".py" else None
-    return Source(
-        spec=spec, module=module, file=file, tree=tree, folders=folders, attr=attr,
-        is_fresh=is_fresh, imported=imported, flags=flags,
-    )  # fmt: skip
+    drop_earlier_imports(folders, frozenset())
+    roots = frozenset({attr.split(".")[0]})
+    session = ImportSession(folders=folders, roots=roots)
+    return _open(spec, partial(importlib.import_module, name), name, session, attr, name not in sys.modules)
 
 
 def _parse(file: Path) -> ast.Module:
@@ -172,16 +225,35 @@ def _parse(file: Path) -> ast.Module:
         ) from error
 
 
-def _package(file: Path) -> tuple[Path, str]:
-    """(folder for sys.path, dotted module name) of `file`: its package is the chain of folders with an ``__init__.py``."""
+def _package(file: Path, tree: ast.Module | None) -> tuple[Path, str, dict[str, Path]]:
+    """(folder for sys.path, dotted module name, packages without ``__init__.py``) of `file`.
+
+    Its package is the chain of folders with an ``__init__.py``, and with `tree` as many further folders as its relative
+    imports need.
+    """
     parts = [] if file.name == "__init__.py" else [file.stem]
     folder = file.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier() and folder != folder.parent:
         parts.insert(0, folder.name)
         folder = folder.parent
-    if len(parts) > 1 and not file.stem.isidentifier():
-        return file.parent, file.stem  # pkg/my-net.py cannot be a module of the package
-    return folder, ".".join(parts)
+    if not file.stem.isidentifier():
+        return file.parent, file.stem, {}  # pkg/my-net.py cannot be a module of the package
+    levels = (
+        max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
+    )
+    depth = len(parts) - (file.name != "__init__.py")
+    parents = [folder, *folder.parents][: max(levels - depth, 0)]
+    if not all(parent.name.isidentifier() and _is_free(parent) for parent in parents):
+        return folder, ".".join(parts), {}  # no folder can be the package that the imports need
+    names = [parent.name for parent in reversed(parents)]
+    packages = {".".join(names[: i + 1]): parent for i, parent in enumerate(reversed(parents))}
+    return parents[-1].parent if parents else folder, ".".join([*names, *parts]), packages
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether the name of `folder` is not that of a module from another place."""
+    module = sys.modules.get(folder.name)
+    return module is None or str(folder) in getattr(module, "__path__", ())
 
 
 def _free_name(stem: str, file: Path) -> str:
@@ -189,20 +261,6 @@ def _free_name(stem: str, file: Path) -> str:
     if stem.isidentifier() and stem not in sys.modules and stem not in sys.stdlib_module_names:
         return stem
     return f"target_{''.join(c if c.isalnum() else '_' for c in stem)}_{zlib.crc32(str(file).encode()):08x}"
-
-
-def _execute(name: str, file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no loader for {file}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look it up during execution
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _reject_other_package(spec: TargetSpec, top: str, root: Path) -> None:
@@ -214,29 +272,5 @@ def _reject_other_package(spec: TargetSpec, top: str, root: Path) -> None:
         raise TargetError(
             f"package {top!r} is already imported from {', '.join(map(str, folders)) or 'another place'}",
             where=str(root / top),
-            hint=f"use a separate process: {next_command(spec)}",
+            hint="use a new Python process for each of the two packages",
         )
-
-
-def _drop_earlier_imports(folders: tuple[Path, ...], keep: frozenset[str]) -> None:
-    for name in sorted(_imported_modules - keep):
-        top = name.split(".")[0]
-        if any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders):
-            sys.modules.pop(name, None)
-            _imported_modules.discard(name)
-
-
-def _record_imports(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
-    """Names of the modules in `folders` that were imported since `before`; also adds them to `_imported_modules`."""
-    names = set()
-    for name in set(sys.modules) - before:
-        module = sys.modules[name]
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-        if any(
-            place and is_user_code(place) and Path(place).resolve().is_relative_to(f)
-            for place in places
-            for f in folders
-        ):
-            names.add(name)
-    _imported_modules.update(names)
-    return frozenset(names)

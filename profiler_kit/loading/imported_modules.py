@@ -1,0 +1,41 @@
+"""The modules of user code that earlier loads imported, so that a later load imports edited files again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from profiler_kit.loading.user_locations import is_user_code
+
+# A load from a folder with files of the same names removes them first, so that two folders may both contain a `layers.py`.
+_imported_modules: set[str] = set()
+
+
+def drop_earlier_imports(folders: tuple[Path, ...], keep: frozenset[str]) -> None:
+    """Remove the modules of earlier loads that `folders` contain from ``sys.modules``, except those in `keep`."""
+    for name in sorted(_imported_modules - keep):
+        top = name.split(".")[0]
+        if any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders):
+            sys.modules.pop(name, None)
+            _imported_modules.discard(name)
+
+
+def record_imports(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
+    """Names of the modules in `folders` that were imported since `before`. A later load may remove them."""
+    names = set()
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+        if any(
+            place and is_user_code(place) and Path(place).resolve().is_relative_to(f)
+            for place in places
+            for f in folders
+        ):
+            names.add(name)
+    _imported_modules.update(names)
+    return frozenset(names)
+
+
+def remember_imports(names: set[str]) -> None:
+    """Let a later load remove the modules `names`."""
+    _imported_modules.update(names)

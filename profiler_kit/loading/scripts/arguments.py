@@ -1,0 +1,79 @@
+"""Command lines of user code: argparse at its defaults, required arguments included."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
+    """Parse an empty command line to defaults inside the block. A required argument gets its first choice or an empty value.
+
+    `note` receives a text for each parser with required arguments. A command line with words is parsed as usual.
+    """
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parse_defaults(
+        self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        if args:
+            return parse(self, args, namespace)
+        with _optional(self) as assumed:
+            result, remaining = parse(self, [], namespace)
+            for name, value in assumed.items():
+                if getattr(result, name, None) is None:
+                    setattr(result, name, value)
+        if assumed:
+            note(f"arguments without a default: {', '.join(f'{name}={value!r}' for name, value in assumed.items())}")
+        return result, remaining
+
+    argparse.ArgumentParser.parse_known_args = parse_defaults  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        argparse.ArgumentParser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+@contextmanager
+def _optional(parser: argparse.ArgumentParser) -> Iterator[dict[str, Any]]:
+    """Make every argument of `parser` optional inside the block. Yields the values of those that were required."""
+    assumed: dict[str, Any] = {}
+    changed: list[tuple[Any, str, Any]] = []
+
+    def change(owner: Any, name: str, value: object) -> None:
+        changed.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    for action in parser._actions:
+        if not action.required:
+            continue
+        change(action, "required", False)
+        if isinstance(action, argparse._SubParsersAction):
+            continue  # no subcommand
+        if not action.option_strings and action.nargs in (None, "+"):
+            change(action, "nargs", "?" if action.nargs is None else "*")
+        if action.default is None:
+            assumed[action.dest] = _value(action)
+    for group in parser._mutually_exclusive_groups:
+        if group.required:
+            change(group, "required", False)
+    try:
+        yield assumed
+    finally:
+        for owner, name, value in reversed(changed):
+            setattr(owner, name, value)
+
+
+def _value(action: argparse.Action) -> Any:
+    if action.choices:
+        value: Any = next(iter(action.choices))
+    elif action.type in (int, float, str):
+        value = action.type()  # type: ignore[operator]
+    else:
+        value = "" if action.type is None and action.nargs != 0 else None
+    if action.nargs in ("+", "*") or (isinstance(action.nargs, int) and action.nargs > 0):
+        return [value] * (action.nargs if isinstance(action.nargs, int) else 1)
+    return value

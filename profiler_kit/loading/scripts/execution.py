@@ -1,0 +1,303 @@
+"""Values of expressions at their place in the user's code, by running only the statements that they depend on."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from profiler_kit.loading.scripts.call_arguments import passed_argument
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.importing import ImportSession
+from profiler_kit.loading.scripts.isolation import isolated
+from profiler_kit.loading.scripts.names import (
+    BUILTINS,
+    STAR,
+    FunctionNode,
+    bound_names,
+    default_of,
+    parameter_names,
+    used_names,
+)
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
+from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
+from profiler_kit.loading.scripts.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
+from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
+from profiler_kit.loading.user_environment import user_code
+from profiler_kit.loading.user_locations import one_line_message, user_place
+
+EVALUATION_TIMEOUT_S: Final = 20.0
+_MAX_DEPTH: Final = 6  # of parameters whose value is the parameter of a caller
+_MAX_CALLS: Final = 3  # calls that are tried for the value of a parameter
+
+
+class EvaluationError(Exception):
+    """An expression has no value here. `reason` says why, `where` is the line."""
+
+    def __init__(self, reason: str, where: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.reason, self.where = reason, where
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Evaluator:
+    """Evaluates expressions of the documents of a target. `notes` are assumptions, such as required arguments.
+
+    `is_isolated`: user code runs without side effects.
+    """
+
+    module: ModuleType
+    session: ImportSession
+    documents: Callable[[], tuple[Document, ...]]
+    is_isolated: bool = True
+    timeout_s: float = EVALUATION_TIMEOUT_S
+    notes: list[str] = field(default_factory=list)
+
+    def value(self, place: Place, expression: ast.expr, bindings: Mapping[str, Any] = {}) -> Any:
+        """The value of `expression` at `place`. `bindings` are names with a fixed value.
+
+        Runs the statements before `place` that the names of the expression depend on, in a copy of the namespace. A
+        parameter of an enclosing function has the value that the first call of the function passes, or its default.
+
+        Raises:
+            EvaluationError: a name depends on training, a data set, an object that does not exist here, or raises.
+        """
+        with self._running(place):
+            namespace = self._namespace(place, used_names(expression), bindings, 0)
+            result = self._evaluate(place, expression, namespace)
+        if isinstance(result, Placeholder):
+            error = placeholder_error(result)
+            raise EvaluationError(error.reason, error.where)
+        return result
+
+    def values(self, place: Place, names: Iterable[str], bindings: Mapping[str, Any] = {}) -> dict[str, Any]:
+        """The values of `names` at `place`. Raises EvaluationError if one of them has none."""
+        requested = tuple(names)
+        with self._running(place):
+            namespace = self._namespace(place, frozenset(requested), bindings, 0)
+        values: dict[str, Any] = {}
+        for name in requested:
+            value = namespace.get(name)
+            if name not in namespace:
+                raise EvaluationError(f"{name} is not defined", place.where)
+            if isinstance(value, Placeholder):
+                error = placeholder_error(value)
+                raise EvaluationError(error.reason, error.where)
+            values[name] = value
+        return values
+
+    @contextlib.contextmanager
+    def _running(self, place: Place) -> Iterator[None]:
+        """The surroundings of user code. Turns its exceptions into EvaluationError."""
+        path = place.document.path
+        folders = tuple(
+            dict.fromkeys([*([path.parent] if path is not None else []), *self.session.folders, self.session.root])
+        )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(user_code(folders, str(path or "script.py")))
+            stack.enter_context(isolated(self.session, self._note, allow_effects=not self.is_isolated))
+            try:
+                with time_limit(self.timeout_s) as limit:
+                    yield
+            except EvaluationError:
+                raise
+            except UnavailableError as error:
+                raise EvaluationError(error.reason, error.where) from error
+            except TimeLimitError as error:
+                if error.limit is not limit:
+                    raise
+                raise EvaluationError(str(error), place.where) from error
+            except (Exception, SystemExit) as error:
+                raise EvaluationError(one_line_message(error), user_place(error) or place.where) from error
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _evaluate(self, place: Place, expression: ast.expr, namespace: dict[str, Any]) -> Any:
+        for name in sorted(used_names(expression)):
+            if isinstance(namespace.get(name), Placeholder):
+                error = placeholder_error(namespace[name])
+                raise EvaluationError(error.reason, error.where)
+        tree = ast.fix_missing_locations(ast.Expression(body=expression))
+        code = compile(
+            tree, _filename(place.document), "eval", flags=future_flags(place.document.tree), dont_inherit=True
+        )
+        return eval(code, namespace)
+
+    def _namespace(
+        self, place: Place, names: frozenset[str], bindings: Mapping[str, Any], depth: int
+    ) -> dict[str, Any]:
+        """The namespace of `place` with values for `names`."""
+        document = place.document
+        facts = facts_of(document.tree)
+        is_target = document.kind == "target"
+        base = (
+            dict(vars(self.module))
+            if document.kind in ("target", "docstring")
+            else _script_namespace(document, self.session)
+        )
+        expanded = {**facts.functions, **(self._incomplete_classes(facts.classes) if is_target else facts.classes)}
+        needed = set(names) - BUILTINS - bindings.keys()
+        layers: list[tuple[Scope | None, list[str], list[ast.stmt]]] = []
+        for scope, statements in _layers(place):
+            slicer = Slicer(facts, expanded)
+            unresolved = set(needed)
+            parts = slicer.slice(statements, unresolved)
+            if scope is None and unresolved - base.keys() and any(STAR in bound_names(s) for s in statements):
+                unresolved = needed | {STAR}
+                parts = slicer.slice(statements, unresolved)
+            parameters = parameter_names(scope.args) if isinstance(scope, FunctionNode) else []
+            layers.append((scope, [name for name in parameters if name in unresolved], parts))
+            needed = unresolved - set(parameters) - bindings.keys()
+        for name in needed - base.keys() - {STAR}:
+            if hasattr(self.module, name):
+                base[name] = getattr(self.module, name)  # a README shows names of the file without their import
+        namespace = base
+        namespace.update(bindings)
+        for scope, parameters, parts in reversed(layers):
+            if isinstance(scope, FunctionNode):
+                namespace = dict(namespace)
+                for name in parameters:
+                    namespace[name] = self._parameter(place, scope, name, bindings, depth)
+            elif is_target:
+                parts = [part for part in parts if not self._is_imported(part)]
+            self._run(document, namespace, parts)
+            namespace.update(bindings)
+            if scope is None and is_target:
+                self._complete_module(facts.classes, namespace)
+        return namespace
+
+    def _run(self, document: Document, namespace: dict[str, Any], statements: list[ast.stmt]) -> None:
+        tree = document.tree
+        Runner(
+            namespace=namespace, filename=_filename(document), at=document.at, effect=facts_of(tree).effect,
+            flags=future_flags(tree), open_names=open_names(tree), propagates=True,
+        ).run(statements)  # fmt: skip
+
+    def _is_imported(self, statement: ast.stmt) -> bool:
+        """Whether the import of the target ran `statement`, and running it again would create another object."""
+        if not isinstance(statement, (ast.Import, ast.ImportFrom, ast.ClassDef)) and not getattr(
+            statement, "decorator_list", ()
+        ):
+            return False
+        names = vars(self.module)
+        return all(
+            name in names and not isinstance(names[name], Placeholder) for name in bound_names(statement) - {STAR}
+        )
+
+    def _incomplete_classes(self, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.ClassDef]:
+        """The target's classes whose methods read globals that the import did not define: a script's main block does."""
+        names = vars(self.module).keys() | BUILTINS
+        return {name: node for name, node in classes.items() if used_names(node) - names}
+
+    def _complete_module(self, classes: Mapping[str, ast.ClassDef], namespace: dict[str, Any]) -> None:
+        names = vars(self.module)
+        for node in self._incomplete_classes(classes).values():
+            for name in used_names(node) - names.keys() - BUILTINS:
+                if name in namespace:
+                    names[name] = namespace[name]
+
+    def _parameter(
+        self, place: Place, function: FunctionNode, name: str, bindings: Mapping[str, Any], depth: int
+    ) -> Any:
+        """The value of a parameter: what a call passes, or its default. Raises EvaluationError."""
+        where = place.document.at(function.lineno)
+        if depth >= _MAX_DEPTH:
+            raise EvaluationError(f"{name} of {function.name}() depends on too many calls", where)
+        definition = place_of(place.document, function)
+        owner = definition.scopes[-1] if definition.scopes and isinstance(definition.scopes[-1], ast.ClassDef) else None
+        errors: list[EvaluationError] = []
+        for call_place, argument in self._passed(place.document, function, owner, name):
+            try:
+                namespace = self._namespace(call_place, used_names(argument), bindings, depth + 1)
+                value = self._evaluate(call_place, argument, namespace)
+            except EvaluationError as error:
+                errors.append(error)
+            except UnavailableError as error:
+                errors.append(EvaluationError(error.reason, error.where))
+            except (Exception, SystemExit) as error:  # noqa: BLE001
+                errors.append(EvaluationError(one_line_message(error), call_place.where))
+            else:
+                if not isinstance(value, Placeholder):
+                    return value
+                reason = placeholder_error(value)
+                errors.append(EvaluationError(reason.reason, reason.where))
+        default = default_of(function.args, name) or _option_default(function, name)
+        if default is not None:
+            outside = Place(document=place.document, scopes=definition.scopes, statement=function)
+            namespace = self._namespace(outside, used_names(default), bindings, depth + 1)
+            return self._evaluate(outside, default, namespace)
+        if errors:
+            raise errors[0]
+        owner_text = f"{owner.name}.{function.name}" if owner is not None else function.name
+        raise EvaluationError(f"{name} of {owner_text}() has no default, and no call passes it", where)
+
+    def _passed(
+        self, document: Document, function: FunctionNode, owner: ast.ClassDef | None, name: str
+    ) -> Iterator[tuple[Place, ast.expr]]:
+        """The arguments that calls pass for the parameter `name`: in the function's document first."""
+        if owner is not None and function.name != "__init__":
+            return
+        called = owner.name if owner is not None else function.name
+        count = 0
+        others = self.documents() if document.kind == "target" else ()
+        for other in (document, *(other for other in others if other is not document)):
+            inside = set(ast.walk(function)) if other is document else set()
+            for node in ast.walk(other.tree):
+                if not isinstance(node, ast.Call) or node in inside:
+                    continue
+                if not (isinstance(node.func, ast.Name) and node.func.id == called):
+                    continue
+                argument = passed_argument(node, function.args, name, is_method=owner is not None)
+                if argument is not None and count < _MAX_CALLS:
+                    count += 1
+                    yield place_of(other, node), argument
+
+
+def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
+    """(scope, statements that run before the place) from the innermost scope to the module (None)."""
+    statement: ast.stmt = place.statement
+    is_innermost = True
+    for scope in reversed(place.scopes):
+        if isinstance(scope, FunctionNode):
+            yield scope, preceding(scope.body, statement)
+            is_innermost = False
+        elif is_innermost and statement in scope.body:
+            yield scope, preceding(scope.body, statement)
+        statement = scope
+    body = place.document.tree.body
+    yield None, preceding(body, place.statement) if is_innermost and not place.scopes else script_statements(body)
+
+
+def _option_default(function: FunctionNode, name: str) -> ast.expr | None:
+    """The default in a decorator such as ``@click.option("--width", default=64)``."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and any(
+            isinstance(text, ast.Constant) and str(text.value).lstrip("-").replace("-", "_") == name
+            for text in decorator.args
+        ):
+            return next((word.value for word in decorator.keywords if word.arg == "default"), None)
+    return None
+
+
+def _filename(document: Document) -> str:
+    return str(document.path) if document.path is not None and document.path.suffix == ".py" else "<example>"
+
+
+def _script_namespace(document: Document, session: ImportSession) -> dict[str, Any]:
+    """The namespace of a script. Relative imports work if the script is part of a package."""
+    path = document.path
+    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(path), "__package__": None}
+    if path is not None and path.suffix == ".py":
+        parts: list[str] = []
+        folder: Path = path.parent
+        while (folder / "__init__.py").is_file() or folder in session.packages.values():
+            parts.insert(0, folder.name)
+            folder = folder.parent
+        namespace["__package__"] = ".".join(parts) or None
+    return namespace

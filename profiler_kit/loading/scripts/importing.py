@@ -1,0 +1,221 @@
+"""Imports user code by its slice: the files of the user's folders, at whatever depth they are imported."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Final
+
+from profiler_kit.loading.scripts.module_slice import ModuleSlice, slice_module
+from profiler_kit.loading.scripts.repository import MAX_LEVELS, repository_root
+from profiler_kit.loading.scripts.runner import Failure, Runner, future_flags, open_names, requested_names
+from profiler_kit.loading.scripts.slices import facts_of
+from profiler_kit.loading.user_locations import display_path, is_user_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModuleRun:
+    """How a file was imported: its slice, and the statements that failed."""
+
+    plan: ModuleSlice
+    failures: list[Failure]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ImportSession:
+    """The imports of one target.
+
+    - `folders`: where user code may be imported from; `target` is the target's file, with its syntax tree.
+    - `roots`: names of the target that must exist.
+    - `packages`: package names of the target's folders that have no ``__init__.py``, with the folders.
+    - `module`: the target's module, once it exists; other names of the same file lead to it.
+    - `runs`: how each file was imported. `loaded`: the names of its module and of all modules imported since.
+    - `notes`: folders that were added to the search.
+    """
+
+    folders: tuple[Path, ...]
+    target: Path | None = None
+    tree: ast.Module | None = None
+    roots: frozenset[str] = frozenset()
+    packages: dict[str, Path] = field(default_factory=dict)
+    module: ModuleType | None = None
+    runs: dict[Path, ModuleRun] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        """The root of the target's repository."""
+        return repository_root(self.target) if self.target is not None else self.folders[0]
+
+    def contains(self, origin: str | None) -> bool:
+        """Whether `origin` is a Python file of the user's folders."""
+        if origin is None or not origin.endswith(".py") or not is_user_code(origin):
+            return False
+        path = Path(origin).resolve()
+        return any(path.is_relative_to(folder) for folder in (self.root, *self.folders))
+
+
+_sessions: list[ImportSession] = []
+
+
+@contextlib.contextmanager
+def sliced_imports(session: ImportSession) -> Iterator[None]:
+    """Import user code by its slice inside the block."""
+    finders = [_UserFinder(session), _ParentFinder(session)]
+    sys.meta_path.insert(0, finders[0])
+    sys.meta_path.append(finders[1])
+    _sessions.append(session)
+    try:
+        yield
+    finally:
+        _sessions.remove(session)
+        for finder in finders:
+            sys.meta_path.remove(finder)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Runs the slice of a file. Outside `sliced_imports`, for example in a reload, it runs the whole file."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        if not _sessions:
+            super().exec_module(module)
+            return
+        session, path = _sessions[-1], Path(self.path).resolve()
+        is_target = path == session.target and session.tree is not None
+        tree = (
+            session.tree if is_target and session.tree is not None else ast.parse(self.get_data(self.path), self.path)
+        )
+        if is_target:
+            session.module = module
+        plan = slice_module(tree, session.roots if is_target else requested_names())
+        runner = Runner(
+            namespace=module.__dict__, filename=self.path, at=partial(_location, path), effect=facts_of(tree).effect,
+            flags=future_flags(tree), open_names=open_names(tree), is_strict=True,
+        )  # fmt: skip
+        session.runs[path] = ModuleRun(plan=plan, failures=runner.failures)
+        session.loaded.add(module.__name__)
+        runner.run(plan.statements)
+
+
+def _location(path: Path, line: int) -> str:
+    return f"{display_path(path)}:{line}"
+
+
+class _SharedLoader(importlib.machinery.SourceFileLoader):
+    """Gives the target's module to code that imports its file by another name, so that its classes exist once."""
+
+    def __init__(self, name: str, path: str, module: ModuleType) -> None:
+        super().__init__(name, path)
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import machinery has replaced it
+        if _sessions:
+            _sessions[-1].loaded.add(self.name)
+
+
+class _UserFinder:
+    """Finds modules in the usual places, and gives those of the user's folders to `_Loader`."""
+
+    def __init__(self, session: ImportSession) -> None:
+        self._session = session
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        session = self._session
+        if name in session.packages:
+            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [str(session.packages[name])]
+            session.loaded.add(name)
+            return spec
+        found = importlib.machinery.PathFinder.find_spec(name, path)
+        return with_slices(found, session) if found is not None and session.contains(found.origin) else None
+
+
+def with_slices(spec: importlib.machinery.ModuleSpec, session: ImportSession) -> importlib.machinery.ModuleSpec:
+    """`spec` with a loader that runs the slice of its file."""
+    assert spec.origin is not None
+    path = Path(spec.origin).resolve()
+    if session.module is not None and path == session.target and spec.name != session.module.__name__:
+        spec.loader = _SharedLoader(spec.name, spec.origin, session.module)
+        spec.submodule_search_locations = None
+    else:
+        spec.loader = _Loader(spec.name, spec.origin)
+    return spec
+
+
+class _ParentFinder:
+    """Finds top-level modules that no folder of ``sys.path`` has, in the folders above the importing file.
+
+    The scripts of many repositories are run from another folder than their own.
+    """
+
+    def __init__(self, session: ImportSession) -> None:
+        self._session = session
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        importer = _importer() or self._session.target
+        if path is not None or "." in name or importer is None:
+            return None
+        if not self._session.contains(str(importer)) and importer != self._session.target:
+            return None
+        root = repository_root(importer)
+        for folder in list(importer.parents)[: MAX_LEVELS + 1]:
+            spec = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
+            if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
+                self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")
+                sys.path.append(str(folder))
+                return with_slices(spec, self._session) if self._session.contains(spec.origin) else spec
+            if folder == root:
+                break
+        return None
+
+
+def _has_sources(folder: Path) -> bool:
+    return any(folder.glob("*.py"))
+
+
+_IMPORT_MACHINERY: Final = ("<frozen", importlib.__file__, __file__)
+
+
+def _importer() -> Path | None:
+    """The file whose import statement is running; None if it is not a file of a user."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_IMPORT_MACHINERY):
+        frame = frame.f_back
+    if frame is None or not is_user_code(frame.f_code.co_filename):
+        return None
+    return Path(frame.f_code.co_filename).resolve()
+
+
+def execute_file(name: str, file: Path) -> ModuleType:
+    """Import `file` as the module `name`, which is registered in ``sys.modules``."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no loader for {file}")
+    if _sessions:
+        spec.loader = _Loader(name, str(file))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look it up during execution
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

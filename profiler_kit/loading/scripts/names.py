@@ -1,0 +1,186 @@
+"""Names that a statement binds, mutates or reads in its scope, from the syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+STAR: Final = "*"  # bound by `from x import *`: names that the syntax tree does not show
+BUILTINS: Final = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__package__", "__spec__"}
+
+
+def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """`node` and the nodes below it that run in the same scope: not the bodies of functions, classes and lambdas."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield child
+        elif not isinstance(child, ast.Lambda):
+            yield from walk_scope(child)
+
+
+def base_name(node: ast.AST) -> str | None:
+    """The name at the start of an expression: ``a`` of ``a.b[0].c()``. None for an expression without one."""
+    while True:
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Starred)):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        else:
+            return node.id if isinstance(node, ast.Name) else None
+
+
+def dotted_name(node: ast.AST) -> str | None:
+    """``a.b.c`` as text; None for another expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+@lru_cache(maxsize=8192)
+def bound_names(statement: ast.stmt) -> frozenset[str]:
+    """The names that `statement` binds or deletes in its scope. A star import binds `STAR`."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return frozenset({statement.name})
+    names: set[str] = set()
+    for node in walk_scope(statement):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            names.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+            names.add(node.name)
+    inside = {n.id for c in walk_scope(statement) if isinstance(c, COMPREHENSIONS) for n in _targets(c)}
+    return frozenset(names - (inside - _outside_comprehensions(statement)) if inside else names)
+
+
+def _targets(comprehension: ast.AST) -> Iterator[ast.Name]:
+    for generator in getattr(comprehension, "generators", ()):
+        yield from (node for node in ast.walk(generator.target) if isinstance(node, ast.Name))
+
+
+def _outside_comprehensions(statement: ast.stmt) -> set[str]:
+    names: set[str] = set()
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (*COMPREHENSIONS, ast.Lambda)):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        pending += ast.iter_child_nodes(node)
+    return names
+
+
+@lru_cache(maxsize=8192)
+def used_names(node: ast.AST) -> frozenset[str]:
+    """The names that `node` reads from its scope or an enclosing one, those in the bodies of its functions included."""
+    return frozenset(_reads(node))
+
+
+def _reads(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return _reads_of_all(
+            [*node.decorator_list, *_signature(node.args), *([node.returns] if node.returns else [])]
+        ) | (free_names(node))
+    if isinstance(node, ast.Lambda):
+        return _reads_of_all(_defaults(node.args)) | (_reads(node.body) - set(parameter_names(node.args)))
+    if isinstance(node, ast.ClassDef):
+        names = _reads_of_all([*node.decorator_list, *node.bases, *(word.value for word in node.keywords)])
+        bound: set[str] = set()
+        for statement in node.body:
+            names |= _reads(statement) - (
+                set() if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) else bound
+            )
+            bound |= bound_names(statement)
+        return names
+    if isinstance(node, COMPREHENSIONS):
+        return _reads_of_all(ast.iter_child_nodes(node)) - {name.id for name in _targets(node)}
+    names = _reads_of_all(ast.iter_child_nodes(node))
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        names.add(node.target.id)
+    return names
+
+
+def _reads_of_all(nodes: Iterable[ast.AST]) -> set[str]:
+    return {name for node in nodes for name in _reads(node)}
+
+
+@lru_cache(maxsize=8192)
+def free_names(function: FunctionNode) -> frozenset[str]:
+    """The names that the body of `function` reads from outside."""
+    bound = set(parameter_names(function.args)) | {name for s in function.body for name in bound_names(s)}
+    shared = {
+        name
+        for s in function.body
+        for node in walk_scope(s)
+        if isinstance(node, (ast.Global, ast.Nonlocal))
+        for name in node.names
+    }
+    return frozenset(_reads_of_all(function.body) - (bound - shared))
+
+
+def parameters(arguments: ast.arguments) -> list[ast.arg]:
+    """All parameters, in the order of a signature."""
+    star = [arguments.vararg] if arguments.vararg else []
+    keywords = [arguments.kwarg] if arguments.kwarg else []
+    return [*arguments.posonlyargs, *arguments.args, *star, *arguments.kwonlyargs, *keywords]
+
+
+def parameter_names(arguments: ast.arguments) -> list[str]:
+    """The names of all parameters."""
+    return [parameter.arg for parameter in parameters(arguments)]
+
+
+def _defaults(arguments: ast.arguments) -> list[ast.expr]:
+    return [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]
+
+
+def _signature(arguments: ast.arguments) -> list[ast.expr]:
+    return [*_defaults(arguments), *(p.annotation for p in parameters(arguments) if p.annotation is not None)]
+
+
+def default_of(arguments: ast.arguments, name: str) -> ast.expr | None:
+    """The default value of the parameter `name`; None without one."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = list(
+        zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    )
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return next((default for parameter, default in pairs if parameter.arg == name), None)
+
+
+@lru_cache(maxsize=8192)
+def mutated_names(statement: ast.stmt) -> frozenset[str]:
+    """The names whose objects `statement` changes: ``a`` of ``a.b = 1``, ``a[0] += 1``, ``a.append(1)`` and ``init_(a)``."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return frozenset()
+    names: set[str | None] = set()
+    for node in walk_scope(statement):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            names.add(base_name(node))
+        elif isinstance(node, ast.AugAssign):
+            names.add(base_name(node.target))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            call = node.value
+            if isinstance(call.func, ast.Attribute):
+                names.add(base_name(call.func))
+            if (dotted_name(call.func) or "").endswith("_"):  # torch's convention for functions that work in place
+                names.update(base_name(argument) for argument in call.args)
+        elif isinstance(node, (ast.For, ast.AsyncFor)):
+            loop_names = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+            if any(loop_names & mutated_names(inner) for inner in node.body):
+                names |= {name for name in used_names(node.iter) if name not in BUILTINS}
+    return frozenset(name for name in names if name is not None)

@@ -1,0 +1,68 @@
+"""Placeholders for names that could not be bound: a missing package, a data set, a statement that failed."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class UnavailableError(Exception):
+    """The user's code uses a name that could not be bound. `where` is the statement that binds it."""
+
+    def __init__(self, name: str, reason: str, where: str, cause: BaseException | None = None) -> None:
+        super().__init__(f"{name} is not available: {reason} ({where})")
+        self.name, self.reason, self.where, self.cause = name, reason, where, cause
+
+
+class Placeholder:
+    """Has any attribute. Calling, subclassing, iterating or converting it raises the error that explains its absence."""
+
+    __slots__ = ("_placeholder_label", "_placeholder_reason")
+
+    def __init__(self, label: str, reason: UnavailableError) -> None:
+        self._placeholder_label, self._placeholder_reason = label, reason
+
+    def __getattr__(self, name: str) -> Placeholder:
+        if name.startswith("__"):
+            raise AttributeError(name)  # protocols: copy, pickle, inspect
+        # annotations such as `Missing.Type[int] | None` build no model, so they pass
+        return Placeholder(f"{self._placeholder_label}.{name}", self._placeholder_reason)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name.startswith("_placeholder_"):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"<{self._placeholder_label}, not available>"
+
+    def __getitem__(self, key: object) -> Placeholder:
+        return self
+
+    def __or__(self, other: object) -> Placeholder:
+        return self
+
+    __ror__ = __or__
+
+    def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise reason_of(self)
+
+    __call__ = __iter__ = __next__ = __len__ = __bool__ = __mro_entries__ = __instancecheck__ = __subclasscheck__ = (
+        _raise
+    )
+    __enter__ = __exit__ = __contains__ = __int__ = __float__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _raise
+    __floordiv__ = __rfloordiv__ = __mod__ = __pow__ = __neg__ = __setitem__ = _raise
+
+
+def reason_of(placeholder: Placeholder) -> Exception:
+    """The exception that a use of `placeholder` raises: a ModuleNotFoundError for a missing package."""
+    reason = placeholder._placeholder_reason
+    if isinstance(reason.cause, ModuleNotFoundError):
+        error = ModuleNotFoundError(str(reason.cause), name=reason.cause.name, path=reason.cause.path)
+        error.__cause__ = reason
+        return error
+    return reason
+
+
+def placeholder_error(placeholder: Placeholder) -> UnavailableError:
+    """The error that explains why the value of `placeholder` is missing."""
+    return placeholder._placeholder_reason

@@ -1,0 +1,183 @@
+"""Runs statements one by one. A statement that fails leaves placeholders for its names, and the next statement runs."""
+
+from __future__ import annotations
+import __future__ as future_features
+
+import ast
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
+from profiler_kit.loading.scripts.side_effects import SideEffectError
+
+# Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
+_TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
+
+
+def requested_names() -> frozenset[str]:
+    """The names that the innermost running ``from x import ...`` statement asks for."""
+    return _requested[-1] if _requested else frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Failure:
+    """A statement that did not run: the names it would have bound, the error, and its location."""
+
+    names: tuple[str, ...]
+    error: UnavailableError
+
+
+@dataclass(slots=True, kw_only=True)
+class Runner:
+    """Runs statements of one file in `namespace`.
+
+    - `at`: the location of a line, for messages.
+    - `effect`: why a node must not run; None if it may.
+    - `open_names`: names that only a star import can bind.
+    - `propagates`: a statement that uses a placeholder does not run, so that no value contains one.
+    - `is_strict`: an unexpected error in an import or definition is raised, not recorded.
+    """
+
+    namespace: dict[str, Any]
+    filename: str
+    at: Callable[[int], str]
+    effect: Callable[[ast.AST], str | None]
+    flags: int = 0
+    is_strict: bool = False
+    propagates: bool = False
+    open_names: frozenset[str] = frozenset()
+    failures: list[Failure] = field(default_factory=list)
+
+    def run(self, statements: Iterable[ast.stmt]) -> None:
+        """Run `statements` in order. Raises the unexpected errors if `is_strict`."""
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                self._run_branch(statement)
+            else:
+                self._run_statement(statement)
+
+    def _run_branch(self, statement: ast.If) -> None:
+        try:
+            test = eval(self._compile(ast.Expression(body=statement.test), "eval"), self.namespace)
+            is_taken = bool(test)
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            self._record(statement, error)
+            return
+        self.run(statement.body if is_taken else statement.orelse)
+
+    def _run_statement(self, statement: ast.stmt) -> None:
+        reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
+        if reason is not None:
+            self._unavailable(
+                statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
+            )
+            return
+        if self.propagates and not isinstance(statement, _DEFINITIONS):
+            missing = next(
+                (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
+            )
+            if missing is not None:
+                self._record(statement, placeholder_error(missing))
+                return
+        try:
+            with _requesting(statement):
+                exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)
+        except ImportError as error:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                self._run_import(statement, error)
+            else:
+                self._record(statement, error)
+        except (Exception, SystemExit) as error:
+            if (
+                self.is_strict
+                and isinstance(statement, _DEFINITIONS)
+                and not isinstance(error, (*_TOLERATED, SystemExit))
+            ):
+                raise
+            self._record(statement, error)
+
+    def _run_import(self, statement: ast.Import | ast.ImportFrom, error: ImportError) -> None:
+        """Import each name of a failed import separately, so that one missing name does not hide the others."""
+        if len(statement.names) > 1:
+            for alias in statement.names:
+                self._run_statement(_import_of(statement, alias))
+            return
+        alias = statement.names[0]
+        if isinstance(statement, ast.Import) and not alias.asname and "." in alias.name:
+            top = alias.name.split(".")[0]
+            try:
+                self.namespace[top] = importlib.import_module(top)
+            except ImportError as missing:
+                error = missing
+            else:
+                return  # the package exists; a use of its missing part raises AttributeError
+        self._record(statement, error)
+
+    def _record(self, statement: ast.stmt, error: BaseException) -> None:
+        cause = error.cause if isinstance(error, UnavailableError) and error.cause is not None else error
+        where = error.where if isinstance(error, UnavailableError) else self._at(statement)
+        reason = error.reason if isinstance(error, UnavailableError) else _text(error)
+        self._unavailable(statement, UnavailableError(_listed(statement), reason, where, cause))
+
+    def _unavailable(self, statement: ast.stmt, error: UnavailableError) -> None:
+        names = set(bound_names(statement)) | (mutated_names(statement) if self.propagates else set())
+        if STAR in names:
+            names = {name for name in self.open_names if name not in self.namespace}
+        for name in sorted(names - {STAR}):
+            self.namespace[name] = Placeholder(name, error)
+        self.failures.append(Failure(names=tuple(sorted(names)), error=error))
+
+    def _at(self, statement: ast.stmt) -> str:
+        return self.at(statement.lineno)
+
+    def _compile(self, tree: ast.Module | ast.Expression, mode: str) -> Any:
+        return compile(tree, self.filename, mode, flags=self.flags, dont_inherit=True)
+
+
+def _import_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.Import | ast.ImportFrom:
+    if isinstance(statement, ast.Import):
+        return ast.copy_location(ast.Import(names=[alias]), statement)
+    return ast.copy_location(ast.ImportFrom(module=statement.module, names=[alias], level=statement.level), statement)
+
+
+def _listed(statement: ast.stmt) -> str:
+    return ", ".join(sorted(bound_names(statement))) or ast.unparse(statement).splitlines()[0]
+
+
+def _text(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@contextmanager
+def _requesting(statement: ast.stmt) -> Iterator[None]:
+    """Make the names of an import statement known to the module that it imports."""
+    names = frozenset(alias.name for alias in statement.names) if isinstance(statement, ast.ImportFrom) else frozenset()
+    _requested.append(names)
+    try:
+        yield
+    finally:
+        _requested.pop()
+
+
+def future_flags(tree: ast.Module) -> int:
+    """The compiler flags of the file's ``from __future__ import ...`` statements."""
+    names = [
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        for alias in node.names
+    ]
+    return sum({getattr(future_features, name).compiler_flag for name in names})
+
+
+def open_names(tree: ast.Module) -> frozenset[str]:
+    """Names that the file reads but does not bind: those that its star imports bind."""
+    bound = {name for statement in tree.body for name in bound_names(statement)}
+    return frozenset(name for statement in tree.body for name in used_names(statement)) - bound - BUILTINS

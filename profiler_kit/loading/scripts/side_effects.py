@@ -1,0 +1,177 @@
+"""Stops side effects of user code: written files, network access, processes, reads of stdin.
+
+An audit hook sees every such act of the interpreter. Hooks cannot be removed, so this one has a switch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import torch
+
+from profiler_kit.loading.scripts.downloads import skipped_downloads
+from profiler_kit.loading.user_locations import display_path, is_user_code
+
+_NETWORK: Final = {
+    "socket.connect": "network access",
+    "socket.getaddrinfo": "network access",
+    "socket.gethostbyname": "network access",
+    "socket.gethostbyaddr": "network access",
+    "socket.sendto": "network access",
+    "socket.bind": "a server",
+    "urllib.Request": "network access",
+    "ftplib.connect": "network access",
+    "smtplib.connect": "network access",
+}
+_PROCESSES: Final = dict.fromkeys(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile", "os.kill", "os.killpg"), "a new process")  # fmt: skip
+_FILES: Final = dict.fromkeys(("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.utime", "os.setxattr", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree", "shutil.move", "shutil.rmtree", "shutil.make_archive", "shutil.unpack_archive", "tempfile.mkstemp", "tempfile.mkdtemp"), "a change of files")  # fmt: skip
+_ACTS: Final = {**_NETWORK, **_PROCESSES, **_FILES, "open": "a written file"}
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_DEVICES: Final = re.compile(r"/dev/(null|zero|nvidia\S*|shm/\S*)$|/proc/self/\S+$")
+
+
+class SideEffectError(PermissionError):
+    """User code tried something that loading a model does not allow. A PermissionError, which libraries can handle."""
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """An active guard. `exempt` are threads that ran before it and belong to the tool."""
+
+    exempt: frozenset[int]
+
+
+_guards: list[Guard] = []
+_is_installed = False
+
+
+def is_guarded() -> bool:
+    """Whether a guard is active."""
+    return bool(_guards)
+
+
+@contextlib.contextmanager
+def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
+    """Stop side effects of the code inside the block, its new threads included. Each attempt raises SideEffectError.
+
+    Weights that the code wants to download are replaced by an empty state dict, which `load_state_dict` accepts. Standard
+    input is empty. ``os._exit`` raises SystemExit. Bytecode is not written. `note` receives what was replaced.
+    """
+    if _guards:
+        yield  # everything is already in place
+        return
+    _install()
+    current = threading.get_ident()
+    guard = Guard(exempt=frozenset(t.ident for t in threading.enumerate() if t.ident not in (None, current)))  # type: ignore[misc]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_patched(sys, "dont_write_bytecode", True))
+        stack.enter_context(_patched(sys, "stdin", io.StringIO()))
+        stack.enter_context(_patched(os, "_exit", _exit))
+        stack.enter_context(_patched(torch, "save", _no_save))
+        stack.enter_context(_patched(torch.jit, "save", _no_save))
+        stack.enter_context(skipped_downloads(note))
+        _guards.append(guard)
+        try:
+            yield
+        finally:
+            _guards.remove(guard)
+
+
+@contextlib.contextmanager
+def _patched(owner: Any, name: str, value: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _exit(status: int = 0) -> NoReturn:
+    raise SystemExit(status)
+
+
+def _no_save(*args: object, **kwargs: object) -> NoReturn:
+    raise _error("a written file", "torch.save")
+
+
+def _install() -> None:
+    global _is_installed
+    tempfile.gettempdir()  # determined now, because it holds a lock while it tries folders, which the hook sees
+    if not _is_installed:
+        sys.addaudithook(_hook)
+        _is_installed = True
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    if not _guards or event not in _ACTS:
+        return
+    if threading.get_ident() in _guards[-1].exempt:
+        return
+    if event == "open":
+        if not _is_write(args) or _is_allowed_file(args[0]):
+            return
+        raise _error(_ACTS[event], str(args[0]))
+    if event in _FILES and _is_library_temporary(args):
+        return
+    raise _error(_ACTS[event], event)
+
+
+def _is_write(args: tuple[Any, ...]) -> bool:
+    _, mode, flags = args
+    if isinstance(mode, str):
+        return bool(set("wax+") & set(mode))
+    return isinstance(flags, int) and bool(flags & _WRITE_FLAGS)
+
+
+def _is_allowed_file(path: object) -> bool:
+    if isinstance(path, int):
+        return True  # already open
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    if _DEVICES.match(text):
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISCHR(os.stat(text).st_mode) and text == os.devnull:
+            return True
+    return _is_library_temporary((text,))
+
+
+def _is_library_temporary(args: tuple[Any, ...]) -> bool:
+    """Whether a library, not user code, works in the folder for temporary files."""
+    path = args[0] if args else None
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return False
+    folder = tempfile.gettempdir()
+    return os.path.abspath(os.fsdecode(path)).startswith(folder + os.sep) and _user_caller() is None
+
+
+def _user_caller() -> FrameType | None:
+    """The frame of user code that called directly, or through the standard library; None if a library called."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if is_user_code(name):
+            return frame
+        if "site-packages" in name:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _error(act: str, detail: str) -> SideEffectError:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
+        frame = frame.f_back
+    where = f" at {display_path(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+    return SideEffectError(f"loading a model does not allow {act} ({detail}){where}")

@@ -1,0 +1,84 @@
+"""Time limits for user code, by the interval timer of the process. Limits can be nested."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+PROGRESS_AFTER_S: Final = 3.0  # before the first progress text, and between two
+_REPEAT_S: Final = 1.0  # between two interrupts, for code that catches every exception
+
+
+class TimeLimitError(BaseException):
+    """Raised inside user code when a limit is reached. A BaseException, so that ``except Exception`` does not catch it."""
+
+    def __init__(self, limit: TimeLimit, frame: FrameType | None) -> None:
+        super().__init__(f"still running after {limit.seconds:g} s")
+        self.limit, self.frame = limit, frame
+
+
+class TimeLimit:
+    """An active limit. `frame` is the frame that it interrupted first."""
+
+    def __init__(self, seconds: float, on_tick: Callable[[FrameType | None], None] | None) -> None:
+        now_s = time.monotonic()
+        self.seconds = seconds
+        self.deadline_s = now_s + seconds
+        self.on_tick = on_tick
+        self.next_tick_s = now_s + PROGRESS_AFTER_S
+        self.frame: FrameType | None = None
+
+
+_active: list[TimeLimit] = []
+
+
+@contextmanager
+def time_limit(seconds: float, on_tick: Callable[[FrameType | None], None] | None = None) -> Iterator[TimeLimit]:
+    """Raise TimeLimitError in the block after `seconds`; until then, call `on_tick` with the current frame every few seconds.
+
+    Works in the main thread only, where Python handles signals. A timer of other code continues afterwards; if it would
+    expire earlier, nothing is limited.
+    """
+    limit = TimeLimit(seconds, on_tick)
+    earlier_s, interval_s = signal.getitimer(signal.ITIMER_REAL)
+    is_outermost = not _active
+    if threading.current_thread() is not threading.main_thread() or (is_outermost and 0 < earlier_s <= seconds):
+        yield limit
+        return
+    start_s = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, _interrupt)
+    _active.append(limit)
+    _arm()
+    try:
+        yield limit
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _active.remove(limit)
+        signal.signal(signal.SIGALRM, handler)
+        if _active:
+            _arm()
+        elif earlier_s:
+            signal.setitimer(signal.ITIMER_REAL, max(earlier_s - (time.monotonic() - start_s), 1e-3), interval_s)
+
+
+def _arm() -> None:
+    due_s = min(min(limit.deadline_s, limit.next_tick_s if limit.on_tick else limit.deadline_s) for limit in _active)
+    signal.setitimer(signal.ITIMER_REAL, max(due_s - time.monotonic(), 1e-3), _REPEAT_S)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    now_s = time.monotonic()
+    for limit in _active:
+        if now_s >= limit.deadline_s:
+            limit.frame = limit.frame or frame
+            raise TimeLimitError(limit, frame)
+    for limit in _active:
+        if limit.on_tick is not None and now_s >= limit.next_tick_s:
+            limit.next_tick_s = now_s + PROGRESS_AFTER_S
+            limit.on_tick(frame)
+    _arm()
