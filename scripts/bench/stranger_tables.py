@@ -1,4 +1,4 @@
-"""Tables of the strangers benchmark. Prints them from a saved result: `python -m scripts.bench.stranger_tables RESULT.json`."""
+"""Tables of the strangers benchmark. Prints them from a saved result: `python -m scripts.bench.stranger_tables RESULT.jsonl`."""
 
 from __future__ import annotations
 
@@ -113,8 +113,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def main() -> int:
-    """Print the tables of the result in the file of the first argument."""
-    print(markdown_tables(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
+    """Print the tables of the results in the file of the first argument."""
+    lines = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
+    print(markdown_tables([json.loads(line) for line in lines]))
     return 0
 
 

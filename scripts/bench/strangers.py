@@ -182,7 +182,7 @@ def _is_installed(package: str, folders: Sequence[Path]) -> bool:
 
 
 def main() -> int:
-    """Print the results as Markdown or JSON."""
+    """Print the results as Markdown, or as one line of JSON for each file as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, metavar="DIR", help="existing checkouts, named project or owner+project")
     parser.add_argument(
@@ -199,12 +199,14 @@ def main() -> int:
     parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds per run (default: 60)")
     parser.add_argument("-f", "--format", default="markdown", choices=("markdown", "json"))
     options = parser.parse_args()
-    results = list(evaluate_all(options))
-    if options.format == "json":
-        print(json.dumps([asdict(result) for result in results], indent=1))
-    else:
-        print(markdown_tables([asdict(result) for result in results]))
-    return 1 if any(result.side_effects for result in results) else 0
+    results = []
+    for result in evaluate_all(options):
+        results.append(asdict(result))
+        if options.format == "json":
+            print(json.dumps(results[-1]), flush=True)
+    if options.format == "markdown":
+        print(markdown_tables(results))
+    return 1 if any(result["side_effects"] for result in results) else 0
 
 
 if __name__ == "__main__":
