@@ -101,9 +101,7 @@ def _create_optimizer_recipe(
     return OptimizerRecipe(name="configure_optimizer", function=configure, where=where), ()
 
 
-def _optimizer_of_script(
-    model: nn.Module, steps: ScriptSteps | None
-) -> tuple[OptimizerRecipe, tuple[str, ...]]:
+def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[OptimizerRecipe, tuple[str, ...]]:
     optimizer, failure = steps.optimizer() if steps is not None else (None, "")
     if optimizer is not None:
         recipe = OptimizerRecipe(name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where)

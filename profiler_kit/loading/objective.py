@@ -73,7 +73,9 @@ class Objective:
                 return replace(
                     self, name=fitted.name, script=fitted, where=fitted.where, notes=(*self.notes, fitted.note)
                 )
-            failure = failure or f"loss: the training step at {script.where} does not run here ({fitted}), so it is not used"
+            failure = (
+                failure or f"loss: the training step at {script.where} does not run here ({fitted}), so it is not used"
+            )
         settled = self._default(output, labels)
         return replace(settled, notes=(*settled.notes, failure)) if failure else settled
 
@@ -82,9 +84,7 @@ class Objective:
         if own is not None:
             return replace(self, name=own.name, notes=(*self.notes, f"loss: {own.name} {own.reason}"))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return replace(
-            self, name=name, notes=(*self.notes, f"loss: {name} {reason} (the target defines no loss_fn)")
-        )
+        return replace(self, name=name, notes=(*self.notes, f"loss: {name} {reason} (the target defines no loss_fn)"))
 
     def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> Objective:
         """This objective for `model` on `device`, with its own modules replaced by ``change(module)``."""
@@ -148,8 +148,12 @@ class Objective:
         if type(output) is not Tensor:
             return None
         if self.script is not None:
-            return None if self.script.reads_inputs else PreparedLoss(
-                shape=output.shape, function=_without_batch(self.script), places=len(self.script.label_names)
+            return (
+                None
+                if self.script.reads_inputs
+                else PreparedLoss(
+                    shape=output.shape, function=_without_batch(self.script), places=len(self.script.label_names)
+                )
             )
         if self.function is not None:
             stock = isinstance(self.function, nn.Module) and self._label_kind() != "none"

@@ -117,9 +117,7 @@ def loss_in_output(output: object) -> OutputLoss | None:
         return None
     if len(named) > 1 and all(re.search(r"\.\w+\Z", path) for path, _ in named):
         name = PLUS.join(path for path, _ in named)
-        return OutputLoss(
-            name=name, value=select_loss(output, name), reason=f"(the model returns {len(named)} losses)"
-        )
+        return OutputLoss(name=name, value=select_loss(output, name), reason=f"(the model returns {len(named)} losses)")
     path, value = named[0]
     others = ", ".join(f"--loss {shlex.quote(other)}" for other, _ in named[1:])
     reason = "(the model returns its loss)" if path == "output" else "(the output contains its loss)"

@@ -28,6 +28,7 @@ from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """An imported target: its module, its file and syntax tree (None without them), and the requested attribute.

@@ -60,6 +60,7 @@ _WHOLE_SHAPES: Final = (
     "tokens", "classes", "samples", "input_samples", "positions", "flat_positions", "flat_tokens", "column",
     "next_tokens",
 )  # fmt: skip
+_ONLY_FOR_CLASSES: Final = ("column", "next_tokens")  # arithmetic would broadcast them
 _FLOAT_SHAPES: Final = ("output", "input", "column", "samples")
 
 
@@ -152,7 +153,9 @@ def labels_for_loss(
             failure_here = _failure(loss, tensors, recorder)
             uses = recorder.uses | uses
             if failure_here is None and all(_is_consistent(label, uses.get(label.name)) for label in labels):
-                compared = {name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")}
+                compared = {
+                    name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")
+                }
                 chosen = tuple(_with_classes(label, uses.get(label.name)) for label in labels)
                 return LabelTrial(labels=chosen, compared=frozenset(compared))
             if is_first:  # the first candidates are the most usual ones
@@ -164,9 +167,7 @@ def labels_for_loss(
     return LabelTrial(labels=None, failure=failure)
 
 
-def _combinations(
-    names: Sequence[str], example: Example, uses: Mapping[str, LabelUse]
-) -> Iterator[tuple[Label, ...]]:
+def _combinations(names: Sequence[str], example: Example, uses: Mapping[str, LabelUse]) -> Iterator[tuple[Label, ...]]:
     return itertools.product(*(list(_candidates(name, example, uses.get(name))) for name in names))
 
 
@@ -177,6 +178,8 @@ def _candidates(name: str, example: Example, use: LabelUse | None) -> Iterator[L
             continue
         for key in listed:
             shape = _SHAPES[key](example)
+            if is_class and use is None and key in _ONLY_FOR_CLASSES:
+                continue
             if shape is None or (shape, is_class) in shapes:
                 continue
             shapes.add((shape, is_class))
@@ -206,7 +209,7 @@ def _failure(
             value = loss(labels)
     except KitError as error:
         return error.message
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's loss may raise anything
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         return one_line_message(error)

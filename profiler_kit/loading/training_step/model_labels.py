@@ -42,7 +42,9 @@ class ModelLabel:
         assert self.label is not None
         is_small = prod(self.label.size(self.example)) <= MAX_INTEGERS
         place = torch.device("cpu") if is_small or device.type != "meta" else device
-        generator = torch.Generator().manual_seed((seed + 1) % 2**64)  # labels that differ from inputs of the same shape
+        generator = torch.Generator().manual_seed(
+            (seed + 1) % 2**64
+        )  # labels that differ from inputs of the same shape
         return self.label.make(self.example, generator, place)
 
 

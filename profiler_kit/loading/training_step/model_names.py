@@ -113,4 +113,10 @@ def _parameters_that_receive(tree: ast.Module, names: set[str]) -> Iterator[str]
 
 def _last(function: ast.expr) -> str | None:
     """The last part of a called name: ``resnet18`` of ``models.resnet18``."""
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else None
+    return (
+        function.attr
+        if isinstance(function, ast.Attribute)
+        else function.id
+        if isinstance(function, ast.Name)
+        else None
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -68,7 +69,7 @@ class ScriptLoss:
         return self._run(output, values)
 
     def _run(self, output: object, values: Mapping[str, Any]) -> Any:
-        function = FunctionType(self.code, dict(self.constants), _FUNCTION)
+        function = FunctionType(self.code, {"__builtins__": builtins, **self.constants}, _FUNCTION)
         return function(output, *(values[name] for name in self._parameters()))
 
     def _parameters(self) -> tuple[str, ...]:
@@ -113,7 +114,10 @@ class ScriptLoss:
             trial = _trial(on_meta, names, example, meta_output, inputs)
             if trial.labels is not None and not (trial.compared & inputs.keys() - set(extra)):
                 return replace(
-                    self, label_names=names, labels=trial.labels, inputs=tuple(i for i in self.inputs if i[0] not in names)
+                    self,
+                    label_names=names,
+                    labels=trial.labels,
+                    inputs=tuple(i for i in self.inputs if i[0] not in names),
                 )
             first_failure = first_failure or trial.failure
         return first_failure
@@ -123,9 +127,7 @@ def _trial(
     loss: ScriptLoss, names: tuple[str, ...], example: Example, output: object, inputs: Mapping[str, Tensor]
 ) -> LabelTrial:
     unchanged = {name: value for name, value in inputs.items() if name not in names}
-    return labels_for_loss(
-        names, example, lambda labels: loss._run(output, {**unchanged, **labels}), unchanged
-    )
+    return labels_for_loss(names, example, lambda labels: loss._run(output, {**unchanged, **labels}), unchanged)
 
 
 def _input(batch: Batch, position: int | None, parameter: str | None) -> Any:
@@ -148,7 +150,9 @@ def _on_meta(tensor: Tensor) -> Tensor:
 def _moved(value: Any, device: torch.device, change: Callable[[nn.Module], nn.Module]) -> Any:
     if isinstance(value, nn.Module):
         return change(value).to(device)
-    if isinstance(value, torch.device) or (isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "mps")):
+    if isinstance(value, torch.device) or (
+        isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "mps")
+    ):
         return device if isinstance(value, torch.device) else str(device)
     if isinstance(value, (Tensor, tuple, list)) and next(tensors_in(value), None) is not None:
         return map_tensors(value, lambda tensor: tensor.detach().to(device))

@@ -40,7 +40,9 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[Optimiz
     stepped = {
         dotted_name(node.func.value)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "zero_grad")
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("step", "zero_grad")
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
@@ -78,6 +80,7 @@ def _is_main_test(test: ast.expr) -> bool:
 def optimizer_in(value: object) -> Optimizer | None:
     """The first optimizer in what ``configure_optimizers`` returns: itself, or in a tuple, list or dict with schedulers."""
     if isinstance(value, Optimizer):
+        vars(value).pop("step", None)  # a scheduler's wrapper, which fails after the scheduler is gone
         return value
     if isinstance(value, Mapping):
         return optimizer_in(value.get("optimizer"))

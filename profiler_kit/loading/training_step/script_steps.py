@@ -144,7 +144,8 @@ class ScriptSteps:
             return _MISSING
 
     def _loss(self, document: Document, names: frozenset[str], code: StepCode) -> ScriptLoss | str:
-        inputs = {name: self._input(name, key) for name, key in reversed(code.inputs)}
+        where = document.at(code.line)
+        inputs = {name: self._input(key) for name, key in reversed(code.inputs)}
         free = [name for name in code.free_names if name not in inputs]
         derived = _Derivations(code, inputs)
         statements: list[ast.stmt] = []
@@ -172,13 +173,12 @@ class ScriptSteps:
             value = self._value(document, code.statement, variable, names)
             if value is _MISSING:
                 if _is_called(name, code):
-                    return f"the value of {name} is unknown"
+                    return f"the training step at {where} is not used, because the value of {name} is unknown"
                 labels.append(name)
             elif isinstance(value, nn.Module) and any(p.requires_grad for p in value.parameters()):
-                return f"it uses another network, {name}"
+                return f"the training step at {where} is not used, because it needs another network, {name}"
             else:
                 constants[name] = value
-        where = document.at(code.line)
         code = replace(code, statements=(*statements, *code.statements))
         variables = tuple(name for name in inputs if name in code.free_names or _reads(statements, name))
         order = {name: index for index, name in enumerate(derived.data_order())}
@@ -196,7 +196,7 @@ class ScriptSteps:
             model_names=tuple(held),
         )
 
-    def _input(self, name: str, key: int | str) -> tuple[int | None, str | None]:
+    def _input(self, key: int | str) -> tuple[int | None, str | None]:
         """(position, parameter of forward) of the input `key` of the model's call."""
         positional = self.forward.positional
         if isinstance(key, int):
