@@ -203,7 +203,7 @@ for x in []:
     target = load_text(text, "3,6")
     step(target)
     assert target.info.loss == "cross_entropy"
-    note = "loss: the training step at net.py:17 is not used, because it needs another network, critic"
+    note = "loss: the training step at net.py:18 is not used, because it needs another network, critic"
     assert note in target.info.notes
 
 
