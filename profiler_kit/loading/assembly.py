@@ -11,9 +11,10 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.input_sources import InputFinder, TargetInputs
 from profiler_kit.loading.inputs import DTYPES
@@ -33,7 +34,7 @@ from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 
 
 def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device) -> TargetInputs:
@@ -159,8 +160,6 @@ def assemble(
     notes += optimizer_notes
     if objective is not None:
         notes += objective.notes
-    if spec.amp is not None and device.type == "meta":
-        notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
     if ready is not None:
         ready()
     info = TargetInfo(
@@ -182,6 +181,8 @@ def assemble(
     model = model.to(device)
     if objective is not None:
         objective = objective.moved(device, model, meta_copy if device.type == "meta" else copy_with_weights)
+    if inputs.pinned:
+        spec = replace(spec, pinned=replace(spec.pinned or Pinned(candidate=""), inputs=inputs.pinned))
     return Target(
         spec=spec,
         info=info,
@@ -210,7 +211,12 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
 
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
-    hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
-    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed):
+    hint = "fix it, or pass other inputs with -i"
+    with (
+        user_errors(action, hint=hint),
+        torch.no_grad(),
+        seeded(spec.seed),
+        moves_redirected(device, join=device.type == "meta"),
+    ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.batch_values import to_batch
-from profiler_kit.loading.construction import missing_arguments
+from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.user_environment import user_code
 from profiler_kit.loading.user_locations import type_with_article, user_errors

@@ -44,6 +44,7 @@ class Target:
     ``rebuild(device, **options)`` builds the target again on another device with other fields of its spec; None if that is
     impossible. `loader` iterates over the target's own batches on the host; None without a loader. In `info`, the loss is
     ``auto`` until the first output is known, and an optimizer of the target's own is ``configure_optimizer`` until it exists.
+    `requested_devices` are the types of accelerators that the target's code asked for while it ran on meta or on the CPU.
     """
 
     spec: TargetSpec
@@ -57,6 +58,7 @@ class Target:
     optimizer_recipe: OptimizerRecipe | None
     loader: Callable[[], Iterable[Batch]] | None = None
     rebuild: Callable[..., Target] | None = None
+    requested_devices: set[str] = field(default_factory=set)
     _random_labels: tuple[Any, ...] | None = field(default=None, init=False)
     _quick: PreparedLoss | None = field(default=None, init=False)
     _settled: bool = field(default=False, init=False)
@@ -136,8 +138,9 @@ class Target:
         return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
 
     def copy_info_from(self, other: Target) -> None:
-        """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes."""
+        """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes; and its requests."""
         self.info = other.info
+        self.requested_devices |= other.requested_devices
 
     def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
         """This target with another batch and device, and with its model and loss module replaced by ``change(module)``."""

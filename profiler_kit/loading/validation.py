@@ -35,7 +35,12 @@ def check_options(spec: TargetSpec) -> None:
         ("--mode", spec.mode, ("train", "infer"), ""),
         ("--dtype", spec.dtype, MODEL_DTYPES, ""),
         ("--amp", spec.amp, AMP_DTYPES, ""),
-        ("--loss", spec.loss, CHOICES, ", output[1] or output.loss for a loss that the model returns, or define loss_fn(output, *inputs)"),
+        (
+            "--loss",
+            spec.loss,
+            CHOICES,
+            ", output[1] or output.loss for a loss that the model returns, or define loss_fn(output, *inputs)",
+        ),
         ("--optimizer", spec.optimizer, tuple(OPTIMIZERS), ", or define configure_optimizer(model)"),
     ):
         if option == "--loss" and value is not None and is_output_path(value):

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory
 from profiler_kit.loading.values import ValueTracking, copy_values
@@ -54,15 +55,19 @@ class MetaTrials:
 
     def run(self, function: Callable[[], Any]) -> Any:
         """The result of `function`, with gradients: on meta tensors, or else with the values of small ones. Raises its error."""
-        with seeded(self._seed), torch.enable_grad(), contextlib.redirect_stdout(sys.stderr):
-            with torch.compiler.set_stance("force_eager"):
-                try:
-                    return function()
-                except Exception as error:
-                    if is_out_of_memory(error):
-                        raise
-                with ValueTracking():
-                    return function()
+        with (
+            seeded(self._seed),
+            torch.enable_grad(),
+            contextlib.redirect_stdout(sys.stderr),
+            compilation_disabled(),
+        ):
+            try:
+                return function()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+            with ValueTracking():
+                return function()
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
