@@ -209,7 +209,7 @@ def _explain_bfloat16(target: Target, error: Exception, inner: _Call | None, whe
 
 
 def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if "expected device" not in str(error) and "on the same device" not in str(error):
+    if re.search(r"expected device|(on|at) the same device", str(error)) is None:
         return None
     hint = "create it with device=x.device, or use register_buffer"
     if target.device.type != "cpu":
