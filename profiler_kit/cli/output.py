@@ -160,7 +160,7 @@ def _encodable_text(text: str) -> str:
 
 def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
     """Print guessed inputs on stderr, also with ``--quiet``, unless stdout shows them: every figure depends on them."""
-    if options.format is None and len(reports) == 1:
+    if len(reports) == 1 and options.format in (None, "terminal"):
         return
     for report in reports:
         if report.target.inputs_are_guessed:

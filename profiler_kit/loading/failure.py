@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import input_texts, missing_inputs
 from profiler_kit.loading.input_search.search import InputGuess, search_inputs
 from profiler_kit.loading.inputs import InputText
@@ -33,6 +35,7 @@ from profiler_kit.loading.validation import AMP_DTYPES
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target
 
+_META: Final = torch.device("meta")
 _TRIALS: Final = 60  # of the search for a hint
 _NEEDS_VALUES: Final = (
     "called on meta tensors",
@@ -49,6 +52,13 @@ _CUDA_ONLY: Final = re.compile(
     r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
     r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
 )
+# Errors of code that asks for a device which this machine or this run does not have.
+_MISSING_DEVICE: Final = re.compile(
+    r"not compiled with \w+ enabled|without CUDA support|not linked with support for|[Nn]o NVIDIA driver|No CUDA GPUs"
+    r"|Cannot access accelerator|requires CUDA support|requires a CUDA|dummy base class|'_(cuda|xpu)_\w+'|cannot pin"
+    r"|NVTX functions not installed|without MPS backend|Cannot get \w+ generator|type torch\.cuda\.\w+ not available"
+    r"|from the '(CUDA|XPU|MPS)' backend|Device index must not be negative|unsupported scalarType|autocast device_type"
+)
 _SHAPE_WORDS: Final = re.compile(
     r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
 )
@@ -56,6 +66,10 @@ _SHAPE_WORDS: Final = re.compile(
 
 class NeedsDataError(TargetError):
     """The model cannot run on meta tensors, which have no values. It may run on a real device."""
+
+
+class DeviceMoveError(NeedsDataError):
+    """The model moves tensors to another device than that of the run. `moves_redirected` may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +97,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     for explain in (
         _explain_missing_inputs,
         _explain_embedding,
+        _explain_missing_device,
         _explain_missing_kernel,
         _explain_value_access,
         _explain_bfloat16,
@@ -101,7 +116,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     return TargetError(
         f"{place} raised {one_line_message(error)}",
         where=where,
-        hint=hint or "fix this line, or pass other inputs with -i",
+        hint=hint or f"fix it{_other_inputs(target)}",
     )
 
 
@@ -122,6 +137,13 @@ def _command(target: Target, replaced: Mapping[int, InputText] | None = None) ->
     """The command with all inputs of the target as ``-i``, those in `replaced` (by position) changed."""
     texts = input_texts(target.batch, forward_of(target.model))
     return next_command(target.spec, inputs=[str((replaced or {}).get(i, text)) for i, text in enumerate(texts)])
+
+
+def _other_inputs(target: Target) -> str:
+    """The end of a hint that suggests other inputs, with those of the target as options; empty without inputs."""
+    texts = input_texts(target.batch, forward_of(target.model))
+    words = shlex.join(word for text in texts for word in ("-i", str(text)))
+    return f", or pass inputs other than {words}" if words else ""
 
 
 def _explain_missing_inputs(
@@ -164,6 +186,18 @@ def _explain_embedding(target: Target, error: Exception, inner: _Call | None, wh
     return None
 
 
+def _explain_missing_device(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
+    if target.device.type == "cuda" or _MISSING_DEVICE.search(str(error)) is None:
+        return None
+    return DeviceMoveError(
+        f"the code needs a device that is not available here ({one_line_message(error)})",
+        where=where,
+        hint=f"on a machine with the device, run {next_command(target.spec, add=('--device', 'cuda'))}",
+    )
+
+
 def _explain_missing_kernel(
     target: Target, error: Exception, inner: _Call | None, where: str | None
 ) -> TargetError | None:
@@ -188,9 +222,10 @@ def _explain_value_access(
     if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
         return None
     source = user_source(error)
+    kind = DeviceMoveError if "out of meta tensor" in str(error) else NeedsDataError
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
     expression = f".{call.group(1)}()" if call else source[:60] or one_line_message(error)
-    return NeedsDataError(
+    return kind(
         f"data-dependent control flow ({expression}) cannot run on meta tensors",
         where=where,
         hint=next_command(target.spec, add=("--device", "cpu")),
@@ -214,7 +249,7 @@ def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, w
     hint = "create it with device=x.device, or use register_buffer"
     if target.device.type != "cpu":
         hint += f"; or run {next_command(target.spec, add=('--device', 'cpu'))}"
-    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    kind = DeviceMoveError if target.device.type == "meta" else TargetError
     return kind(
         f"a tensor is not on the model's device ({target.device.type}): {one_line_message(error)}",
         where=where,
@@ -241,9 +276,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
         message += f". Modules that ran before: {', '.join(listed)}"
     if layer_input is not None and needed is not None and len(needed) == len(layer_input.shape) + 1:
         message += ". A batch dimension is missing"
-    return TargetError(
-        message, where=where, hint=_working_inputs(target) or "pass other shapes with -i, or fix the layer"
-    )
+    return TargetError(message, where=where, hint=_working_inputs(target) or f"fix the layer{_other_inputs(target)}")
 
 
 def _working_inputs(target: Target) -> str | None:
@@ -293,7 +326,7 @@ class _Trial:
         if self._model is None:
             return False
         try:
-            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr), moves_redirected(_META, join=True):
                 self._model(*batch.args, **batch.kwargs)
         except Exception as error:
             if is_out_of_memory(error):

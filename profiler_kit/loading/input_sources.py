@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
+from profiler_kit.loading.batch_values import example_batch
+from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import is_all_meta, meta_copy
 from profiler_kit.loading.input_check import input_texts
@@ -59,7 +61,7 @@ MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
 class InputFinder:
     """Finds the inputs of a target in all possible sources. `source` is None for a model passed from Python.
 
-    `arguments` are those of the model's constructor, by name.
+    `candidate` is the chosen model, with the call and the arguments that built it.
     """
 
     spec: TargetSpec
@@ -72,7 +74,7 @@ class InputFinder:
     loader: Loader | None = None
     caller_batch: Batch | None = None
     recipe: Recipe | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    candidate: Candidate | None = None
 
     def find(self) -> TargetInputs:
         """Find the target's inputs. Raises TargetError or UsageError."""
@@ -213,13 +215,7 @@ class InputFinder:
                     where=user_place(error) or where,
                     hint=f"fix it, or add -i: {self._command_with_inputs()}",
                 ) from error
-        batch = Batch()
-        if isinstance(value, Tensor):
-            batch = Batch(args=(value,))
-        elif isinstance(value, (tuple, list)):
-            batch = Batch(args=tuple(value))
-        elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-            batch = Batch(kwargs=dict(value))
+        batch = example_batch(value, self.forward)
         if next(tensors_in((batch.args, batch.kwargs)), None) is None:
             raise TargetError(
                 f"{name} is {type_with_article(value)} without tensors",
@@ -255,6 +251,7 @@ class InputFinder:
         return Evidence(
             model=model, evaluator=self.source.evaluator, documents=self.source.documents, seed=self.spec.seed,
             factories=frozenset(names), variables=frozenset(variables),
+            site=self.candidate.site if self.candidate is not None else None,
         )  # fmt: skip
 
     def _from_data_set(self) -> TargetInputs | None:
@@ -310,7 +307,8 @@ class InputFinder:
         try:
             model = self.model if is_all_meta(self.model) else meta_copy(self.model)
             with self._user_code():
-                return search_inputs(model, self.arguments, seed=self.spec.seed, start=start)
+                arguments = self.candidate.bound if self.candidate is not None else {}
+                return search_inputs(model, arguments, seed=self.spec.seed, start=start)
         except TargetError:
             return None
 

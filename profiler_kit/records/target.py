@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.units import shape_text
 
+IN_PYTHON: Final = "<model>"  # the TARGET text of a model passed from Python
 Mode = Literal["train", "infer"]
 
 
@@ -34,6 +35,7 @@ class TargetSpec:
     - Options that are None were not given; the target's own choice or a default applies.
     - `sliced`: import only the statements that the model depends on; otherwise import the file as it is.
     - `batch_factor`: multiplies the default batch size.
+    - `live`: the file of a model passed from Python, which the process that measures it wrote. Only such a file is unpickled.
     - `pinned`: what an earlier load of the same spec chose.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
@@ -52,6 +54,7 @@ class TargetSpec:
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
+    live: str | None = None
     sliced: bool = True
     command: tuple[str, ...] = ("analyze", "")
     pinned: Pinned | None = None

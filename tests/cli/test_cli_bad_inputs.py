@@ -76,7 +76,7 @@ ROWS = [
     usage("count net.py --seed 99999999999999999999", "--seed 99999999999999999999: ", "--seed 0"),
     usage("count net.py --seed -1", "--seed -1: ", "--seed 0"),
     target("count nul.py", "source code string cannot contain null bytes", "nul.py"),
-    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "profiler-kit count talks.py"),
+    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "fix it, or pass inputs other than -i 2,4"),
     target("show huge.json", "huge.json: ", ""),
     usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "float32"),
     usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 input, got 2", "profiler-kit count net.py -i 2,4"),

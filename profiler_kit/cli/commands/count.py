@@ -45,8 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.uncounted import require_counted
 
     output.check_options(options)
-    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        progress.show("counting")
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet, silent_s=3.0) as progress:
         report = count_spec(
             target_spec(options),
             convention=options.convention,

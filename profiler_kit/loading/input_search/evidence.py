@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading.batch import Batch, map_batch
+from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.input_search.data_sets import DataSetUse, data_set_use
 from profiler_kit.loading.input_search.meta_run import MetaRunner
@@ -46,7 +47,10 @@ class DataSetInputs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """Reads inputs of `model` from documents. `factories` and `variables` are names in them; see `model_calls`."""
+    """Reads inputs of `model` from documents. `factories` and `variables` are names in them; see `model_calls`.
+
+    `site` is the call that builds the model: calls of the model after it come first.
+    """
 
     model: nn.Module
     evaluator: Evaluator
@@ -54,15 +58,29 @@ class Evidence:
     factories: frozenset[str]
     variables: frozenset[str]
     seed: int
+    site: CallSite | None = None
 
     def shown(self) -> ShownInputs | None:
         """The inputs of the first call of the model whose arguments have values and with which forward runs."""
-        for document in self.documents:
-            for call in islice(model_calls(document, self.factories, self.variables), MAX_CALLS):
+        for document in sorted(self.documents, key=lambda document: not self._has_site(document)):
+            calls = model_calls(document, self.factories, self.variables)
+            for call in islice(sorted(calls, key=self._is_unrelated), MAX_CALLS):
                 batch = self._batch_of(call, {})
                 if batch is not None and self._runs(batch):
                     return ShownInputs(batch=batch, where=call.where)
         return None
+
+    def _has_site(self, document: Document) -> bool:
+        return self.site is not None and self.site.document is document
+
+    def _is_unrelated(self, call: ModelCall) -> bool:
+        """Whether `call` stands before the call that builds the model, or in another function."""
+        if self.site is None or not self._has_site(call.document):
+            return False
+        scopes = place_of(call.document, call.call).scopes
+        return (
+            call.call.lineno < self.site.call.lineno or scopes[: len(self.site.place.scopes)] != self.site.place.scopes
+        )
 
     def from_data_sets(self, names: tuple[str, ...]) -> Iterator[DataSetInputs]:
         """The inputs that loops over data sets pass to the model. `names` are the positional parameters of forward."""

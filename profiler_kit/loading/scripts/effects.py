@@ -36,7 +36,13 @@ _PROCESSES: Final = (
     "torch.distributed.init_process_group", "torch.distributed.launch", "accelerate.Accelerator", "ray.",
 )  # fmt: skip
 _DISPLAY: Final = ("matplotlib.pyplot.", "cv2.imshow", "cv2.waitKey", "visdom.", "IPython.display")
-_CALLS: Final = ((DATA, _DATA_MODULES), (DOWNLOAD, _DOWNLOADS), (FILES, _FILES), (PROCESSES, _PROCESSES), (DISPLAY, _DISPLAY))
+_CALLS: Final = (
+    (DATA, _DATA_MODULES),
+    (DOWNLOAD, _DOWNLOADS),
+    (FILES, _FILES),
+    (PROCESSES, _PROCESSES),
+    (DISPLAY, _DISPLAY),
+)
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -45,7 +51,9 @@ def imported_origins(tree: ast.AST) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                origins[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                origins[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             for alias in node.names:
@@ -84,7 +92,8 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINING_METHODS:
         return TRAINING
     if any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True for word in call.keywords
+        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
+        for word in call.keywords
     ):
         return DATA
     origin = origin_of(call.func, origins)

@@ -65,11 +65,15 @@ class ModuleSlice:
         if not self.skipped:
             return ""
         ranges = [f"{first}-{last}" if last > first else str(first) for first, last, _ in self.skipped]
-        lines = ", ".join(ranges[:_MAX_RANGES]) + (f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else "")
+        lines = ", ".join(ranges[:_MAX_RANGES]) + (
+            f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else ""
+        )
         reasons = list(dict.fromkeys(reason for *_, reason in self.skipped if reason))
         why = f" ({', '.join(reasons)})" if reasons else " (not needed by a model)"
         word = "lines" if len(ranges) > 1 or "-" in ranges[0] else "line"
-        return f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+        return (
+            f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+        )
 
 
 def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
@@ -106,7 +110,9 @@ class _ModuleSlicer(Slicer):
         if _is_inert(statement):
             return statement
         part = super()._part(statement, needed)
-        if part is None or (not isinstance(statement, (*DEFINITIONS, *COMPOUND)) and self.facts.effect(statement) is not None):
+        if part is None or (
+            not isinstance(statement, (*DEFINITIONS, *COMPOUND)) and self.facts.effect(statement) is not None
+        ):
             self.dropped[id(statement)] = statement
         return part
 
@@ -155,14 +161,18 @@ def _is_inert(statement: ast.stmt) -> bool:
 def _is_pure(node: ast.AST, facts: DocumentFacts) -> bool:
     """Whether evaluating `node` is cheap and changes nothing."""
     return all(
-        origin_of(inner.func, facts.origins) in _PURE_CALLS if isinstance(inner, ast.Call) else isinstance(inner, _PURE_NODES)
+        origin_of(inner.func, facts.origins) in _PURE_CALLS
+        if isinstance(inner, ast.Call)
+        else isinstance(inner, _PURE_NODES)
         for inner in ast.walk(node)
     )
 
 
 def _is_constant(statement: ast.stmt, facts: DocumentFacts) -> bool:
     if isinstance(statement, ast.Assign):
-        return _is_pure(statement.value, facts) and all(isinstance(target, (ast.Name, ast.Tuple)) for target in statement.targets)
+        return _is_pure(statement.value, facts) and all(
+            isinstance(target, (ast.Name, ast.Tuple)) for target in statement.targets
+        )
     if isinstance(statement, ast.AugAssign):
         return _is_pure(statement.value, facts) and isinstance(statement.target, ast.Name)
     if isinstance(statement, ast.AnnAssign):
@@ -187,7 +197,10 @@ def _is_setting(statement: ast.stmt, facts: DocumentFacts, available: frozenset[
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     return all(
         isinstance(target, (ast.Attribute, ast.Subscript))
-        and ((origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS) or base_name(target) not in facts.origins)
+        and (
+            (origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS)
+            or base_name(target) not in facts.origins
+        )
         for target in targets
     )
 
@@ -258,7 +271,11 @@ def _returns_module(function: FunctionNode, facts: DocumentFacts, builders: set[
             origin = origin_of(value.func, facts.origins)
             if origin is not None:
                 last = origin.rpartition(".")[2]
-                return origin in facts.classes or origin in builders or (origin.startswith("torch.nn") or "." in origin) and last[:1].isupper()
+                return (
+                    origin in facts.classes
+                    or origin in builders
+                    or ((origin.startswith("torch.nn") or "." in origin) and last[:1].isupper())
+                )
             value = value.func.value if isinstance(value.func, ast.Attribute) else None
         return isinstance(value, ast.Name) and value.id in modules
 

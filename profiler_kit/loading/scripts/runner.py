@@ -1,8 +1,8 @@
 """Runs statements one by one. A statement that fails leaves placeholders for its names, and the next statement runs."""
 
 from __future__ import annotations
-
 import __future__ as future_features
+
 import ast
 import importlib
 from collections.abc import Callable, Iterable, Iterator
@@ -74,10 +74,14 @@ class Runner:
     def _run_statement(self, statement: ast.stmt) -> None:
         reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
         if reason is not None:
-            self._unavailable(statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement)))
+            self._unavailable(
+                statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
+            )
             return
         if self.propagates and not isinstance(statement, _DEFINITIONS):
-            missing = next((v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None)
+            missing = next(
+                (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
+            )
             if missing is not None:
                 self._record(statement, placeholder_error(missing))
                 return
@@ -90,7 +94,11 @@ class Runner:
             else:
                 self._record(statement, error)
         except (Exception, SystemExit) as error:
-            if self.is_strict and isinstance(statement, _DEFINITIONS) and not isinstance(error, (*_TOLERATED, SystemExit)):
+            if (
+                self.is_strict
+                and isinstance(statement, _DEFINITIONS)
+                and not isinstance(error, (*_TOLERATED, SystemExit))
+            ):
                 raise
             self._record(statement, error)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.loading.batch import Forward
-from profiler_kit.loading.construction import check_arguments
+from profiler_kit.loading.candidates.building import check_arguments
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops

@@ -1,0 +1,1 @@
+"""Which model a target names, and which arguments build it."""

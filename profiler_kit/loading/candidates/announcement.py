@@ -1,0 +1,123 @@
+"""The line that announces which model was chosen, why, and which others the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from profiler_kit.errors import KitError
+from profiler_kit.loading.candidates.arguments import Arguments
+from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import is_part_name
+from profiler_kit.loading.candidates.ranking import PRETRAINED
+from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.command import bare_command
+from profiler_kit.loading.source import Source
+
+_VALUE_CHARACTERS: Final = 60
+_LISTED_OTHERS: Final = 4
+_SELECTABLE: Final = ("script", "importer", "factory", "class", "export", "convention")
+
+
+def announcement(
+    source: Source,
+    candidate: Candidate,
+    arguments: Arguments,
+    model: nn.Module | None,
+    ranked: Sequence[Candidate],
+    failures: Sequence[tuple[Candidate, KitError]],
+) -> str:
+    """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; empty if there was nothing to choose."""
+    others = _others(source, candidate, model, ranked) if candidate.evidence != "explicit" else []
+    failed = {c.name: error for c, error in failures if c.name != candidate.name}
+    if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
+        return ""
+    if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:
+        return ""  # the user named the model and all of its arguments
+    text = f"model: {call_text(candidate.name, arguments)}"
+    if candidate.value is None and candidate.site is not None:
+        text = f"model: {candidate.name}"
+    reasons = []
+    if candidate.site is not None:
+        reasons.append(f", as {_builder(candidate.site)} at {candidate.site.where}")
+    elif others and candidate.evidence in ("factory", "class"):
+        reasons.append(", the first function that returns a model" if candidate.evidence == "factory" else "")
+    if arguments.assumed:
+        verb = "is" if len(arguments.assumed) == 1 else "are"
+        cause = (
+            "because nothing in the repository builds it"
+            if candidate.site is None and not arguments.failures
+            else f"because {arguments.failures[0]}"
+            if arguments.failures
+            else "because the call does not pass it"
+        )
+        reasons.append(f"; {join_words(arguments.assumed)} {verb} assumed, {cause}")
+    text += "".join(reasons)
+    if failed:
+        text += "; " + "; ".join(f"{name} failed: {error.message}" for name, error in list(failed.items())[:2])
+    if others:
+        more = f" and {len(others) - _LISTED_OTHERS} more" if len(others) > _LISTED_OTHERS else ""
+        command = bare_command(source.spec, f"{source.name}:{others[0]}")
+        text += f"; others: {', '.join(others[:_LISTED_OTHERS])}{more} ({command})"
+    return text
+
+
+def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranked: Sequence[Candidate]) -> list[str]:
+    """Names of other candidates that a target text can select, without the class that the chosen function returns."""
+    chosen = {candidate.name, type(model).__name__ if model is not None else ""}
+    names: dict[str, None] = {}
+    for other in ranked:
+        name = other.name
+        if other.evidence == "library":
+            name = other.site.variable if other.site is not None and other.site.role in ("script", "main") else None
+        elif other.evidence not in _SELECTABLE or name.split(".")[0] not in source.names:
+            name = None
+        if name is not None and (is_part_name(name) or PRETRAINED.search(name)):
+            name = None
+        if (
+            name is not None
+            and name not in chosen
+            and not (candidate.site is not None and name == candidate.site.variable)
+        ):
+            names[name] = None
+    return list(names)
+
+
+def _builder(site: CallSite) -> str:
+    match site.role:
+        case "main" | "script":
+            return "the script builds it"
+        case "example":
+            return "the example builds it" if site.document.kind == "docstring" else "the README builds it"
+        case "module" | "method":
+            return "it is used"
+        case _:
+            return f"{site.function}() builds it"
+
+
+def call_text(name: str, arguments: Arguments) -> str:
+    """The call as text: ``Net(num_classes=10)``."""
+    values = [value_text(value) for value in arguments.args]
+    values += [f"{key}={value_text(value)}" for key, value in arguments.kwargs.items()]
+    return f"{name}({', '.join(values)})"
+
+
+def value_text(value: Any) -> str:
+    """`value` in one short line: modules and tensors by their class, functions by their name."""
+    if isinstance(value, nn.Module):
+        return f"{type(value).__name__}(...)"
+    if isinstance(value, Tensor):
+        return f"tensor of shape {tuple(value.shape)}"
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__name__")):
+        return str(value.__name__)
+    text = " ".join(repr(value).split())
+    if text.startswith("<"):
+        return f"{type(value).__name__}(...)"
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[: _VALUE_CHARACTERS - 3]}..."
+
+
+def join_words(words: Sequence[str]) -> str:
+    """``a``, ``a and b`` or ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -1,0 +1,215 @@
+"""The arguments of a candidate: from ``--kw``, from the call in a document, from configurations, and from usual values."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from torch import nn
+
+from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import ModuleClass
+from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config_parameter, with_usual_values
+from profiler_kit.loading.candidates.keywords import evaluated
+from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
+from profiler_kit.loading.candidates.ranking import is_module_parameter
+from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
+from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
+
+_MAX_NESTED_MODULES: Final = 2
+_BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
+_STAGE_PARAMETERS: Final = ("layers", "num_blocks", "num_block", "depths", "num_layers", "blocks", "n_blocks", "stages")
+
+
+@dataclass(slots=True, kw_only=True)
+class Arguments:
+    """The arguments of a call. `bound`: the same by parameter name. `assumed`: the parameters whose values nothing gives."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    bound: dict[str, Any] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binder:
+    """Finds the arguments of candidates of one target. `texts`: those of ``--kw``. `generic`: unknown parameters are sizes."""
+
+    names: Mapping[str, Any]
+    classes: Mapping[str, ModuleClass]
+    evaluator: Evaluator
+    texts: Mapping[str, Any]
+
+    def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
+        """The arguments for the value of `candidate`. Raises MissingArguments."""
+        return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
+
+    def _bind(
+        self,
+        factory: Callable[..., Any],
+        name: str,
+        site: CallSite | None,
+        texts: Mapping[str, Any],
+        *,
+        generic: bool = False,
+        depth: int = 0,
+    ) -> Arguments:
+        signature = {p.name: p for p in parameters(factory)}
+        result = Arguments()
+        if site is not None:
+            _SiteArguments(self.evaluator, site, list(signature.values()), frozenset(texts)).add_to(result)
+        for text_name, value in texts.items():
+            result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
+        positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
+        if generic:
+            self._complete_configs(signature, result)
+        missing = []
+        known = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
+        for required in missing_arguments(factory, result.bound):
+            value = self._assumed(signature[required], factory, name, known, generic=generic, depth=depth)
+            if value is UNKNOWN:
+                missing.append(required)
+                continue
+            known[required] = result.bound[required] = value
+            result.assumed += (required,)
+            if signature[required].kind is inspect.Parameter.POSITIONAL_ONLY:
+                result.args += (value,)
+            else:
+                result.kwargs[required] = value
+        if missing:
+            raise MissingArguments(tuple(missing), next(iter(result.failures), None))
+        return result
+
+    def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Give fields that are None a usual value: a script sets them from its data set."""
+        for name, value in result.bound.items():
+            if name in signature and is_config_parameter(signature[name]) and with_usual_values(value, DATA_FIELD):
+                result.assumed += (f"fields of {name}",)
+
+    def _assumed(
+        self,
+        parameter: inspect.Parameter,
+        factory: Callable[..., Any],
+        name: str,
+        bound: Mapping[str, Any],
+        *,
+        generic: bool,
+        depth: int,
+    ) -> Any:
+        if is_config_parameter(parameter):
+            return assumed_config(parameter, factory, self.names)
+        blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
+        if parameter.name in _BLOCK_PARAMETERS:
+            return blocks[0] if blocks else UNKNOWN
+        if parameter.name in _STAGE_PARAMETERS and any(isinstance(value, type) for value in bound.values()):
+            return [2, 2, 2, 2]  # of ResNet-18
+        annotation = parameter.annotation
+        if is_module_parameter(parameter.name) or annotation in (nn.Module, "nn.Module", "torch.nn.Module"):
+            return self._module(parameter.name, name, depth)
+        own = self.classes.get(name)
+        is_part = own is not None and (own.role == "part" or own.looks_like_part)
+        return plausible_value(parameter.name, bound, annotation=annotation, is_part=is_part, generic=generic)
+
+    def _module(self, parameter: str, owner: str, depth: int) -> Any:
+        """A module of another class of the file, whose name contains that of the parameter if there is one."""
+        if depth >= _MAX_NESTED_MODULES:
+            return UNKNOWN
+        word = parameter.strip("_").lower()
+        others = [c for c in self.classes.values() if c.name != owner and c.role != "loss" and owner not in c.contains]
+        matching = [c for c in others if word in c.name.lower()]
+        for c in matching or [c for c in others if c.role == "model" and not c.looks_like_part]:
+            try:
+                arguments = self._bind(c.value, c.name, None, {}, depth=depth + 1)
+                return c.value(*arguments.args, **arguments.kwargs)
+            except Exception:  # noqa: BLE001
+                continue  # the next class is tried; a candidate without a value for this parameter is not offered
+        return UNKNOWN
+
+
+class _SiteArguments:
+    """The arguments of the call at `site`. Those in `replaced` are not evaluated."""
+
+    def __init__(
+        self, evaluator: Evaluator, site: CallSite, signature: list[inspect.Parameter], replaced: frozenset[str]
+    ) -> None:
+        self._evaluator, self._site, self._replaced = evaluator, site, replaced
+        self._positional = [p for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self._takes_more = any(p.kind is p.VAR_POSITIONAL for p in signature) or not signature
+
+    def add_to(self, result: Arguments) -> None:
+        """Evaluate the arguments and add them; those that cannot be evaluated are added to `failures`."""
+        values, failures = self._values()
+        call = self._site.call
+        positional: list[Any] = []
+        for expression in call.args:
+            value = values.get(id(expression), UNKNOWN)
+            if isinstance(expression, ast.Starred):
+                if value is UNKNOWN:
+                    break  # the positions of later arguments are unknown
+                positional += list(value)
+            else:
+                positional.append(value)
+        for word in call.keywords:
+            value = values.get(id(word.value), UNKNOWN)
+            if value is UNKNOWN:
+                continue
+            if word.arg is None:
+                result.kwargs.update({key: item for key, item in dict(value).items() if key not in self._replaced})
+            else:
+                result.kwargs[word.arg] = value
+        self._place(positional, result)
+        result.failures += tuple(failures)
+
+    def _place(self, values: list[Any], result: Arguments) -> None:
+        """Add positional `values` by the name of their parameter, so that some may be left out."""
+        if self._takes_more or any(p.kind is p.POSITIONAL_ONLY for p in self._positional):
+            known = [value for value in values if value is not UNKNOWN]
+            result.args = tuple(known) if len(known) == len(values) else ()
+            return
+        for parameter, value in zip(self._positional, values, strict=False):
+            if value is not UNKNOWN and parameter.name not in self._replaced:
+                result.kwargs[parameter.name] = value
+
+    def _values(self) -> tuple[dict[int, Any], list[str]]:
+        """(id of the expression -> value, reasons of those without a value)."""
+        call = self._site.call
+        expressions = [a.value if isinstance(a, ast.Starred) else a for a in call.args]
+        keys = [id(a) for a in call.args]
+        for word in call.keywords:
+            if word.arg is None or word.arg not in self._replaced:
+                expressions.append(word.value)
+                keys.append(id(word.value))
+        if not expressions:
+            return {}, []
+        together = ast.Tuple(elts=expressions, ctx=ast.Load())
+        try:  # one slice for all arguments, so that objects that they share stay shared
+            ast.copy_location(together, call)
+            return self._available(zip(keys, self._evaluator.value(self._site.place, together), strict=True))
+        except EvaluationError as error:
+            if len(expressions) == 1:
+                return {}, [f"{error.reason} ({error.where})"]
+        values, failures = {}, []
+        for key, expression in zip(keys, expressions, strict=True):
+            try:
+                values[key] = self._evaluator.value(self._site.place, expression)
+            except EvaluationError as error:
+                failures.append(f"{error.reason} ({error.where})")
+        return values, failures
+
+    def _available(self, values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[str]]:
+        """`values` without those that depend on something that does not exist here, and the reasons for these."""
+        available, failures = {}, []
+        for key, value in values:
+            if isinstance(value, Placeholder):
+                error = placeholder_error(value)
+                failures.append(f"{error} ({error.where})" if error.where not in str(error) else str(error))
+            else:
+                available[key] = value
+        return available, failures

@@ -1,0 +1,47 @@
+"""A candidate: a model, or a class or function with the arguments that build one, and the evidence for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.forms import is_model
+
+# In the order of trust; see docs/targets.md.
+Evidence = Literal[
+    "explicit", "instance", "convention", "script", "importer", "factory", "class", "export", "usage", "library", "plausible", "part", "loss",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model, or a class or function that builds one.
+
+    - `line`: the line where the target's file defines `name`.
+    - `site`: the call whose arguments build it; None to call it without, or with assumed arguments.
+    - `value`: None if only the site's expression says what is called.
+    - `args`, `kwargs`: the arguments that built it, and `bound` the same by parameter name; empty before it is built.
+    - `note`: the line that announces the choice; empty if there was no choice.
+    """
+
+    name: str
+    value: Any
+    line: int | None
+    site: CallSite | None = None
+    evidence: Evidence = "explicit"
+    args: tuple[Any, ...] = field(default=(), compare=False)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    note: str = field(default="", compare=False)
+
+    @property
+    def is_model(self) -> bool:
+        """Whether `value` is a model, and not a class or function that builds one."""
+        return is_model(self.value)
+
+    @property
+    def key(self) -> str:
+        """A text that names the same candidate in another process: ``net.py:41:10 ResNet18``."""
+        return self.name if self.site is None else f"{self.site.where}:{self.site.call.col_offset} {self.name}"

@@ -1,0 +1,205 @@
+"""The module classes of a file: which classes contain others, which are parts, and which are losses, metrics or wrappers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from torch import nn
+
+Role = Literal["model", "base", "part", "loss"]
+
+# Names of building blocks in the usual libraries (torchvision, timm, fairseq). They only break ties: containment decides first.
+_PART_NAME: Final = re.compile(
+    r"(Block|Bottleneck|Layer|Unit|Cell|Attention|Attn|Norm|Embedding|Embeddings|Embed|Conv\d?d?|Head|Mlp|MLP|FeedForward|"
+    r"FFN|Residual|Transition|Activation|Pool|Pooling|Swish|GELU|ReLU|Reshape|Flatten|Identity|Sampling|Module|Stage|Stem|"
+    r"SE|SELayer|SEModule|Up|Down|Upsample|Downsample|Encoding|Fn|Dropout|DropPath)$"
+)
+_LOSS_NAME: Final = re.compile(r"(Loss|Criterion|Metric|Accuracy|Dice|IoU|mIoU|PSNR|SSIM|Penalty|Regularizer)$")
+_LOSS_PARAMETERS: Final = frozenset({"target", "targets", "label", "labels", "gt", "y_true", "ground_truth"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleClass:
+    """A class of modules that a file defines.
+
+    `contains`: the module classes of the file that it uses, directly or through other classes. `role` is ``part`` if another
+    class of the file contains it or takes it as an argument, ``base`` if another one inherits from it, ``loss`` for a loss or a
+    metric.
+    """
+
+    name: str
+    value: type[nn.Module]
+    line: int | None
+    contains: frozenset[str]
+    role: Role
+
+    @property
+    def looks_like_part(self) -> bool:
+        """Whether the name is a usual name of a building block."""
+        return _PART_NAME.search(self.name) is not None
+
+
+def module_classes(tree: ast.Module | None, names: Mapping[str, Any], module_name: str) -> dict[str, ModuleClass]:
+    """The classes of modules that the module `module_name` defines in `names`, in the order of the file."""
+    values = {
+        name: value
+        for name, value in names.items()
+        if isinstance(value, type)
+        and issubclass(value, nn.Module)
+        and value.__module__ == module_name
+        and value.__name__ == name  # an alias is the same class
+    }
+    definitions = dict(_definitions(tree.body)) if tree is not None else {}
+    direct = {name: _used_classes(name, definitions, values) for name in values}
+    bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
+    contained = _passed_classes(tree, values)
+    for owner, used in direct.items():
+        contained |= {
+            name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]
+        }
+    order = sorted(values, key=lambda name: getattr(definitions.get(name), "lineno", 0))
+    return {
+        name: ModuleClass(
+            name=name,
+            value=values[name],
+            line=getattr(definitions.get(name), "lineno", None),
+            contains=_transitive(name, direct),
+            role=_role(values[name], definitions.get(name), is_part=name in contained, is_base=name in bases),
+        )
+        for name in order
+    }
+
+
+def _role(value: type[nn.Module], node: ast.AST | None, *, is_part: bool, is_base: bool) -> Role:
+    if is_loss(value, node):
+        return "loss"
+    if is_part or getattr(inspect.getattr_static(value, "forward"), "__name__", "") == "_forward_unimplemented":
+        return "part"
+    return "base" if is_base else "model"
+
+
+def _passed_classes(tree: ast.Module | None, classes: Mapping[str, type]) -> set[str]:
+    """The classes that are arguments of a call of another class: ``Bottleneck`` of ``ResNet(Bottleneck, [3, 4, 6, 3])``."""
+    if tree is None:
+        return set()
+    return {
+        argument.id
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in classes
+        for argument in (*call.args, *(word.value for word in call.keywords))
+        if isinstance(argument, ast.Name) and argument.id in classes and argument.id != call.func.id
+    }
+
+
+def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]) -> frozenset[str]:
+    """The functions of the file that its module classes use, directly or through others: they build parts."""
+    if tree is None:
+        return frozenset()
+    definitions = dict(_definitions(tree.body))
+    pending = [name for owner in classes for name in _names(definitions.get(owner))]
+    helpers: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in helpers and name not in classes and isinstance(definitions.get(name), ast.FunctionDef):
+            helpers.add(name)
+            pending += _names(definitions[name])
+    return frozenset(helpers)
+
+
+def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+    """The name and node of every definition and assignment, including those under a top-level ``if``, ``try`` or ``with``."""
+    for node in body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name, node
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+        elif isinstance(node, (ast.If, ast.Try, ast.With)) and not _is_main_block(node):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _definitions(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _definitions(handler.body)
+
+
+def _is_main_block(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__main__" in {
+        c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)
+    }
+
+
+def _used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Mapping[str, type]) -> frozenset[str]:
+    """The classes that the body of `owner` uses, directly or through functions and constants of the file."""
+    pending, visited, used = list(_names(definitions.get(owner))), {owner}, set()
+    while pending:
+        name = pending.pop()
+        if name in visited or name not in definitions:
+            continue
+        visited.add(name)
+        if name in classes:
+            used.add(name)
+        else:
+            pending += _names(definitions[name])
+    return frozenset(used)
+
+
+def _names(node: ast.AST | None) -> set[str]:
+    """The names that `node` reads, and the strings that a lookup by name (``eval``, ``globals``, ``getattr``) may use."""
+    if node is None:
+        return set()
+    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    if names & {"eval", "globals", "getattr"}:
+        names |= {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
+    return names
+
+
+def _transitive(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    pending, visited = [name], set()
+    while pending:
+        for used in direct[pending.pop()]:
+            if used not in visited:
+                visited.add(used)
+                pending.append(used)
+    return frozenset(visited - {name})
+
+
+def is_loss(value: type, node: ast.AST | None = None) -> bool:
+    """Whether the class is a loss or a metric, by its name, or because `forward` needs labels and no layer is created."""
+    if _LOSS_NAME.search(value.__name__):
+        return True
+    if not isinstance(node, ast.ClassDef):
+        return False
+    forward = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"), None)
+    if forward is None or not {p.arg for p in forward.args.args} & _LOSS_PARAMETERS:
+        return False
+    layers = {
+        ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call) and _is_layer_name(call.func)
+    }
+    return not layers
+
+
+def _is_layer_name(function: ast.expr) -> bool:
+    name = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+    layer = getattr(nn, name, None)
+    if name == "Parameter":
+        return True
+    return isinstance(layer, type) and issubclass(layer, nn.Module) and not name.endswith("Loss")
+
+
+def is_part_name(name: str) -> bool:
+    """Whether `name` is a usual name of a building block."""
+    return _PART_NAME.search(name) is not None
+
+
+def is_module_class(value: object) -> bool:
+    """Whether `value` is a class of modules."""
+    return isinstance(value, type) and issubclass(value, nn.Module)

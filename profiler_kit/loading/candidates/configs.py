@@ -1,0 +1,143 @@
+"""Values for a parameter that takes a whole configuration: ``config``, ``cfg``, ``args``."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from profiler_kit.loading.candidates.classes import is_module_class
+from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
+from profiler_kit.loading.candidates.signatures import parameters
+from profiler_kit.loading.scripts.placeholders import Placeholder
+
+_CONFIG_PARAMETER: Final = re.compile(
+    r"(\w+_)?(config|configs|conf|cfg|args|opt|opts|options|hparams|hps|params|hyperparams|settings|flags)", re.I
+)
+_CONFIG_CLASS: Final = re.compile(
+    r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$"
+)
+_DEFAULT_METHOD: Final = re.compile(r"_*(get_)?(default_)?(config|hparams|params|args)(uration)?(_default)?")
+
+
+# Sizes that a script takes from its data set, so a configuration cannot have them.
+DATA_FIELD: Final = re.compile(r"vocab|token|class|label|block_size|seq|len|channel|input|output|feature|pad", re.I)
+
+
+def is_config_parameter(parameter: inspect.Parameter) -> bool:
+    """Whether the parameter takes a configuration, by its name or by the name of its annotation."""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return bool(_CONFIG_PARAMETER.fullmatch(parameter.name) or _CONFIG_CLASS.search(text))
+
+
+def assumed_config(parameter: inspect.Parameter, factory: Callable[..., Any], names: Mapping[str, Any]) -> Any:
+    """A configuration for `factory`.
+
+    From the annotated class, the default of the class (``get_default_config()``), the ``*Config`` class among `names`, or an
+    object whose attributes have usual values.
+    """
+    for config_class in _config_classes(parameter, factory, names):
+        config = _instance(config_class)
+        if config is not UNKNOWN:
+            return config
+    for name, method in inspect.getmembers(factory, callable) if isinstance(factory, type) else ():
+        if _DEFAULT_METHOD.fullmatch(name) and not parameters(method):
+            config = method()
+            if config is not None:
+                with_usual_values(config, DATA_FIELD)
+                return config
+    return AssumedConfig()
+
+
+def _config_classes(
+    parameter: inspect.Parameter, factory: Callable[..., Any], names: Mapping[str, Any]
+) -> Iterator[type]:
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        annotation = names.get(annotation.strip("'\""))
+    if isinstance(annotation, type) and annotation is not UNKNOWN and not is_module_class(annotation):
+        if annotation.__module__ not in ("builtins", "argparse"):
+            yield annotation
+    prefix = re.sub(r"(Model|Net|Network|LMHeadModel)$", "", getattr(factory, "__name__", "")).lower()
+    classes = [
+        value
+        for name, value in names.items()
+        if isinstance(value, type) and _CONFIG_CLASS.search(name) and not is_module_class(value)
+    ]
+    yield from sorted(classes, key=lambda value: not value.__name__.lower().startswith(prefix))
+
+
+def _instance(config_class: type) -> Any:
+    """An instance with the defaults of the class, and usual values for fields without one; UNKNOWN if that fails."""
+    values: dict[str, Any] = {}
+    for parameter in parameters(config_class):
+        if parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            continue
+        value = plausible_value(parameter.name, values, annotation=parameter.annotation)
+        if value is UNKNOWN:
+            return UNKNOWN
+        values[parameter.name] = value
+    try:
+        config = config_class(**values)
+        with_usual_values(config, unset=(-1,))
+        return config
+    except (TypeError, ValueError, AttributeError, KeyError, AssertionError):
+        return UNKNOWN  # the next kind of configuration is tried
+
+
+def with_usual_values(config: Any, names: re.Pattern[str] | None = None, unset: tuple[Any, ...] = (None,)) -> bool:
+    """Give fields of `config` with a value in `unset` the usual value of their name; whether there were any.
+
+    `names`: only fields that this pattern matches.
+    """
+    fields = config if isinstance(config, dict) else vars(config) if hasattr(config, "__dict__") else {}
+    is_changed = False
+    for name, current in list(fields.items()):
+        is_unset = any(current is value or (type(current) is int and current == value) for value in unset)
+        is_unset = (is_unset or isinstance(current, Placeholder)) and (
+            names is None or names.search(str(name)) is not None
+        )
+        value = plausible_value(str(name), fields) if is_unset else UNKNOWN
+        if value is not UNKNOWN:
+            with contextlib.suppress(AttributeError):  # a frozen dataclass
+                if isinstance(config, dict):
+                    config[name] = value
+                else:
+                    setattr(config, name, value)
+                is_changed = True
+    return is_changed
+
+
+class AssumedConfig:
+    """A configuration whose attributes and items have the usual values of their names. Keeps those that were read."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = plausible_value(name, vars(self))  # by its name
+        if value is UNKNOWN:
+            value = False  # most fields without a usual name are switches
+        vars(self)[name] = value
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError as error:
+            raise KeyError(name) from error
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self, name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The default that the code passes; without one, the usual value."""
+        return getattr(self, name) if default is None else default
+
+    def __repr__(self) -> str:
+        return f"config({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

@@ -1,0 +1,92 @@
+"""Functions that return a model, recognized by their text."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from profiler_kit.loading.candidates.classes import is_loss, is_module_class
+from profiler_kit.loading.candidates.expressions import constructor_call, resolve_dotted, spine
+
+
+class Factories:
+    """Decides whether a function returns a model, from the ``return`` statements in its source text."""
+
+    def __init__(self) -> None:
+        self._results: dict[Any, bool] = {}
+        self._trees: dict[str, ast.Module | None] = {}
+
+    def returns_model(self, function: object) -> bool:
+        """Whether `function` is a Python function with a ``return`` of a model that it or another function builds."""
+        plain = inspect.unwrap(function) if callable(function) else function
+        code = getattr(plain, "__code__", None)
+        if code is None or inspect.iscoroutinefunction(plain):
+            return False
+        if code not in self._results:
+            self._results[code] = False  # a recursive function is no evidence for itself
+            node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
+            names = getattr(plain, "__globals__", {})
+            self._results[code] = node is not None and self.node_returns_model(node, names.get)
+        return self._results[code]
+
+    def node_returns_model(self, node: ast.FunctionDef, lookup: Callable[[str], Any]) -> bool:
+        """The same for the definition `node`; `lookup` returns the value of a global name, or None."""
+        assigned: dict[str, list[ast.expr]] = {}
+        returned: list[ast.expr] = []
+        for inner in _own_nodes(node):
+            if isinstance(inner, ast.Assign):
+                for target in inner.targets:
+                    if isinstance(target, ast.Name):
+                        assigned.setdefault(target.id, []).append(inner.value)
+            elif isinstance(inner, ast.Return) and inner.value is not None:
+                returned.append(inner.value)
+
+        def is_model(expression: ast.expr, depth: int = 0) -> bool:
+            call = constructor_call(expression)
+            if call is not None:
+                if isinstance(call.func, ast.Name) and call.func.id == "cls":
+                    return True  # of a class method; the caller resolved the class
+                value = resolve_dotted(call.func, lookup)
+                if is_module_class(value):
+                    return not is_loss(value)
+                return value is not None and self.is_factory(value)
+            inner = spine(expression)
+            if isinstance(inner, ast.Name) and depth < 4:
+                return any(is_model(value, depth + 1) for value in assigned.get(inner.id, ()))
+            return False
+
+        return any(is_model(v.elts[0] if isinstance(v, ast.Tuple) and v.elts else v) for v in returned)
+
+    def is_factory(self, value: object) -> bool:
+        """Whether `value` is a function that returns a model: of torchvision or timm, or by its text."""
+        if isinstance(value, type) or not callable(value):
+            return False
+        module = getattr(value, "__module__", "") or ""
+        if module.startswith(("torchvision.models", "timm.models")):
+            return True
+        return not module.startswith(("torch.", "torchvision.")) and self.returns_model(value)
+
+    def _node(self, filename: str, name: str, line: int) -> ast.FunctionDef | None:
+        if filename not in self._trees:
+            try:
+                with open(filename, "rb") as file:
+                    self._trees[filename] = ast.parse(file.read())
+            except (OSError, SyntaxError, ValueError):
+                self._trees[filename] = None  # the text of a generated function is not available
+        tree = self._trees[filename]
+        if tree is None:
+            return None
+        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+        return next((n for n in nodes if n.lineno <= line + len(n.decorator_list) and n.end_lineno >= line), None)
+
+
+def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of `function`, without those of functions and classes inside."""
+    pending: list[ast.AST] = list(function.body)
+    while pending:
+        node = pending.pop(0)
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            pending[:0] = list(ast.iter_child_nodes(node))

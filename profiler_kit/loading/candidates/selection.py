@@ -1,0 +1,235 @@
+"""Chooses and builds the model of a target: the best candidate that can be built."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from torch import nn
+
+from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading.candidates.announcement import announcement, join_words
+from profiler_kit.loading.candidates.arguments import Arguments, Binder
+from profiler_kit.loading.candidates.building import check_names, construct, missing_error, uses_missing_package
+from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import helper_functions, module_classes
+from profiler_kit.loading.candidates.factories import Factories
+from profiler_kit.loading.candidates.guards import reached_first
+from profiler_kit.loading.candidates.named import named_candidates
+from profiler_kit.loading.candidates.ranking import Surroundings, rank
+from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments
+from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
+from profiler_kit.loading.candidates.suggestions import file_with_model
+from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.forms import BuiltModel
+from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.source import Source
+from profiler_kit.loading.syntax import definition_lines
+from profiler_kit.records.target import TargetSpec
+
+MAX_BUILDS: Final = 8
+_BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
+_LAST_RESORT: Final = ("part", "loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The chosen candidate, with the arguments that built it, and its model."""
+
+    candidate: Candidate
+    built: BuiltModel
+
+
+def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Selection:
+    """Build the model that the target of `source` names, or the best candidate of its file.
+
+    `arguments` are those of ``--kw``. With `on_meta`, on the meta device if possible.
+
+    Raises:
+        UsageError: no candidate has a parameter of the name of an argument.
+        TargetError: there is no candidate, or none can be built.
+    """
+    s = _surroundings(source)
+    ranked = rank(s, arguments)
+    candidates = ranked if source.attr is None else named_candidates(source, s, source.attr, arguments)
+    if source.attr is None and not candidates:
+        _reject_arguments(source, rank(s, {}), arguments)
+        raise _no_model(source)
+    pinned = source.spec.pinned
+    if pinned is not None:
+        candidates = [c for c in candidates if c.key == pinned.candidate] or candidates
+    usable = [c for c in candidates if c.evidence not in _LAST_RESORT] or candidates
+    if pinned is None:
+        usable = reached_first(usable, source.evaluator)
+    binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
+    return _first_built(source, binder, usable, ranked, on_meta=on_meta)
+
+
+def _surroundings(source: Source) -> Surroundings:
+    factories = Factories()
+    tree = source.tree
+    classes = module_classes(tree, source.names, source.module.__name__)
+    return Surroundings(
+        module_name=source.module.__name__,
+        names=source.names,
+        lines=definition_lines(tree) if tree is not None else {},
+        classes=classes,
+        helpers=helper_functions(tree, classes),
+        sites=find_sites(source, source.documents, factories),
+        factories=factories,
+    )
+
+
+def _first_built(
+    source: Source, binder: Binder, candidates: Sequence[Candidate], ranked: Sequence[Candidate], *, on_meta: bool
+) -> Selection:
+    failures: list[tuple[Candidate, KitError]] = []
+    deadline = time.monotonic() + _BUILD_LIMIT_S
+    attempts = [(candidate, False) for candidate in candidates]
+    attempts += [
+        (candidate, True) for candidate in candidates if candidate.value is not None and not candidate.is_model
+    ]
+    for candidate, generic in attempts[:MAX_BUILDS]:
+        if failures and time.monotonic() > deadline:
+            break
+        if generic and any(failed == candidate and uses_missing_package(error) for failed, error in failures):
+            continue  # other arguments do not help
+        try:
+            return _build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
+        except UsageError:
+            raise
+        except TargetError as error:
+            failures.append((candidate, error))
+    raise _explain(failures)
+
+
+def _build(
+    source: Source,
+    binder: Binder,
+    candidate: Candidate,
+    ranked: Sequence[Candidate],
+    failures: Sequence[tuple[Candidate, KitError]],
+    *,
+    generic: bool,
+    on_meta: bool,
+) -> Selection:
+    spec, where = source.spec, candidate.site.where if candidate.site is not None else source.at(candidate.line)
+    if candidate.is_model:
+        if binder.texts:
+            raise UsageError(
+                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
+                where=where,
+                hint=f"omit it: {next_command(replace(spec, kwargs=()))}",
+            )
+        note = announcement(source, candidate, Arguments(), candidate.value, ranked, failures)
+        return Selection(candidate=replace(candidate, note=note), built=BuiltModel(model=candidate.value))
+    check_names(spec, candidate.name, candidate.value, binder.texts, where)
+    bound = Arguments()
+
+    def call() -> Any:
+        nonlocal bound
+        if candidate.value is None and candidate.site is not None:
+            return _evaluated(source, candidate)
+        try:
+            bound = binder.bind(candidate, generic=generic)
+        except MissingArguments as missing:
+            alternative = _alternative(source, candidate, ranked)
+            raise missing_error(spec, candidate.name, missing, where, alternative) from missing
+        return candidate.value(*bound.args, **bound.kwargs)
+
+    built = construct(spec, candidate.name, call, where, on_meta=on_meta)
+    _check_parameters(candidate, built.model, where, spec)
+    note = announcement(source, candidate, bound, built.model, ranked, failures)
+    candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound, note=note)
+    return Selection(candidate=candidate, built=replace(built, notes=((note,) if note else ()) + built.notes))
+
+
+def _alternative(source: Source, candidate: Candidate, ranked: Sequence[Candidate]) -> str | None:
+    """The target text of the best other candidate that needs no arguments; None without one."""
+    for other in ranked:
+        if (
+            other.evidence in ("factory", "class")
+            and other.name != candidate.name
+            and not missing_arguments(other.value, {})
+        ):
+            return f"{source.name}:{other.name}"
+    return None
+
+
+def _evaluated(source: Source, candidate: Candidate) -> Any:
+    site = candidate.site
+    assert site is not None
+    try:
+        return source.evaluator.value(site.place, site.call)
+    except EvaluationError as error:
+        if isinstance(error.__cause__, UnavailableError):
+            raise import_failure(source.spec, source.file, error.__cause__) from error
+        raise TargetError(
+            f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
+            where=error.where,
+            hint=f"define a function get_model() that returns it, then run {next_command(source.spec)}",
+        ) from error
+
+
+def _check_parameters(candidate: Candidate, model: Any, where: str, spec: TargetSpec) -> None:
+    """Raise TargetError for a module of a package without parameters: a layer that a script calls, and no model."""
+    if candidate.evidence == "library" and isinstance(model, nn.Module) and not any(True for _ in model.parameters()):
+        raise TargetError(
+            f"{candidate.name}() has no parameters", where=where, hint=bare_command(spec, f"{spec.spec}:Net")
+        )
+
+
+def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
+    """The error of the best candidate, or of the first one that needs a missing package, which is then the cause of the others."""
+    main = next((error for _, error in failures if uses_missing_package(error)), failures[0][1])
+    names = list(dict.fromkeys(candidate.name for candidate, error in failures if error is not main))
+    tried = [name for name in names if name not in main.message]
+    if not tried:
+        return main
+    error = TargetError(f"{main.message}; {join_words(tried)} failed too", where=main.where, hint=main.hint)
+    error.__cause__ = main.__cause__
+    return error
+
+
+def _reject_arguments(source: Source, candidates: Sequence[Candidate], arguments: Mapping[str, Any]) -> None:
+    """Raise UsageError if there are candidates, but none has parameters for all `arguments`."""
+    if candidates:
+        best = candidates[0]
+        check_names(source.spec, best.name, best.value, arguments, source.at(best.line))
+
+
+def _unavailable_model(source: Source) -> TargetError | None:
+    """The error of a class of modules of the file that could not be defined, such as a missing package; None without one."""
+    definitions = (
+        {node.name: node for node in source.tree.body if isinstance(node, ast.ClassDef)} if source.tree else {}
+    )
+    for failure in source.failures:
+        if any(name in definitions and is_module_definition(definitions[name], {}) for name in failure.names):
+            return import_failure(source.spec, source.file, failure.error)
+    return None
+
+
+def _no_model(source: Source) -> TargetError:
+    unavailable = _unavailable_model(source)
+    if unavailable is not None:
+        return unavailable
+    message = "no model in this file: no nn.Module class, no function that returns a model, no 'model'"
+    if source.file is None:
+        return TargetError(message, where=source.name, hint=bare_command(source.spec, f"{source.name}:Net"))
+    suggestion = file_with_model(source.file)
+    if suggestion is None:
+        return TargetError(
+            message,
+            where=source.at(None),
+            hint=f"use the file that defines the model: {bare_command(source.spec, 'my_model.py')}",
+        )
+    return TargetError(
+        f"{message}; did you mean {suggestion}?",
+        where=source.at(None),
+        hint=next_command(source.spec, target=str(suggestion)),
+    )

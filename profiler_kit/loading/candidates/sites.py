@@ -1,0 +1,279 @@
+"""Calls in the documents of a target that build one of its models, and where they stand."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from profiler_kit.loading.candidates.classes import is_loss, is_module_class
+from profiler_kit.loading.candidates.expressions import dotted_name, last_name, resolve_dotted, spine
+from profiler_kit.loading.candidates.factories import Factories
+from profiler_kit.loading.candidates.imports import TargetNames
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.slices import Place
+from profiler_kit.loading.source import Source
+
+# main: under `if __name__ == "__main__":`; script: at the top level of a file; test, function: in a function, of a usual name for a
+# test or a program, or of another name; factory: in a function that returns the model; method: in a class; module: in a class of
+# modules; example: in a docstring or a README.
+SiteRole = Literal["main", "test", "script", "function", "method", "factory", "module", "example"]
+
+_TEST_NAME: Final = re.compile(
+    r"_*(test|main|demo|run|train|eval|evaluate|example|check|smoke|benchmark|fit|inference)(_|$|\d)", re.I
+)
+# names that scripts give to a model, and not to a layer or a loss
+_NO_MODEL: Final = re.compile(
+    r"config|args|load|path|optim|loss|criterion|tokenizer|dataset|params|state_dict|summary|get_default", re.I
+)
+_MODEL_VARIABLE: Final = re.compile(
+    r"(.*_)?(model|net|network|generator|discriminator|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """A call that builds a model.
+
+    `variable`: the name that the model is assigned to; None without one. `function`: the innermost function around the call.
+    `is_part`: the model is an argument of the call that builds another model.
+    """
+
+    document: Document
+    place: Place
+    call: ast.Call
+    variable: str | None
+    role: SiteRole
+    function: str | None = None
+    is_part: bool = False
+
+    @property
+    def where(self) -> str:
+        """The location, ``train.py:41``."""
+        return self.document.at(self.call.lineno)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteModel:
+    """The class or function that a site calls. `value` is None if the text does not say it; `is_library`: of a package."""
+
+    name: str
+    value: Any
+    site: CallSite
+    is_library: bool = False
+
+
+def find_sites(source: Source, documents: Sequence[Document], factories: Factories) -> list[SiteModel]:
+    """The calls in `documents` that build a model of the target, or, in the target itself, any model."""
+    names = source.names
+    sites: list[SiteModel] = []
+    for document in documents:
+        if document.kind == "target":
+            sites += _sites(document, lambda function: _own_model(function, names, source, factories), factories, names)
+        else:
+            lookup = _foreign_lookup(source, document)
+            sites += _sites(
+                document, lambda function, lookup=lookup: _imported_model(function, lookup, factories), factories, {}
+            )
+    return sites
+
+
+_Model = tuple[str, Any, bool]  # name, value, whether a package defines it
+
+
+def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factories: Factories) -> _Model | None:
+    """The model that `function` of the target's text builds."""
+    name = dotted_name(function)
+    value = resolve_dotted(function, names.get) if name is not None else None
+    if name is None or value is None:
+        return None
+    if is_module_class(value):
+        is_library = _is_library(value.__module__)
+        if is_loss(value) or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
+            return None
+        return name, value, is_library
+    if not isinstance(value, type) and factories.is_factory(value):
+        return name, _bound_value(name, names), _is_library(getattr(value, "__module__", "") or "")
+    return None
+
+
+def _imported_model(
+    function: ast.expr, lookup: Callable[[str], tuple[str, Any] | None], factories: Factories
+) -> _Model | None:
+    """The model of the target that `function` builds in another document."""
+    name = dotted_name(function)
+    match = lookup(name) if name is not None else None
+    if match is None:
+        return None
+    own_name, value = match
+    if (is_module_class(value) and not is_loss(value)) or (not isinstance(value, type) and factories.is_factory(value)):
+        return own_name, value, False
+    return None
+
+
+def _bound_value(name: str, names: dict[str, Any]) -> Any:
+    """The value of a dotted name, with methods bound to their class."""
+    first, *attributes = name.split(".")
+    value = names.get(first)
+    for attribute in attributes:
+        value = getattr(value, attribute, None)
+    return value
+
+
+def _is_library(module_name: str) -> bool:
+    return module_name.split(".")[0] in (
+        "torch",
+        "torchvision",
+        "timm",
+        "transformers",
+        "torchaudio",
+        "torch_geometric",
+    )
+
+
+def _foreign_lookup(source: Source, document: Document) -> Callable[[str], tuple[str, Any] | None]:
+    """A function from a dotted name in `document` to the name and value in the target; None for other names."""
+    names = source.names
+    own = {name for name, value in names.items() if getattr(value, "__module__", None) == source.module.__name__}
+    if source.file is None:
+        aliases, imports_all = {}, document.kind == "docstring"
+    else:
+        aliases, imports_all = TargetNames(source.file).aliases(document.tree, document.path or source.file)
+        imports_any = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(document.tree))
+        imports_all |= document.kind == "docstring" or (document.kind == "readme" and not imports_any)
+    local = {node.name for node in document.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+
+    def lookup(name: str) -> tuple[str, Any] | None:
+        for prefix, target_name in aliases.items():
+            if name == prefix or name.startswith(f"{prefix}."):
+                suffix = name[len(prefix) :].lstrip(".")
+                own_name = ".".join(part for part in (target_name, suffix) if part)
+                value = _bound_value(own_name, names) if own_name else None
+                return (own_name, value) if value is not None else None
+        if imports_all and name in own and name not in local:
+            return name, names[name]
+        return None
+
+    return lookup
+
+
+def _sites(
+    document: Document, model_of: Callable[[ast.expr], _Model | None], factories: Factories, names: dict[str, Any]
+) -> Iterator[SiteModel]:
+    found: list[tuple[_Model, ast.Call, tuple[Any, ...], ast.stmt, SiteRole, str | None]] = []
+    for call, scopes, statement in _calls(document.tree):
+        model = model_of(call.func)
+        role, function = _role(document, scopes, statement, factories, names)
+        if model is None and document.kind == "target" and role not in ("factory", "module"):
+            variable = _variable(statement, call)
+            if variable is not None and _MODEL_VARIABLE.match(variable.rpartition(".")[2]) and not _is_conversion(call):
+                model = (ast.unparse(call.func), None, False)
+        if model is not None:
+            found.append((model, call, scopes, statement, role, function))
+    calls = [entry[1] for entry in found]
+    for (name, value, is_library), call, scopes, statement, role, function in found:
+        variable = _variable(statement, call)
+        if is_library and variable is None:
+            continue  # a layer inside another expression
+        if is_library and role in ("factory", "module"):
+            continue
+        is_part = any(
+            other is not call
+            and any(
+                inner is call or (variable is not None and isinstance(inner, ast.Name) and inner.id == variable)
+                for argument in (*other.args, *(word.value for word in other.keywords))
+                for inner in ast.walk(argument)
+            )
+            for other, other_scopes in zip(calls, (entry[2] for entry in found), strict=True)
+            if other_scopes == scopes
+        )
+        place = Place(document=document, scopes=scopes, statement=statement)
+        site = CallSite(
+            document=document, place=place, call=call, variable=variable, role=role, function=function, is_part=is_part
+        )
+        yield SiteModel(name=name, value=value, site=site, is_library=is_library)
+
+
+def _is_conversion(call: ast.Call) -> bool:
+    """Whether the call returns something else than a new model for a variable of that name: a loaded file, a copy."""
+    return _NO_MODEL.search(last_name(call.func)) is not None or last_name(call.func) in (
+        "load", "deepcopy", "copy", "Variable", "tensor", "load_model", "getattr", "super", "next", "iter", "len", "list", "dict",
+        "add_argument", "join", "format", "str", "int", "float", "get", "pop", "train", "fit", "symbolic_trace",
+    )  # fmt: skip
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
+    """Every call, with the functions and classes around it (outermost first) and its innermost statement, in order."""
+
+    def visit(
+        node: ast.AST, scopes: tuple[Any, ...], statement: ast.stmt
+    ) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
+        if isinstance(node, ast.stmt):
+            statement = node
+        if isinstance(node, ast.Lambda):
+            return
+        if isinstance(node, ast.Call):
+            yield node, scopes, statement
+        inner = scopes
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = (*scopes, node)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inner, statement)
+
+    for node in tree.body:
+        yield from visit(node, (), node)
+
+
+def _variable(statement: ast.stmt, call: ast.Call) -> str | None:
+    """The name that `statement` assigns the result of `call` to: ``net`` of ``net = Net().cuda()``, ``self.net``."""
+    if isinstance(statement, ast.Assign):
+        target, value = statement.targets[0], statement.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs = zip(target.elts, value.elts, strict=True)
+        else:
+            pairs = zip([target], [value], strict=True)
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        pairs = zip([statement.target], [statement.value], strict=True)
+    else:
+        return None
+    return next((dotted_name(name) for name, value in pairs if spine(value) is call), None)
+
+
+def _role(
+    document: Document, scopes: tuple[Any, ...], statement: ast.stmt, factories: Factories, names: dict[str, Any]
+) -> tuple[SiteRole, str | None]:
+    functions = [scope for scope in scopes if not isinstance(scope, ast.ClassDef)]
+    function = functions[-1].name if functions else None
+    if document.kind in ("docstring", "readme"):
+        return "example", function
+    classes = [scope for scope in scopes if isinstance(scope, ast.ClassDef)]
+    if any(is_module_definition(scope, names) for scope in classes):
+        return "module", function
+    if classes:
+        return "method", function
+    if not functions:
+        return ("main" if _in_main_block(document.tree, statement) else "script"), None
+    if isinstance(functions[0], ast.FunctionDef) and factories.node_returns_model(functions[0], names.get):
+        return "factory", functions[0].name
+    return ("test" if _TEST_NAME.match(functions[0].name) else "function"), functions[0].name
+
+
+def is_module_definition(node: ast.ClassDef, names: dict[str, Any]) -> bool:
+    """Whether a class is one of modules: by its value, or because it defines forward or inherits from a ``*Module``."""
+    if node.name in names:
+        return is_module_class(names[node.name])
+    bases = [last_name(base) for base in node.bases]
+    return any(base.endswith("Module") for base in bases) or any(
+        isinstance(item, ast.FunctionDef) and item.name == "forward" for item in node.body
+    )
+
+
+def _in_main_block(tree: ast.Module, statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.If)
+        and "__main__" in {c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)}
+        and node.lineno <= statement.lineno <= (node.end_lineno or node.lineno)
+        for node in tree.body
+    )
