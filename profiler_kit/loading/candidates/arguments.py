@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
-from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config_parameter, with_usual_values
+from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config, is_config_parameter, with_usual_values
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
@@ -45,6 +46,24 @@ class Binder:
     classes: Mapping[str, ModuleClass]
     evaluator: Evaluator
     texts: Mapping[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
+    globals: dict[str, Any] = field(default_factory=dict)
+
+    def complete(self, error: BaseException, module_names: dict[str, Any]) -> bool:
+        """Add the usual value of the global name or of the field of a configuration that `error` misses; whether there is one."""
+        for cause in causes(error):
+            if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
+                name = str(cause.name)
+                value = plausible_value(name, self.globals)
+                if value is UNKNOWN or value is None or name in self.globals:
+                    return False
+                self.globals[name] = module_names[name] = value
+                return True
+            if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj) and cause.name not in self.fields:
+                value = plausible_value(cause.name, self.fields)
+                self.fields[cause.name] = False if value is UNKNOWN else value
+                return True
+        return False
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
         """The arguments for the value of `candidate`. Raises MissingArguments."""
@@ -68,6 +87,12 @@ class Binder:
             result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
+        self._replace_zeros(signature, result)
+        for value in result.bound.values():
+            for name, item in self.fields.items():
+                if is_config(value) and not hasattr(value, name):
+                    setattr(value, name, item)
+        result.assumed += (*self.globals, *self.fields)
         if generic:
             self._complete_configs(signature, result)
         missing = []
@@ -86,6 +111,15 @@ class Binder:
         if missing:
             raise MissingArguments(tuple(missing), next(iter(result.failures), None))
         return result
+
+    def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0."""
+        for name, value in result.kwargs.items():
+            if type(value) is int and value == 0 and name in signature and name not in self.texts:
+                usual = plausible_value(name, result.bound)
+                if type(usual) is int and usual > 0:
+                    result.kwargs[name] = result.bound[name] = usual
+                    result.assumed += (name,)
 
     def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give fields that are None a usual value: a script sets them from its data set."""
@@ -188,17 +222,18 @@ class _SiteArguments:
             if word.arg is None or word.arg not in self._replaced:
                 expressions.append(word.value)
                 keys.append(id(word.value))
-        if not expressions:
-            return {}, []
+        # With the called name, so that globals that only the script defines exist for the class.
+        keys.append(id(call.func))
+        expressions.append(call.func)
         together = ast.Tuple(elts=expressions, ctx=ast.Load())
         try:  # one slice for all arguments, so that objects that they share stay shared
             ast.copy_location(together, call)
             return self._available(zip(keys, self._evaluator.value(self._site.place, together), strict=True))
         except EvaluationError as error:
-            if len(expressions) == 1:
-                return {}, [f"{error.reason} ({error.where})"]
+            if len(expressions) <= 2:
+                return {}, [f"{error.reason} ({error.where})"][: len(expressions) - 1]
         values, failures = {}, []
-        for key, expression in zip(keys, expressions, strict=True):
+        for key, expression in zip(keys[:-1], expressions[:-1], strict=True):
             try:
                 values[key] = self._evaluator.value(self._site.place, expression)
             except EvaluationError as error:

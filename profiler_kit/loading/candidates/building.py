@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,13 +66,16 @@ def missing_error(
 
 
 def uses_missing_package(error: BaseException) -> bool:
-    """Whether the error, or the exception that caused it, is a missing package."""
+    """Whether the error, or an exception that caused it, is a missing package."""
+    return any(isinstance(cause, ModuleNotFoundError) for cause in causes(error))
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the exceptions that caused it."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, (ModuleNotFoundError, UnavailableError)):
-            return True
-        cause = cause.__cause__
-    return False
+        yield cause
+        cause = cause.cause if isinstance(cause, UnavailableError) and cause.cause is not None else cause.__cause__
 
 
 def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, *, on_meta: bool) -> BuiltModel:
@@ -105,13 +108,17 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
 
 
 def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> TargetError:
-    if uses_missing_package(error):
+    if isinstance(error, UnavailableError) or uses_missing_package(error):
         return import_failure(spec, None, error)
     return TargetError(
         f"{name}() raised {one_line_message(error)}",
         where=user_place(error) or where,
         hint="the call fails in plain Python, too: fix it there, or pass other arguments with --kw NAME=VALUE",
     )
+
+
+class NotAModelError(Exception):
+    """A call returned something else than a model."""
 
 
 def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> BuiltModel:
@@ -123,4 +130,4 @@ def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> Buil
         f"{name}() returned {type_with_article(value)}",
         where=where,
         hint=f"return the module, or (module, inputs), then run {next_command(spec)}",
-    )
+    ) from NotAModelError()

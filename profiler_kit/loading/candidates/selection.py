@@ -12,7 +12,7 @@ from torch import nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
-from profiler_kit.loading.candidates.building import check_names, construct, missing_error, uses_missing_package
+from profiler_kit.loading.candidates.building import NotAModelError, check_names, construct, missing_error, uses_missing_package
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.factories import Factories
@@ -33,6 +33,7 @@ from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.records.target import TargetSpec
 
 MAX_BUILDS: Final = 8
+_MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
 _BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
 _LAST_RESORT: Final = ("part", "loss")
 
@@ -98,12 +99,29 @@ def _first_built(
         if generic and any(failed == candidate and uses_missing_package(error) for failed, error in failures):
             continue  # other arguments do not help
         try:
-            return _build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
+            return _completed_build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
         except UsageError:
             raise
         except TargetError as error:
             failures.append((candidate, error))
+    if all(candidate.value is None and isinstance(error.__cause__, NotAModelError) for candidate, error in failures):
+        raise _no_model(source)
     raise _explain(failures)
+
+
+def _completed_build(source: Source, binder: Binder, candidate: Candidate, *args: Any, **options: Any) -> Selection:
+    """`_build`, again with usual values for global names and fields of configurations that a data set or an option would set."""
+    for _ in range(_MAX_COMPLETIONS):
+        try:
+            return _build(source, binder, candidate, *args, **options)
+        except UsageError:
+            raise
+        except TargetError as error:
+            if source.attr is None and uses_missing_package(error):
+                raise
+            if not binder.complete(error, vars(source.module)):
+                raise
+    return _build(source, binder, candidate, *args, **options)
 
 
 def _build(
@@ -161,8 +179,12 @@ def _evaluated(source: Source, candidate: Candidate) -> Any:
     try:
         return source.evaluator.value(site.place, site.call)
     except EvaluationError as error:
+        names = {node.id for node in ast.walk(site.call) if isinstance(node, ast.Name)}
+        missing = next((f.error for f in source.failures if names & set(f.names)), None)
         if isinstance(error.__cause__, UnavailableError):
-            raise import_failure(source.spec, source.file, error.__cause__) from error
+            missing = error.__cause__
+        if missing is not None:
+            raise import_failure(source.spec, source.file, missing) from missing
         raise TargetError(
             f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
             where=error.where,
@@ -183,7 +205,7 @@ def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
     main = next((error for _, error in failures if uses_missing_package(error)), failures[0][1])
     names = list(dict.fromkeys(candidate.name for candidate, error in failures if error is not main))
     tried = [name for name in names if name not in main.message]
-    if not tried:
+    if not tried or uses_missing_package(main):
         return main
     error = TargetError(f"{main.message}; {join_words(tried)} failed too", where=main.where, hint=main.hint)
     error.__cause__ = main.__cause__

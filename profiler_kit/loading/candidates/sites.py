@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import dotted_name, last_name, resolve_dotted, spine
+from profiler_kit.loading.candidates.expressions import WRAPPERS, dotted_name, last_name, resolve_dotted, spine
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.imports import TargetNames
 from profiler_kit.loading.scripts.documents import Document
@@ -85,7 +85,7 @@ def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factor
         return None
     if is_module_class(value):
         is_library = _is_library(value.__module__)
-        if is_loss(value) or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
+        if is_loss(value) or last_name(function) in WRAPPERS or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
             return None
         return name, value, is_library
     if not isinstance(value, type) and factories.is_factory(value):
