@@ -36,6 +36,7 @@ class Arguments:
     bound: dict[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    errors: tuple[BaseException, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class Binder:
             else:
                 result.kwargs[required] = value
         if missing:
-            raise MissingArguments(tuple(missing), next(iter(result.failures), None))
+            raise MissingArguments(tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None))
         return result
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
@@ -181,7 +182,7 @@ class _SiteArguments:
 
     def add_to(self, result: Arguments) -> None:
         """Evaluate the arguments and add them; those that cannot be evaluated are added to `failures`."""
-        values, failures = self._values()
+        values, errors = self._values()
         call = self._site.call
         positional: list[Any] = []
         for expression in call.args:
@@ -201,7 +202,8 @@ class _SiteArguments:
             else:
                 result.kwargs[word.arg] = value
         self._place(positional, result)
-        result.failures += tuple(failures)
+        result.errors += tuple(errors)
+        result.failures += tuple(_reason(error) for error in errors)
 
     def _place(self, values: list[Any], result: Arguments) -> None:
         """Add positional `values` by the name of their parameter, so that some may be left out."""
@@ -213,8 +215,8 @@ class _SiteArguments:
             if value is not UNKNOWN and parameter.name not in self._replaced:
                 result.kwargs[parameter.name] = value
 
-    def _values(self) -> tuple[dict[int, Any], list[str]]:
-        """(id of the expression -> value, reasons of those without a value)."""
+    def _values(self) -> tuple[dict[int, Any], list[BaseException]]:
+        """(id of the expression -> value, the errors of those without a value)."""
         call = self._site.call
         expressions = [a.value if isinstance(a, ast.Starred) else a for a in call.args]
         keys = [id(a) for a in call.args]
@@ -223,30 +225,37 @@ class _SiteArguments:
                 expressions.append(word.value)
                 keys.append(id(word.value))
         # With the called name, so that globals that only the script defines exist for the class.
-        keys.append(id(call.func))
-        expressions.append(call.func)
-        together = ast.Tuple(elts=expressions, ctx=ast.Load())
+        together = ast.copy_location(ast.Tuple(elts=[*expressions, call.func], ctx=ast.Load()), call)
         try:  # one slice for all arguments, so that objects that they share stay shared
-            ast.copy_location(together, call)
-            return self._available(zip(keys, self._evaluator.value(self._site.place, together), strict=True))
+            values = self._evaluator.value(self._site.place, together)
+            return _available(zip(keys, values[:-1], strict=True))
         except EvaluationError as error:
-            if len(expressions) <= 2:
-                return {}, [f"{error.reason} ({error.where})"][: len(expressions) - 1]
-        values, failures = {}, []
-        for key, expression in zip(keys[:-1], expressions[:-1], strict=True):
+            if len(expressions) <= 1:
+                return {}, [error] if expressions else []
+        available: dict[int, Any] = {}
+        errors: list[BaseException] = []
+        for key, expression in zip(keys, expressions, strict=True):
             try:
-                values[key] = self._evaluator.value(self._site.place, expression)
+                available[key] = self._evaluator.value(self._site.place, expression)
             except EvaluationError as error:
-                failures.append(f"{error.reason} ({error.where})")
-        return values, failures
+                errors.append(error)
+        return available, errors
 
-    def _available(self, values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[str]]:
-        """`values` without those that depend on something that does not exist here, and the reasons for these."""
-        available, failures = {}, []
-        for key, value in values:
-            if isinstance(value, Placeholder):
-                error = placeholder_error(value)
-                failures.append(f"{error} ({error.where})" if error.where not in str(error) else str(error))
-            else:
-                available[key] = value
-        return available, failures
+
+def _available(values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[BaseException]]:
+    """`values` without those that depend on something that does not exist here, and the errors of these."""
+    available: dict[int, Any] = {}
+    errors: list[BaseException] = []
+    for key, value in values:
+        if isinstance(value, Placeholder):
+            errors.append(placeholder_error(value))
+        else:
+            available[key] = value
+    return available, errors
+
+
+def _reason(error: BaseException) -> str:
+    """Why an expression has no value, with the line."""
+    if isinstance(error, EvaluationError):
+        return f"{error.reason} ({error.where})"
+    return str(error)
