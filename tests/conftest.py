@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hint_replay
 import pytest
 from hypothesis import settings
 from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
@@ -18,6 +19,28 @@ from profiler_kit.records.report import Report
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+_replayed_hints: set[tuple[str, str]] = set()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Replay the hints that the test produced, at its end and while its files exist: each must lead somewhere.
+
+    Hints of one shape are replayed once per process. A test that plants bad hints has the marker ``bad_hints``.
+    """
+    if item.get_closest_marker("bad_hints") is not None:
+        return (yield)
+    with hint_replay.record() as recorder:
+        result = yield
+        recorder.is_active = False
+        new_hints = {hint.shape: hint for hint in recorder.hints if hint.shape not in _replayed_hints}
+        _replayed_hints.update(new_hints)
+        problems = hint_replay.check(new_hints.values())
+    if problems:
+        pytest.fail("hints that lead nowhere:\n" + "\n".join(problems), pytrace=False)
+    return result
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -23,8 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": GROUND,
     "configurations": GROUND | {"records"},
     "loading": GROUND | {"records"},
-    "counting": GROUND | {"records", "loading"},
-    "memory": GROUND | {"records", "loading", "devices"},
+    "emulation": GROUND | {"devices"},
+    "counting": GROUND | {"records", "loading", "devices", "emulation"},
+    "memory": GROUND | {"records", "loading", "devices", "emulation"},
     "measurement": GROUND | {"process", "records", "statistics", "configurations"},
     "worker": GROUND | {"process", "records", "statistics", "configurations", "loading"},
     "traces": GROUND | {"records"},
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison"},
     "__main__": {"cli"},
 }
-TORCH = {"loading", "counting", "memory", "worker"}
+TORCH = {"loading", "emulation", "counting", "memory", "worker"}
 COLUMNAR = {"traces", "attribution"}  # whose data are numpy arrays; imported when a trace is read
 HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich"}  # never at the top of a file that --help reads
 # Functions of these may import torch where they run, in the worker: what an axis does is one entry beside its name.

@@ -158,12 +158,14 @@ def _encodable_text(text: str) -> str:
     return text
 
 
-def warn_about_guesses(*reports: Report) -> None:
-    """Print a warning on stderr for guessed inputs, because every figure depends on them; also with ``--quiet``."""
+def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
+    """Print guessed inputs on stderr, also with ``--quiet``, unless stdout shows them: every figure depends on them."""
+    if len(reports) == 1 and options.format in (None, "terminal"):
+        return
     for report in reports:
-        if report.target.inputs_from == "guess":
+        if report.target.inputs_are_guessed:
             for text in report.target.notes:
-                if "GUESSED" in text:
+                if "guess" in text.lower():
                     print(f"warning: {text.removeprefix('warning: ')}", file=sys.stderr)
 
 

@@ -193,7 +193,7 @@ def notes(
     if a.target.channels_last != b.target.channels_last:
         lines.append(f"Only {sides[0 if a.target.channels_last else 1].label} is in channels_last layout.")
     for side, report in zip(sides, (a, b), strict=True):
-        if report.target.inputs_from == "guess":
+        if report.target.inputs_are_guessed:
             lines.append(f"The input shape of {side.label} was guessed.")
         if report.static is not None and report.static.uncounted:
             ops = ", ".join(op.op for op in report.static.uncounted[:MAX_NAMED_LAYERS])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 ON: Final = "on"  # the value of a switch
+CUDA: Final = frozenset({"cuda"})
 EVERYWHERE: Final = frozenset({"cuda", "cpu", "mps"})
 
 

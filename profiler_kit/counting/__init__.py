@@ -11,36 +11,41 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.cross_check import cross_checks
 from profiler_kit.counting.custom_ops import load_entry_points
+from profiler_kit.counting.device_kernels import attention_note
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
+from profiler_kit.devices.device import Device
+from profiler_kit.emulation import raised_in_replacement
 from profiler_kit.loading import Target
-from profiler_kit.loading.compilation import compilation_disabled
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
+from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
 _HOOKS_REFUSED: Final = "saved tensor hooks"
 
 
-def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION) -> StaticCount:
+def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION, device: Device | None = None) -> StaticCount:
     """Count FLOPs, MACs, operand bytes, saved tensors and parameters of one step of `target`, per module and in total.
 
     The model runs once and is restored afterwards. Compiled parts run uncompiled. A model whose control flow depends on
     tensor values is counted on another kind of tensors (see `loading.tensor_kinds`), and a note names the reason.
     `convention` names the definition of MACs and FLOPs (see `conventions`). Bytes are the same under every convention.
+    Bytes and saved tensors are those of the kernels of `device`, or without one those of torch's decompositions.
 
     Raises: TargetError if the model cannot run, UsageError for an unknown convention.
     """
-    return _count_on_first_kind(target, find_convention(convention))
+    return _count_on_first_kind(target, find_convention(convention), device)
 
 
 def count_by_conventions(
-    target: Target, convention: str = DEFAULT_CONVENTION, *, cross_check: bool = False
+    target: Target, convention: str = DEFAULT_CONVENTION, *, device: Device | None = None, cross_check: bool = False
 ) -> tuple[StaticCount, StaticCount]:
     """Return two counts: by `convention`, and by the ``kit`` convention. Findings and rooflines always use the second.
 
@@ -49,23 +54,25 @@ def count_by_conventions(
     Raises: as `count_target`.
     """
     find_convention(convention)  # a wrong name fails before the model runs
-    by_kit = _count_on_first_kind(target, find_convention(DEFAULT_CONVENTION), cross_check=cross_check)
+    by_kit = _count_on_first_kind(target, find_convention(DEFAULT_CONVENTION), device, cross_check=cross_check)
     if convention == DEFAULT_CONVENTION:
         return by_kit, by_kit
-    by_convention = count_target(target, convention=convention)
+    by_convention = count_target(target, convention=convention, device=device)
     return replace(by_convention, cross_checks=by_kit.cross_checks), by_kit
 
 
-def _count_on_first_kind(target: Target, convention: Convention, *, cross_check: bool = False) -> StaticCount:
+def _count_on_first_kind(
+    target: Target, convention: Convention, device: Device | None, *, cross_check: bool = False
+) -> StaticCount:
     load_entry_points()
     with compilation_disabled():
-        result = run_on_first_kind(target, lambda variant: _count(variant, convention, cross_check=cross_check))
+        result = run_on_first_kind(target, lambda variant: _count(variant, convention, device, cross_check=cross_check))
     notes = (*result.value.notes, *((f"counted {result.note}",) if result.note else ()))
     return replace(result.value, device=result.kind, notes=notes)
 
 
-def _count(target: Target, convention: Convention, *, cross_check: bool) -> StaticCount:
-    trace, notes = _trace(target, memo_for_modes(_get_current_dispatch_mode_stack()), convention)
+def _count(target: Target, convention: Convention, device: Device | None, *, cross_check: bool) -> StaticCount:
+    trace, notes = _trace(target, convention, device)
     facts = describe_modules(target.model)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -86,16 +93,39 @@ def _count(target: Target, convention: Convention, *, cross_check: bool) -> Stat
         torch=torch.__version__,
         notes=notes,
         coverage_percent=coverage_percent(totals),
-        cross_checks=cross_checks(target, trace.ops) if cross_check else (),
+        cross_checks=cross_checks(target, trace.ops, trace.kernels_of) if cross_check else (),
+        kernels_of=None if trace.kernels_of is None else trace.kernels_of.label,
+        attention=trace.attention,
+        autocast=trace.autocast,
     )
 
 
-def _trace(target: Target, memo: Memo[OpFacts], convention: Convention) -> tuple[StepTrace, tuple[str, ...]]:
+def _trace(target: Target, convention: Convention, device: Device | None) -> tuple[StepTrace, tuple[str, ...]]:
+    """The step's records and the limits of the count."""
+
+    def run(device: Device | None, *, watch_saved: bool = True) -> StepTrace:
+        memo: Memo[OpFacts] = memo_for_modes(_get_current_dispatch_mode_stack())
+        return trace_step(target, memo, convention, device=device, watch_saved=watch_saved)
+
+    notes: list[str] = []
     with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
         try:
-            return trace_step(target, memo, convention), ()
-        except StepError as failed:
-            if _HOOKS_REFUSED not in str(failed.error):
+            trace = run(device)
+        except StepError as failure:
+            if _HOOKS_REFUSED in str(failure.error):
+                notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
+                trace = run(device, watch_saved=False)
+            elif device is not None and raised_in_replacement(failure.error):
+                reason = one_line_message(failure.error)
+                notes.append(
+                    f"bytes and saved tensors are not those of {device.label}, whose kernels reject the step: {reason}"
+                )
+                trace = run(None)
+            else:
                 raise
-        trace = trace_step(target, memo, convention, watch_saved=False)
-    return trace, ("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks",)
+    amp = target.spec.amp
+    if amp is not None and trace.autocast is None:
+        notes.append(f"--amp {amp}: static byte counts do not include autocast, which meta tensors of the CPU ignore")
+    if trace.attention and trace.kernels_of is not None:
+        notes.append(attention_note(trace.attention, trace.kernels_of))
+    return trace, (*notes, *trace.notes)

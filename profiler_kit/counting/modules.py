@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from profiler_kit.loading.packed_weights import packed_weights
+
 CONFIG_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """A module's names, class, description and parameters. A shared parameter belongs to its first module."""
+    """A module's names, class, description and parameters. A shared parameter belongs to its first module.
+
+    `params` and `param_bytes` include the packed weights of quantized layers, which are not trainable.
+    """
 
     path: str
     aliases: tuple[str, ...]
@@ -34,15 +39,18 @@ def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
         candidates = [p for p in module._parameters.values() if p is not None and id(p) not in counted_ids]
         parameters = list({id(p): p for p in candidates}.values())
         counted_ids.update(id(p) for p in parameters)
+        packed = {key: weights for key, weights in packed_weights(module) if key not in counted_ids}
+        counted_ids.update(packed)
         facts.append(
             ModuleFacts(
                 path=path,
                 aliases=tuple(name for name in names[id(module)] if name != path),
                 class_name=type(module).__name__,
                 config=config_text(module),
-                params=sum(p.numel() for p in parameters),
+                params=sum(p.numel() for p in parameters) + sum(weights.elements for weights in packed.values()),
                 trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
-                param_bytes=sum(p.numel() * p.element_size() for p in parameters),
+                param_bytes=sum(p.numel() * p.element_size() for p in parameters)
+                + sum(weights.nbytes for weights in packed.values()),
             )
         )
     return tuple(facts)

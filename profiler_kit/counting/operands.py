@@ -14,6 +14,7 @@ from torch._ops import HigherOrderOperator
 from profiler_kit.counting.arithmetic import per_element
 from profiler_kit.counting.formulas import Formula, find_formula
 from profiler_kit.counting.layouts import spec_of_layout
+from profiler_kit.loading.packed_weights import packed_tensors
 from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
 
@@ -127,6 +128,8 @@ def operands(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Op
                 reads[id(tensor)] = spec_of(tensor)
             if position in plan.written:
                 changed[id(tensor)] = spec_of(tensor)
+        for packed in _packed_objects(value):
+            reads[id(packed)] = _packed_spec(packed)
     for name, value in kwargs.items():
         for tensor in tensors_in((value,)):
             (changed if name in plan.outputs else reads)[id(tensor)] = spec_of(tensor)
@@ -137,6 +140,20 @@ def operands(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Op
         changed=tuple(changed.values()),
         changed_ids=frozenset(changed),
     )
+
+
+def _packed_objects(value: Any) -> Iterator[Any]:
+    """The packed weights of quantized layers in `value`."""
+    if type(value) is torch.ScriptObject:
+        yield value
+    elif type(value) in (list, tuple) and value and type(value[0]) is torch.ScriptObject:
+        yield from value
+
+
+def _packed_spec(packed: Any) -> TensorSpec:
+    tensors = packed_tensors(packed)
+    elements, nbytes = sum(t.numel() for t in tensors), sum(t.numel() * t.element_size() for t in tensors)
+    return TensorSpec(shape=(elements,), dtype="packed", nbytes=nbytes)
 
 
 def written_specs(call: Operands, out: Any) -> tuple[TensorSpec, ...]:

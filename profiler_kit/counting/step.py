@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from profiler_kit.counting.conventions import Convention
+from profiler_kit.counting.device_kernels import LibraryOps, attention_uses
 from profiler_kit.counting.module_calls import ModuleCall, ModuleWatch, output_tensors
 from profiler_kit.counting.operands import OpFacts, spec_of
 from profiler_kit.counting.tracer import Tracer
+from profiler_kit.devices.device import Device
+from profiler_kit.emulation import Emulation, emulated
+from profiler_kit.emulation.library_calls import Libraries
 from profiler_kit.loading import Target
+from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.loading.tensor_kinds import as_step_errors
-from profiler_kit.records.counts import LOSS_PATH, OpRecord, SavedTensor, TensorSpec
+from profiler_kit.records.counts import LOSS_PATH, AttentionUse, OpRecord, SavedTensor, TensorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTrace:
-    """Records of one step: its ops in order, its module calls, and the storages saved for backward."""
+    """Records of one step: its ops in order, its module calls, and the storages saved for backward.
+
+    `kernels_of`: the device whose kernels the ops are; None for those of the tensors' own device. `attention`: the kernels
+    of attention. `autocast`: the type to which forward and loss autocast. `notes`: limits of the emulation.
+    """
 
     ops: tuple[OpRecord, ...]
     calls: tuple[ModuleCall, ...]
     saved: tuple[SavedTensor, ...]
+    kernels_of: Device | None = None
+    attention: tuple[AttentionUse, ...] = ()
+    autocast: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 class SavedStorages:
@@ -80,20 +94,95 @@ class SavedStorages:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceContexts:
+    """The contexts in which a step runs as on a device. `emulation` is None on the tensors' own device."""
+
+    target: Target
+    emulation: Emulation | None
+
+    def kernels(self) -> AbstractContextManager[Any]:
+        """Inside the block, torch functions run the device's kernels."""
+        return ExitStack() if self.emulation is None else self.emulation
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Autocast of forward and loss, with ``--amp``."""
+        if self.emulation is None:
+            return self.target.autocast()
+        amp = self.target.spec.amp
+        return self.emulation.autocast(None if amp is None else DTYPES[amp])
+
+    def autocast_dtype(self) -> str | None:
+        """The type to which forward and loss autocast; None without autocast, as on meta tensors of the CPU."""
+        emulation = self.emulation
+        ignored = self.target.device.type == "meta" and (emulation is None or not emulation.device.is_cuda)
+        return None if ignored else self.target.spec.amp
+
+    def end_forward(self) -> None:
+        """Drop autocast's copies of weights, as at the end of its context."""
+        if self.emulation is not None:
+            self.emulation.weights.clear()
+
+
+@contextmanager
+def device_contexts(
+    target: Target, device: Device | None, libraries: Libraries, notes: list[str]
+) -> Iterator[DeviceContexts]:
+    """The contexts for `target` on `device`. Only meta tensors are emulated; `notes` receives the limits."""
+    if device is None or target.device.type != "meta":
+        yield DeviceContexts(target=target, emulation=None)
+        return
+    with emulated(device, libraries, notes.append) as emulation:
+        yield DeviceContexts(target=target, emulation=emulation)
+
+
 def trace_step(
-    target: Target, memo: Memo[OpFacts] | None = None, convention: Convention | None = None, *, watch_saved: bool = True
+    target: Target,
+    memo: Memo[OpFacts] | None = None,
+    convention: Convention | None = None,
+    *,
+    device: Device | None = None,
+    watch_saved: bool = True,
 ) -> StepTrace:
     """Run `target`'s step once (in ``infer`` mode its forward pass) and return the records. `memo` makes this faster.
 
-    `convention` defines the cost of an op (None: ``kit``). With `watch_saved` false no saved tensors are recorded, since
-    torch.func derivatives do not run with saved-tensor hooks.
+    `convention` defines the cost of an op (None: ``kit``). Meta tensors run the kernels of `device`, or without one torch's
+    decompositions. With `watch_saved` false no saved tensors are recorded, since torch.func derivatives do not run with
+    saved-tensor hooks.
 
     Raises: StepError around an exception of the model's forward or backward; TargetError for its loss and labels.
     """
-    batch = target.batch
-    training = target.info.mode == "train"
     watch = ModuleWatch(target.paths(), parameter_owners(target.model))
     tracer = Tracer(watch, memo, convention)
+    notes: list[str] = []
+    with device_contexts(target, device, LibraryOps(tracer), notes) as contexts:
+        saved = _run_step(target, tracer, watch, contexts, convention, watch_saved=watch_saved)
+    training = target.info.mode == "train"
+    ops = tracer.records()
+    emulation = contexts.emulation
+    return StepTrace(
+        ops=ops if convention is None else tuple(convention.adjusted(ops, training)),
+        calls=tuple(watch.calls),
+        saved=saved,
+        kernels_of=None if emulation is None else device,
+        attention=attention_uses(ops, {} if emulation is None else emulation.decomposed_attention),
+        autocast=contexts.autocast_dtype(),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _run_step(
+    target: Target,
+    tracer: Tracer,
+    watch: ModuleWatch,
+    contexts: DeviceContexts,
+    convention: Convention | None,
+    *,
+    watch_saved: bool,
+) -> tuple[SavedTensor, ...]:
+    """Run the step; return the storages saved for backward."""
+    batch = target.batch
+    training = target.info.mode == "train"
     saved = SavedStorages(watch)
     if training:
         saved.exclude([*target.model.parameters(), *target.model.buffers()])
@@ -102,15 +191,16 @@ def trace_step(
     with as_step_errors("forward"), ExitStack() as forward:
         forward.enter_context(torch.set_grad_enabled(training))
         forward.enter_context(watch.watching())
-        forward.enter_context(target.autocast())
+        forward.enter_context(contexts.autocast())
         if training and watch_saved:
             forward.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        forward.enter_context(contexts.kernels())
         forward.enter_context(tracer)
         if convention is not None and convention.function_recorder is not None:
             forward.enter_context(convention.function_recorder(tracer.note))
         output = target.model(*batch.args, **batch.kwargs)
     if not training:
-        return StepTrace(ops=_adjusted_ops(tracer, convention, training), calls=tuple(watch.calls), saved=())
+        return ()
 
     labels = target.labels_for(output)
     saved.exclude(output_tensors(labels))
@@ -119,20 +209,17 @@ def trace_step(
     with ExitStack() as loss_phase:
         loss_phase.enter_context(torch.enable_grad())
         loss_phase.enter_context(watch.watching())
-        loss_phase.enter_context(target.autocast())
+        loss_phase.enter_context(contexts.autocast())
         if watch_saved:
             loss_phase.enter_context(torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor))
+        loss_phase.enter_context(contexts.kernels())
         loss_phase.enter_context(tracer)
         loss = target.loss(output, batch, labels)
+    contexts.end_forward()
     saved_tensors = saved.finish()
 
     tracer.set_phase("backward")
     if loss.requires_grad:
-        with as_step_errors("backward"), watch.watching(), tracer:
+        with as_step_errors("backward"), watch.watching(), contexts.kernels(), tracer:
             loss.backward()
-    return StepTrace(ops=_adjusted_ops(tracer, convention, training), calls=tuple(watch.calls), saved=saved_tensors)
-
-
-def _adjusted_ops(tracer: Tracer, convention: Convention | None, training: bool) -> tuple[OpRecord, ...]:
-    ops = tracer.records()
-    return ops if convention is None else tuple(convention.adjusted(ops, training))
+    return saved_tensors

@@ -99,6 +99,10 @@ class Tracer(UndecomposedFlexAttention):
         place = (facts, owner, phase)
         self._calls[place] = self._calls.get(place, 0) + 1
 
+    def note_call(self, facts: OpFacts, op: Any, args: Any, out: Any) -> None:
+        """Count a call that does not reach the dispatcher, with the convention's cost."""
+        self.note(self._with_convention(facts, op, args, {}, out))
+
     def _with_convention(self, facts: OpFacts, op: Any, args: Any, kwargs: Any, out: Any) -> OpFacts:
         """`facts` with the convention's cost. Called once for equal calls."""
         if self._op_cost is None:

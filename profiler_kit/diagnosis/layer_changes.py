@@ -30,9 +30,9 @@ _STRIDE: Final = re.compile(r",\s*s\d")
 class LayerChange:
     """One change of a convolution.
 
-    `description`: the change in words. `layer_macs`: forward MACs of the changed layer. `macs_share`, `bytes_share`: MACs and bytes of the
-    changed layer, as shares of the original. `intermediate_bytes`: bytes of a new tensor between two layers. `shrinks_kernel`: the
-    change makes the kernel smaller, so an FFT takes as long as before.
+    `description`: the change in words. `layer_macs`: forward MACs of the changed layer. `macs_share`, `bytes_share`: MACs
+    and bytes of the changed layer, as shares of the original. `intermediate_bytes`: bytes of a new tensor between two layers.
+    `shrinks_kernel`: the change makes the kernel smaller, so an FFT takes as long as before.
     """
 
     description: str

@@ -98,7 +98,7 @@ def roofline(static: StaticCount, target: TargetInfo, roof: Roof, run: ConfigRun
         else f"the arithmetic that their kernels name, else {assumed.reason}",
         phases=(*phases, _phase_bound(STEP, works, roof)) if phases else (),
         layers=tuple(_layer_bound(work, roof) for work in works),
-        notes=tuple(_notes(target, works, roof)),
+        notes=tuple(_notes(target, static, works, roof)),
         ops=tuple(_op_bounds(static, assumed, roof)),
     )
 
@@ -196,11 +196,11 @@ def _binds(compute: float, memory: float) -> Resource:
     return "compute" if compute >= memory else "memory"
 
 
-def _notes(target: TargetInfo, works: Sequence[_LayerWork], roof: Roof) -> Iterator[str]:
+def _notes(target: TargetInfo, static: StaticCount, works: Sequence[_LayerWork], roof: Roof) -> Iterator[str]:
     unknown = sorted({work.math for work in works if work.math is not None and roof.peak(work.math) is None})
     if unknown:
         yield f"The {', '.join(unknown)} peak of {roof.hardware} is unknown; the fp32 peak is used instead."
-    if target.amp is not None:
+    if target.amp is not None and static.autocast is None:
         yield AUTOCAST_BYTES
 
 

@@ -25,8 +25,8 @@ MIN_BUSY_SHARE: Final = 0.5
 class WorstTrace(Generic[Match]):
     """The worst of the traces on which a rule fires.
 
-    `match`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `other_names`: names of the other
-    traces on which the rule fires.
+    `match`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `other_names`: names of the
+    other traces on which the rule fires.
     """
 
     trace: TraceSummary

@@ -55,7 +55,8 @@ def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | No
         share=share,
         title=f"{layer_name_capitalized(path)} takes {percent(share)} of the device time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: {join_list(parts)}.",
+            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: "
+            f"{join_list(parts)}.",
             worst.others_sentence(),
         ),
         advice="Change this layer first: fewer channels or features, a smaller kernel or input, or fewer calls. "

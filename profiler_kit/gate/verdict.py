@@ -120,13 +120,13 @@ def _refusal(budget: Budget, metric: StaticMetric, base: Report | None, head: Re
     """Why the budget cannot be judged; empty if it can. Absolute limits need no base. Guessed input shapes are never judged."""
     if value_of(head, metric) is None:
         return "not counted"
-    if metric.depends_on_inputs and head.target.inputs_from == "guess":
+    if metric.depends_on_inputs and head.target.inputs_are_guessed:
         return "the input shape was guessed: give it with -i, or define example_inputs"
     if budget.limit is not None:
         return ""
     if base is None:
         return "no base to compare with"
-    if metric.depends_on_inputs and base.target.inputs_from == "guess":
+    if metric.depends_on_inputs and base.target.inputs_are_guessed:
         return "the input shape of the base was guessed: give both sides the same shape with -i"
     if metric.depends_on_inputs and _shapes(base) != _shapes(head):
         base_inputs, head_inputs = inputs_text(base.target.inputs), inputs_text(head.target.inputs)

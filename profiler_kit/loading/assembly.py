@@ -11,22 +11,53 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import check_batch
-from profiler_kit.loading.input_sources import InputFinder
+from profiler_kit.loading.input_sources import InputFinder, TargetInputs
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
+from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameter
+from profiler_kit.loading.training_step.script_optimizer import (
+    CONFIGURE,
+    optimizer_problem,
+    optimizer_text,
+    own_configuration,
+)
+from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 
 
-def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None) -> Objective | None:
+def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device) -> TargetInputs:
+    """`inputs` with a label, if an optional parameter of the model's forward makes it return its loss."""
+    name = label_parameter(model, inputs.batch)
+    if name is None:
+        return inputs
+    model_label = find_model_label(MetaTrials(model, inputs.batch, spec.seed), name)
+    if model_label is None:
+        return inputs
+    if model_label.label is None:
+        loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
+        note = f"labels: {name} from the batch, so that the model returns its loss"
+        return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note))
+    label = model_label.make(spec.seed, device)
+    batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
+    note = f"labels: random {model_label.text}, so that the model returns its loss"
+    return replace(inputs, batch=batch, notes=(*inputs.notes, note))
+
+
+def _create_objective(
+    spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None, steps: ScriptSteps | None
+) -> Objective | None:
     """The loss of the target; None in ``infer`` mode. Raises TargetError if `loss_fn` is not callable."""
     if spec.mode == "infer":
         return None
@@ -34,7 +65,10 @@ def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: st
     if spec.loss is not None:
         return Objective(name=spec.loss, token_shapes=tokens)
     if loss_fn is None:
-        return Objective(name=AUTO, token_shapes=tokens)
+        losses = list(steps.losses()) if steps is not None else []
+        scripts = tuple(loss for loss in losses if not isinstance(loss, str))
+        problems = [f"loss: {loss}" for loss in losses if isinstance(loss, str)][:1] if not scripts else []
+        return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems))
     if not callable(loss_fn):
         raise TargetError(
             f"loss_fn is {type_with_article(loss_fn)}, not a function",
@@ -45,19 +79,43 @@ def _create_objective(spec: TargetSpec, batch: Batch, loss_fn: object, where: st
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 
-def _create_optimizer_recipe(spec: TargetSpec, configure: object, where: str | None) -> OptimizerRecipe | None:
-    """The recipe of the optimizer; None in ``infer`` mode. Raises TargetError if `configure` is not callable."""
+def _create_optimizer_recipe(
+    spec: TargetSpec, model: nn.Module, configure: object, where: str | None, steps: ScriptSteps | None
+) -> tuple[OptimizerRecipe | None, tuple[str, ...]]:
+    """The recipe of the optimizer, and notes; None in ``infer`` mode.
+
+    The first of these is used: ``--optimizer``, the file's ``configure_optimizer``, the optimizer of a training script, the
+    model's ``configure_optimizers()``, the default. Raises TargetError if `configure` is not callable.
+    """
     if spec.mode == "infer":
-        return None
-    if spec.optimizer is not None or configure is None:
-        return OptimizerRecipe(name=spec.optimizer or DEFAULT)
+        return None, ()
+    if spec.optimizer is not None:
+        return OptimizerRecipe(name=spec.optimizer), ()
+    if configure is None:
+        return _optimizer_of_script(model, steps)
     if not callable(configure):
         raise TargetError(
             f"configure_optimizer is {type_with_article(configure)}, not a function",
             where=where,
             hint="define configure_optimizer(model), or use --optimizer adamw",
         )
-    return OptimizerRecipe(name="configure_optimizer", function=configure, where=where)
+    return OptimizerRecipe(name="configure_optimizer", function=configure, where=where), ()
+
+
+def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[OptimizerRecipe, tuple[str, ...]]:
+    optimizer, failure = steps.optimizer() if steps is not None else (None, "")
+    if optimizer is not None:
+        recipe = OptimizerRecipe(name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where)
+        return recipe, (f"optimizer: {optimizer.text}, as at {optimizer.where}",)
+    own = own_configuration(model)
+    if own is not None:
+        built, problem = optimizer_problem(own, model)
+        if built is not None:
+            recipe = OptimizerRecipe(name=type(built).__name__, function=own, where=None)
+            return recipe, (f"optimizer: {optimizer_text(built)}, from {type(model).__name__}.{CONFIGURE}()",)
+        failure = failure or f"{CONFIGURE}(): {problem}"
+    reason = f"{failure}; {DEFAULT} is used" if failure else "the target defines no configure_optimizer"
+    return OptimizerRecipe(name=DEFAULT), (f"optimizer: {DEFAULT} ({reason})",)
 
 
 def assemble(
@@ -70,6 +128,7 @@ def assemble(
     loss_fn_at: str | None = None,
     configure: object = None,
     configure_at: str | None = None,
+    steps: ScriptSteps | None = None,
     compiles: Wrapper | None = None,
     ready: Callable[[], None] | None = None,
     cudnn_flags: tuple[NamedValue, ...] = (),
@@ -77,7 +136,8 @@ def assemble(
 ) -> Target:
     """Assemble the Target of the finder's model and inputs. Calls `ready` before anything is moved to the device.
 
-    `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations.
+    `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations. `steps`
+    are the training steps of its documents; None without documents.
 
     Raises:
         TargetError, UsageError: there are no inputs, or they do not fit the model.
@@ -86,8 +146,10 @@ def assemble(
     spec, model, device = finder.spec, finder.model, finder.device
     inputs = finder.find()
     check_batch(spec, finder.forward, inputs.batch, where)
-    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at)
-    tuning = _create_optimizer_recipe(spec, configure, configure_at)
+    if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
+        inputs = _with_model_label(spec, model, inputs, device)
+    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps)
+    tuning, optimizer_notes = _create_optimizer_recipe(spec, model, configure, configure_at, steps)
     notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
     if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
         raise TargetError(
@@ -95,15 +157,11 @@ def assemble(
             where=where,
             hint=next_command(spec, add=("--mode", "infer")),
         )
-    if tuning is not None and tuning.function is None and spec.optimizer is None:
-        notes += (f"optimizer: {tuning.name} (the target defines no configure_optimizer)",)
-    if spec.amp is not None and device.type == "meta":
-        notes += (f"--amp {spec.amp}: static byte counts do not include autocast, which meta tensors do not support",)
+    notes += optimizer_notes
+    if objective is not None:
+        notes += objective.notes
     if ready is not None:
         ready()
-    if objective is not None and isinstance(objective.function, nn.Module):
-        loss_module = meta_copy(objective.function) if device.type == "meta" else copy_with_weights(objective.function)
-        objective = replace(objective, function=loss_module.to(device))
     info = TargetInfo(
         spec=spec.spec if spec.spec != IN_PYTHON else type(model).__name__,
         name=type(model).__name__,
@@ -121,6 +179,10 @@ def assemble(
         cudnn_off_lines=cudnn_off_lines,
     )
     model = model.to(device)
+    if objective is not None:
+        objective = objective.moved(device, model, meta_copy if device.type == "meta" else copy_with_weights)
+    if inputs.pinned:
+        spec = replace(spec, pinned=replace(spec.pinned or Pinned(candidate=""), inputs=inputs.pinned))
     return Target(
         spec=spec,
         info=info,
@@ -149,7 +211,12 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
 
     moved_batch = map_batch(batch, moved, moved)
     action = "the forward pass that initializes lazy layers"
-    hint = f"if the inputs are wrong, pass others: {next_command(spec)}"
-    with user_errors(action, hint=hint), torch.no_grad(), seeded(spec.seed):
+    hint = "fix it, or pass other inputs with -i"
+    with (
+        user_errors(action, hint=hint),
+        torch.no_grad(),
+        seeded(spec.seed),
+        moves_redirected(device, join=device.type == "meta"),
+    ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -34,6 +37,12 @@ class Batch:
         """All input tensors, including nested ones, without labels."""
         yield from tensors_in(self.args)
         yield from tensors_in(self.kwargs)
+
+    def with_label(self, name: str) -> Batch:
+        """This batch with its first label as the keyword input `name`; unchanged without labels."""
+        if not self.labels or name in self.kwargs:
+            return self
+        return Batch(args=self.args, kwargs={**self.kwargs, name: self.labels[0]}, labels=self.labels[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +84,7 @@ def forward_of(model: nn.Module) -> Forward:
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and mappings, in order."""
+    """The tensors in nested tuples, lists, mappings, dataclasses and namespaces, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -84,21 +93,54 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from tensors_in(item)
+    else:
+        for item in named_fields(value).values():
+            yield from tensors_in(item)
+
+
+def named_fields(value: object) -> dict[str, Any]:
+    """The fields of a dataclass, a named tuple or a namespace, by name; {} for other values."""
+    if isinstance(value, type):
+        return {}
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    return dict(vars(value)) if isinstance(value, SimpleNamespace) else {}
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with every tensor replaced by ``change(tensor)``; containers are rebuilt, other values are reused."""
+    """`value` with every tensor replaced by ``change(tensor)``; containers are copied with their type, others are reused."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: map_tensors(item, change) for key, item in value.items()}
+        return _copied_mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
     if isinstance(value, tuple) and hasattr(
         value, "_fields"
     ):  # the constructor of a named tuple takes separate arguments
         return type(value)(*(map_tensors(item, change) for item in value))
     if isinstance(value, (tuple, list)):
         return type(value)(map_tensors(item, change) for item in value)
-    return value
+    fields = named_fields(value)
+    if next(tensors_in(fields), None) is None:
+        return value
+    copied = copy.copy(value)
+    for name, item in fields.items():
+        object.__setattr__(copied, name, map_tensors(item, change))  # also for a frozen dataclass
+    return copied
+
+
+def _copied_mapping(original: Mapping[Any, Any], items: dict[Any, Any]) -> Mapping[Any, Any]:
+    """`items` as a mapping of the type of `original`, whose attributes code may read, as in ``batch.input_ids``."""
+    if type(original) is dict:
+        return items
+    try:
+        copied = copy.copy(original)
+        for key, item in items.items():
+            copied[key] = item  # type: ignore[index]
+    except (TypeError, ValueError, AttributeError):
+        return items  # a read-only mapping
+    return copied
 
 
 def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable[[Tensor], Tensor]) -> Batch:
@@ -145,8 +187,8 @@ def describe_inputs(batch: Batch, forward: Forward) -> tuple[InputInfo, ...]:
 def _describe(name: str, value: object) -> Iterator[InputInfo]:
     if isinstance(value, Tensor):
         yield InputInfo(name=name, shape=tuple(value.shape), dtype=dtype_name(value.dtype))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
+    elif isinstance(value, Mapping) or (fields := named_fields(value)):
+        for key, item in (value if isinstance(value, Mapping) else fields).items():
             yield from _describe(f"{name}.{key}", item)
     elif isinstance(value, (tuple, list)):
         for i, item in enumerate(value):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
-from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.target import IN_PYTHON, TargetSpec
 
 PROGRAM = "profiler-kit"
+_INPUT_TEXT: Final = re.compile(
+    r"(?:(?P<name>\w+)=)?(?P<dims>\(\)|\d+(?:,\d+)*)(?::(?P<dtype>\w+))?(?:\[(?P<low>\d+):(?P<high>\d+)\])?"
+)
 MEASURING = ("analyze", "compare")  # the verbs that run the model on a device of the user's choice
-IN_PYTHON = "<model>"  # the TARGET text of a model passed from Python
 
 
 def next_command(
@@ -17,11 +21,10 @@ def next_command(
 ) -> str:
     """The command line of `spec`, with another `target` or other `inputs` if set, and with the arguments `add` appended.
 
-    For a model passed from Python, the text lists the arguments to pass instead.
+    For a model passed from Python, the text is the call of the Python function instead.
     """
     if spec.spec == IN_PYTHON:
-        values = [*(spec.inputs if inputs is None else inputs), *(word for word in add if not word.startswith("-"))]
-        return f"pass the model and its inputs{': ' if values else ''}{'; '.join(values)}"
+        return _call(spec, spec.inputs if inputs is None else inputs, add)
     target_text = target if target is not None else spec.spec
     arguments = [word or target_text for word in spec.command]
     for text in spec.inputs if inputs is None else inputs:
@@ -47,6 +50,38 @@ def next_command(
     if "--device" in add and spec.command[0] not in MEASURING:
         arguments[0] = MEASURING[0]  # `count` has no --device
     return f"{PROGRAM} {shlex.join([*arguments, *add])}"
+
+
+def _call(spec: TargetSpec, inputs: Sequence[str], add: Sequence[str]) -> str:
+    """The Python call for a model passed from Python, with inputs like the ``-i`` texts `inputs` and the options `add`."""
+    options = dict(zip(add[::2], add[1::2], strict=False))
+    texts = [*inputs, *(word for flag, word in zip(add[::2], add[1::2], strict=False) if flag == "-i")]
+    matches = [match for match in map(_INPUT_TEXT.fullmatch, texts) if match is not None]
+    named = [f"{match['name']!r}: {_tensor(match)}" for match in matches if match["name"]]
+    positional = [_tensor(match) for match in matches if not match["name"]]
+    verb = MEASURING[0] if "--device" in options else spec.command[0]
+    if verb in MEASURING and len(positional) > 1:
+        positional = [f"({', '.join(positional)})"]
+    arguments = ["model", *(positional or ([] if named else ["inputs"]))]
+    if named:
+        arguments.append(f"kwargs={{{', '.join(named)}}}")
+    if spec.mode != "train" and "--mode" not in options:
+        arguments.append(f"mode={spec.mode!r}")
+    for flag, value in options.items():
+        if flag.startswith("--"):
+            arguments.append(f"{flag[2:].replace('-', '_')}={value if value.isdigit() else repr(value)}")
+    return f"profiler_kit.{verb}({', '.join(arguments)})"
+
+
+def _tensor(text: re.Match[str]) -> str:
+    """The torch call that creates a tensor like an ``-i`` text."""
+    shape = "()" if text["dims"] == "()" else f"({text['dims'].replace(',', ', ')}{',' * (',' not in text['dims'])})"
+    if text["low"]:
+        return f"torch.randint({text['low']}, {text['high']}, {shape})"
+    dtype = text["dtype"]
+    if dtype in (None, "float32"):
+        return f"torch.randn({shape[1:-1].rstrip(',') or '()'})"
+    return f"torch.{'rand' if 'float' in dtype else 'ones'}({shape}, dtype=torch.{dtype})"
 
 
 def bare_command(spec: TargetSpec, target: str) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
-import torch
 from torch import nn
 
 _ORIGINAL: Final = "_orig_mod"  # attribute of the original module in torch.compile(module); appears in module paths
@@ -55,16 +52,6 @@ def remove_compilation(model: nn.Module) -> nn.Module:
             if child is not None:
                 module._modules[name] = unwrap_compiled(child)[0]
     return model
-
-
-@contextmanager
-def compilation_disabled() -> Iterator[None]:
-    """Run functions decorated with ``@torch.compile`` uncompiled inside the block."""
-    if "torch._dynamo" not in sys.modules:  # nothing is compiled, and importing dynamo takes longer than counting
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
 
 
 def _is_compiled(module: nn.Module) -> bool:

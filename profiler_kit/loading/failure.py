@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +18,10 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import input_texts, missing_inputs
-from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.input_search.search import InputGuess, search_inputs
+from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.layers import dims_text, needed_shape
 from profiler_kit.loading.user_locations import (
     is_out_of_memory,
@@ -33,9 +35,8 @@ from profiler_kit.loading.validation import AMP_DTYPES
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target
 
-# Image sizes to try after a shape mismatch: those of common data sets and pretrained models.
-_SIZES: Final = (224, 32, 28, 64, 128, 256, 96, 299, 384, 512)
-_TRIAL_S: Final = 5.0  # time limit for finding a hint
+_META: Final = torch.device("meta")
+_TRIALS: Final = 60  # of the search for a hint
 _NEEDS_VALUES: Final = (
     "called on meta tensors",
     "out of meta tensor",
@@ -51,6 +52,13 @@ _CUDA_ONLY: Final = re.compile(
     r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
     r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
 )
+# Errors of code that asks for a device which this machine or this run does not have.
+_MISSING_DEVICE: Final = re.compile(
+    r"not compiled with \w+ enabled|without CUDA support|not linked with support for|[Nn]o NVIDIA driver|No CUDA GPUs"
+    r"|Cannot access accelerator|requires CUDA support|requires a CUDA|dummy base class|'_(cuda|xpu)_\w+'|cannot pin"
+    r"|NVTX functions not installed|without MPS backend|Cannot get \w+ generator|type torch\.cuda\.\w+ not available"
+    r"|from the '(CUDA|XPU|MPS)' backend|Device index must not be negative|unsupported scalarType|autocast device_type"
+)
 _SHAPE_WORDS: Final = re.compile(
     r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
 )
@@ -58,6 +66,10 @@ _SHAPE_WORDS: Final = re.compile(
 
 class NeedsDataError(TargetError):
     """The model cannot run on meta tensors, which have no values. It may run on a real device."""
+
+
+class DeviceMoveError(NeedsDataError):
+    """The model moves tensors to another device than that of the run. `moves_redirected` may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +97,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     for explain in (
         _explain_missing_inputs,
         _explain_embedding,
+        _explain_missing_device,
         _explain_missing_kernel,
         _explain_value_access,
         _explain_bfloat16,
@@ -99,10 +112,11 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
             return explanation
     # an error outside all modules comes from the loss, backward or the optimizer
     place = f"forward of {_label(target, inner.module)}" if inner is not None else "the step"
+    hint = _working_inputs(target) if inner is not None else None
     return TargetError(
         f"{place} raised {one_line_message(error)}",
         where=where,
-        hint=f"if the inputs are wrong, pass others: {_command(target)}",
+        hint=hint or f"fix it{_other_inputs(target)}",
     )
 
 
@@ -123,6 +137,13 @@ def _command(target: Target, replaced: Mapping[int, InputText] | None = None) ->
     """The command with all inputs of the target as ``-i``, those in `replaced` (by position) changed."""
     texts = input_texts(target.batch, forward_of(target.model))
     return next_command(target.spec, inputs=[str((replaced or {}).get(i, text)) for i, text in enumerate(texts)])
+
+
+def _other_inputs(target: Target) -> str:
+    """The end of a hint that suggests other inputs, with those of the target as options; empty without inputs."""
+    texts = input_texts(target.batch, forward_of(target.model))
+    words = shlex.join(word for text in texts for word in ("-i", str(text)))
+    return f", or pass inputs other than {words}" if words else ""
 
 
 def _explain_missing_inputs(
@@ -165,6 +186,18 @@ def _explain_embedding(target: Target, error: Exception, inner: _Call | None, wh
     return None
 
 
+def _explain_missing_device(
+    target: Target, error: Exception, inner: _Call | None, where: str | None
+) -> TargetError | None:
+    if target.device.type == "cuda" or _MISSING_DEVICE.search(str(error)) is None:
+        return None
+    return DeviceMoveError(
+        f"the code needs a device that is not available here ({one_line_message(error)})",
+        where=where,
+        hint=f"on a machine with the device, run {next_command(target.spec, add=('--device', 'cuda'))}",
+    )
+
+
 def _explain_missing_kernel(
     target: Target, error: Exception, inner: _Call | None, where: str | None
 ) -> TargetError | None:
@@ -189,9 +222,10 @@ def _explain_value_access(
     if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
         return None
     source = user_source(error)
+    kind = DeviceMoveError if "out of meta tensor" in str(error) else NeedsDataError
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
     expression = f".{call.group(1)}()" if call else source[:60] or one_line_message(error)
-    return NeedsDataError(
+    return kind(
         f"data-dependent control flow ({expression}) cannot run on meta tensors",
         where=where,
         hint=next_command(target.spec, add=("--device", "cpu")),
@@ -210,12 +244,12 @@ def _explain_bfloat16(target: Target, error: Exception, inner: _Call | None, whe
 
 
 def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if "expected device" not in str(error) and "on the same device" not in str(error):
+    if re.search(r"expected device|(on|at) the same device", str(error)) is None:
         return None
     hint = "create it with device=x.device, or use register_buffer"
     if target.device.type != "cpu":
         hint += f"; or run {next_command(target.spec, add=('--device', 'cpu'))}"
-    kind = NeedsDataError if target.device.type == "meta" else TargetError
+    kind = DeviceMoveError if target.device.type == "meta" else TargetError
     return kind(
         f"a tensor is not on the model's device ({target.device.type}): {one_line_message(error)}",
         where=where,
@@ -240,14 +274,35 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
     if finished:
         listed = finished if len(finished) <= 4 else ["...", *finished[-3:]]
         message += f". Modules that ran before: {', '.join(listed)}"
-    working_input = trial.find_working_input(layer_input, needed)
-    if working_input is not None:
-        return TargetError(message, where=where, hint=f"this shape works: {_command(target, {0: working_input})}")
-    return TargetError(message, where=where, hint=f"pass the right shape, or fix the layer: {_command(target)}")
+    if layer_input is not None and needed is not None and len(needed) == len(layer_input.shape) + 1:
+        message += ". A batch dimension is missing"
+    return TargetError(message, where=where, hint=_working_inputs(target) or f"fix the layer{_other_inputs(target)}")
+
+
+def _working_inputs(target: Target) -> str | None:
+    """A hint with inputs like those of the target for which forward runs; None if the search finds none, or the same."""
+    forward = forward_of(target.model)
+    texts = [
+        text if text.name is not None or i >= len(forward.positional) else replace(text, name=forward.positional[i])
+        for i, text in enumerate(input_texts(target.batch, forward))
+    ]
+    try:
+        model = meta_copy(target.model)
+    except KitError:
+        return None  # a model that cannot be copied is explained without a search
+    start = tuple(text for text in texts if text.name is not None)
+    guess = search_inputs(model, {}, seed=target.spec.seed, start=start, corrects=True, max_trials=_TRIALS)
+    if not isinstance(guess, InputGuess) or not guess.is_verified or not guess.texts:
+        return None
+    command = next_command(target.spec, inputs=[str(text) for text in guess.texts])
+    if command == _command(target):
+        return None
+    plural = "these inputs work" if len(guess.texts) > 1 else "this shape works"
+    return f"{plural}: {command}"
 
 
 class _Trial:
-    """Forward passes of a meta copy of the target, to find the failing module and an input shape that works."""
+    """A forward pass of a meta copy of the target, to find the failing module."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -267,29 +322,11 @@ class _Trial:
                 module.register_forward_hook(lambda *_, path=path: finished.append(path))
         return [] if self._runs(self._batch) else list(dict.fromkeys(finished))
 
-    def find_working_input(self, layer_input: Tensor | None, needed: tuple[int, ...] | None) -> InputText | None:
-        """The target's only input with the first likely shape for which the forward pass succeeds; None without one."""
-        inputs = list(self._batch.tensors())
-        if len(inputs) != 1 or self._batch.kwargs or self._model is None:
-            return None
-        model_input = inputs[0]
-        shape = tuple(model_input.shape)
-        if needed is not None and layer_input is not None and tuple(layer_input.shape) == shape:
-            shape = needed  # the failing module takes the model's own input
-        shapes = [shape, *(shape[:2] + (size,) * (len(shape) - 2) for size in _SIZES if len(shape) > 3)]
-        deadline = time.monotonic() + _TRIAL_S
-        for candidate in shapes:
-            if time.monotonic() > deadline:
-                break
-            if self._runs(Batch(args=(torch.empty(candidate, dtype=model_input.dtype, device="meta"),))):
-                return InputText(shape=candidate, dtype=text_of(model_input).dtype)
-        return None
-
     def _runs(self, batch: Batch) -> bool:
         if self._model is None:
             return False
         try:
-            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr), moves_redirected(_META, join=True):
                 self._model(*batch.args, **batch.kwargs)
         except Exception as error:
             if is_out_of_memory(error):

@@ -12,7 +12,6 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
-from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import CHANNELS_LAST
@@ -23,6 +22,7 @@ COMPILED: Final = (
     "The time of a compiled part is attributed to its outermost module"
 )
 SCRIPTED: Final = "scripted modules: counted as one module each, because TorchScript hides their layers"
+PARALLEL: Final = "{name}: counted and measured as the module inside, on one device"
 EXPORTED: Final = "exported program: counted as one module, in the mode of its export"
 
 
@@ -45,13 +45,18 @@ def is_model(value: object) -> bool:
 
 
 def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
-    """`value` as a plain module: the module inside a compiled model, or the module of an exported program."""
+    """`value` as a plain module: the module inside a compiled or data-parallel one, or the module of an exported program."""
     if isinstance(value, ExportedProgram):
         inputs = value.example_inputs
         example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
         return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
+    notes: tuple[str, ...] = ()
+    if isinstance(value, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        notes = (PARALLEL.format(name=type(value).__name__),)
+        inner: nn.Module = value.module
+        value = inner
     parts = compiled_parts(value)
-    notes: tuple[str, ...] = (COMPILED.format(parts=_listed(parts)),) if parts else ()
+    notes += (COMPILED.format(parts=_listed(parts)),) if parts else ()
     model, compiles = unwrap_compiled(value)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
@@ -70,13 +75,13 @@ def _listed(parts: tuple[str, ...]) -> str:
     return f"{listed} {'is' if len(parts) == 1 else 'are'}"
 
 
-def checked_forward(spec: TargetSpec, model: nn.Module, where: str) -> Forward:
+def checked_forward(model: nn.Module, where: str) -> Forward:
     """The signature of the model's forward. Raises TargetError if the model does not define forward."""
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         raise TargetError(
             f"{type(model).__name__} defines no forward",
             where=where,
-            hint=f"define forward(self, x), then run {next_command(spec)}",
+            hint="define forward(self, x)",
         )
     return forward_of(model)
 

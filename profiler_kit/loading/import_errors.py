@@ -53,7 +53,7 @@ def watchdog(spec: TargetSpec, file: Path | None, act: str = "import") -> Iterat
         raise TargetError(
             f"{act} still running after {limit.seconds:g} s" + (f" at line {line[1]} (training loop?)" if line else ""),
             where=f"{display_path(line[0])}:{line[1]}" if line else spec.spec,
-            hint=f"move the loop under {_GUARD}, then run {next_command(spec)}",
+            hint=f"move the loop under {_GUARD}",
         ) from error
 
 
@@ -83,11 +83,11 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
         return TargetError(
             f"the import called sys.exit({'' if error.code is None else repr(error.code)})",
             where=where,
-            hint=f"move the script code under {_GUARD}, then run {next_command(spec)}",
+            hint=f"move the script code under {_GUARD}",
         )
     if isinstance(error, SyntaxError):
         place = f"{display_path(error.filename)}:{error.lineno}" if error.filename else where
-        return TargetError(f"syntax error: {error.msg}", where=place, hint=f"fix it, then run {next_command(spec)}")
+        return TargetError(f"syntax error: {error.msg}", where=place, hint="fix the syntax of this line")
     if isinstance(error, ImportError) and "relative import" in str(error) and file is not None:
         return _relative(spec, file, error, where)
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -35,7 +35,7 @@ def check_batch(spec: TargetSpec, forward: Forward, batch: Batch, where: str) ->
                 where=where,
                 hint=f"use one of {', '.join(forward.names)}"
                 if forward.names
-                else f"pass it without a name: {next_command(spec)}",
+                else f"pass it without a name: {next_command(spec, inputs=_without_names(batch, forward))}",
             )
         if name in forward.positional[: len(batch.args)]:
             raise UsageError(
@@ -52,6 +52,10 @@ def _all_named(batch: Batch, forward: Forward) -> list[str]:
     names = [*forward.positional[: len(batch.args)], *batch.kwargs]
     unique = dict(zip(names, input_texts(batch, forward), strict=False))
     return [str(text if text.name else replace(text, name=name)) for name, text in unique.items()]
+
+
+def _without_names(batch: Batch, forward: Forward) -> list[str]:
+    return [str(replace(text, name=None)) for text in input_texts(batch, forward)]
 
 
 def missing_inputs(spec: TargetSpec, forward: Forward, batch: Batch, where: str | None) -> TargetError:

@@ -1,47 +1,68 @@
 """The inputs of a target. The first available source is used:
 
 the ``-i`` option; the file's data loader; inputs returned together with the model, `example_inputs` of the file, or
-`example_input_array` of the model; the smoke test in the file's ``__main__`` block; a guess from the first layer.
+`example_input_array` of the model; calls of the model in the user's files; a search for inputs that run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
+from profiler_kit.loading.batch_values import example_batch
+from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, parse_inputs
-from profiler_kit.loading.layers import describe_layer, first_embedding, guess_input
+from profiler_kit.loading.copies import is_all_meta, meta_copy
+from profiler_kit.loading.input_check import input_texts
+from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
+from profiler_kit.loading.input_search.evidence import MAX_BATCH, Evidence
+from profiler_kit.loading.input_search.meta_run import Failure
+from profiler_kit.loading.input_search.search import InputGuess, NoGuess, search_inputs
+from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
+from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.smoke_test import smoke_test
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.user_environment import seeded, user_code
-from profiler_kit.loading.user_locations import one_line_message, type_with_article, user_place
+from profiler_kit.loading.user_locations import display_path, one_line_message, type_with_article, user_place
 from profiler_kit.loading.zoo import Recipe
 from profiler_kit.records.target import TargetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetInputs:
-    """A target's batch on the host or on meta, its origin (see `TargetInfo.inputs_from`), and notes for the report."""
+    """A target's batch on the host or on meta, its origin (see `TargetInfo.inputs_from`), and notes for the report.
+
+    `pinned` are searched inputs as texts of ``-i``, for later loads of the same target.
+    """
 
     batch: Batch
     origin: str
     notes: tuple[str, ...] = ()
     loader: Loader | None = None
+    pinned: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class InputFinder:
-    """Finds the inputs of a target in all possible sources. `source` is None for a model passed from Python."""
+    """Finds the inputs of a target in all possible sources. `source` is None for a model passed from Python.
+
+    `candidate` is the chosen model, with the call and the arguments that built it.
+    """
 
     spec: TargetSpec
     model: nn.Module
@@ -53,6 +74,7 @@ class InputFinder:
     loader: Loader | None = None
     caller_batch: Batch | None = None
     recipe: Recipe | None = None
+    candidate: Candidate | None = None
 
     def find(self) -> TargetInputs:
         """Find the target's inputs. Raises TargetError or UsageError."""
@@ -65,11 +87,13 @@ class InputFinder:
             notes += (
                 f"inputs: --batch {size} replaces the batch size of {inputs.loader.name}, whose other batches are not used",
             )
-        return TargetInputs(batch=resized(inputs.batch, size), origin=inputs.origin, notes=notes)
+        return TargetInputs(batch=resized(inputs.batch, size), origin=inputs.origin, notes=notes, pinned=inputs.pinned)
 
     def _size(self, batch: Batch) -> int | None:
         """The requested batch size, as a number, a factor, or both; None if no change is requested."""
         size, factor = self.spec.batch, self.spec.batch_factor
+        if size is None and self.spec.pinned is not None and not self.spec.inputs:
+            size = self.spec.pinned.batch
         if factor is None:
             return size
         base_size = size if size is not None else batch_size(batch)
@@ -100,7 +124,10 @@ class InputFinder:
         if self.recipe is not None:
             batch, input_notes = self._from_recipe(self.recipe)
             return TargetInputs(batch=batch, origin="config", notes=input_notes)
-        return self._from_example() or self._from_smoke_test() or self._guess()
+        if self.spec.pinned is not None and self.spec.pinned.inputs:
+            batch, _ = self._create(parse_inputs(self.spec.pinned.inputs))
+            return TargetInputs(batch=batch, origin="search", pinned=self.spec.pinned.inputs)
+        return self._from_example() or self._from_evidence() or self._from_data_set() or self._search()
 
     def _from_options(self) -> tuple[Batch, tuple[str, ...]]:
         match = next(filter(None, map(FILE_INPUT.match, self.spec.inputs)), None)
@@ -138,17 +165,16 @@ class InputFinder:
         # separate generators, so that integers are the same on meta, where no floats are drawn
         float_generator, integer_generator = (torch.Generator().manual_seed(self.spec.seed) for _ in range(2))
         dtype = DTYPES[self.spec.dtype] if self.spec.dtype is not None else torch.float32
-        tensors = [
+        args, kwargs = build_arguments(
             (
-                text.name,
+                text,
                 text.make(
                     generator=integer_generator if text.is_whole else float_generator, dtype=dtype, device=device
                 ),
             )
             for text in texts
-        ]
-        args = tuple(tensor for name, tensor in tensors if name is None)
-        return Batch(args=args, kwargs={name: tensor for name, tensor in tensors if name is not None}), notes
+        )
+        return Batch(args=args, kwargs=kwargs), notes
 
     def _with_ranges(self, texts: tuple[InputText, ...]) -> tuple[tuple[InputText, ...], tuple[str, ...]]:
         embedding = first_embedding(self.model)
@@ -189,13 +215,7 @@ class InputFinder:
                     where=user_place(error) or where,
                     hint=f"fix it, or add -i: {self._command_with_inputs()}",
                 ) from error
-        batch = Batch()
-        if isinstance(value, Tensor):
-            batch = Batch(args=(value,))
-        elif isinstance(value, (tuple, list)):
-            batch = Batch(args=tuple(value))
-        elif isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-            batch = Batch(kwargs=dict(value))
+        batch = example_batch(value, self.forward)
         if next(tensors_in((batch.args, batch.kwargs)), None) is None:
             raise TargetError(
                 f"{name} is {type_with_article(value)} without tensors",
@@ -205,39 +225,105 @@ class InputFinder:
             )
         return batch
 
-    def _from_smoke_test(self) -> TargetInputs | None:
-        if self.source is None or self.source.tree is None:
+    def _from_evidence(self) -> TargetInputs | None:
+        """Inputs that the user's files show; None without any."""
+        evidence = self._evidence
+        if evidence is None:
             return None
-        factories = tuple({self.factory, type(self.model).__name__})
-        test = smoke_test(self.source.tree, factories)
-        if test is None:
+        with self._user_code():
+            shown = evidence.shown()
+        if shown is None:
             return None
-        batch, notes = self._create(test.inputs)
-        text = " ".join(map(str, test.inputs))
-        note = f"inputs: {text}, from the smoke test at {self.source.at(test.line)}"
-        return TargetInputs(batch=batch, origin="smoke_test", notes=(note, *notes))
+        texts = " ".join(map(str, input_texts(shown.batch, self.forward)))
+        note = f"inputs: {texts}, as {shown.where} passes them"
+        return TargetInputs(batch=shown.batch, origin="evidence", notes=(note,))
 
-    def _guess(self) -> TargetInputs:
-        guess = guess_input(self.model)
-        input_count = len(self.forward.required) or 1
+    @cached_property
+    def _evidence(self) -> Evidence | None:
+        if self.source is None or self.source.tree is None or not self.spec.sliced:
+            return None
+        try:
+            model = self.model if is_all_meta(self.model) else meta_copy(self.model)
+        except TargetError:
+            return None  # a model that cannot be copied
+        names = {self.factory.rpartition(".")[2], type(self.model).__name__}
+        variables = {self.factory} if isinstance(getattr(self.source.module, self.factory, None), nn.Module) else set()
+        return Evidence(
+            model=model, evaluator=self.source.evaluator, documents=self.source.documents, seed=self.spec.seed,
+            factories=frozenset(names), variables=frozenset(variables),
+            site=self.candidate.site if self.candidate is not None else None,
+        )  # fmt: skip
+
+    def _from_data_set(self) -> TargetInputs | None:
+        """An image of a data set that the user's files load, if forward runs with it; None without one."""
+        if self._evidence is None or not self.spec.allow_guess:
+            return None
+        with self._user_code():
+            data_sets = list(islice(self._evidence.from_data_sets(self.forward.positional), MAX_DATA_SETS))
+        for shown in data_sets:
+            guess = self._guess(shown.texts)
+            if not isinstance(guess, InputGuess) or not _is_same_example(shown.texts, guess.texts):
+                continue
+            batch, _ = self._create(guess.texts)
+            texts, size = tuple(map(str, guess.texts)), ""
+            if shown.batch is not None and 1 < shown.batch <= MAX_BATCH:
+                batch = resized(batch, shown.batch)
+                texts = tuple(map(str, input_texts(batch, self.forward)))
+                size = f" in batches of {shown.batch}"
+            note = f"inputs: {' '.join(texts)}, from {shown.use.name}{size} at {shown.use.where}"
+            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=texts)
+        return None
+
+    @contextlib.contextmanager
+    def _user_code(self) -> Iterator[None]:
+        """The surroundings of user code that is run to find inputs: no side effects, restored afterwards."""
+        source = self.source
+        folders = source.folders if source is not None else (Path.cwd(),)
+        session = source.session if source is not None and self.spec.sliced else None
+        with user_code(folders, "the search for inputs"), seeded(self.spec.seed), isolated(session, lambda note: None):
+            yield
+
+    def _search(self) -> TargetInputs:
+        """Inputs that the search found to run. Raises TargetError if there are none, or if guesses are not allowed."""
+        guess = self._guess()
         where = self.source.at(None) if self.source is not None else None
-        if guess is None or not self.spec.allow_guess or input_count > 1:
-            layer = f"; its first layer is {describe_layer(guess[2])}" if guess is not None else ""
-            raise TargetError(
-                f"no input shape: {self.forward} needs {input_count} input{'s' if input_count > 1 else ''}{layer}",
-                where=where,
-                hint=f"give the shape with -i, for example {self._command_with_inputs()}",
-            )
-        text, path, layer_module = guess
-        batch, _ = self._create((text,))
-        note = (
-            f"GUESSED inputs {text} from the first layer {path or 'of the model'} ({describe_layer(layer_module)}). "
-            f"Every figure depends on this shape. To set it, run {next_command(self.spec, inputs=[str(text)])}"
-        )
-        return TargetInputs(batch=batch, origin="guess", notes=(note,))
+        count = len(self.forward.required) or 1
+        message = f"no input shape: {self.forward} needs {count} input{'s' if count > 1 else ''}"
+        if not isinstance(guess, InputGuess):
+            if guess is not None and guess.failure is not None:
+                where = self._place(guess.failure) or where
+                message += f", and {guess.trials} combinations of shapes failed. The closest one "
+                message += f"({' '.join(map(str, guess.texts))}) raised {one_line_message(guess.failure.error)}"
+            raise TargetError(message, where=where, hint=NO_GUESS_HINT)
+        texts = tuple(map(str, guess.texts))
+        if not self.spec.allow_guess:
+            raise TargetError(message, where=where, hint=f"set it: {next_command(self.spec, inputs=texts)}")
+        batch, _ = self._create(guess.texts)
+        note = announcement(guess, self.forward, next_command(self.spec, inputs=texts))
+        return TargetInputs(batch=batch, origin="search", notes=(note,), pinned=texts)
+
+    def _guess(self, start: tuple[InputText, ...] = ()) -> InputGuess | NoGuess | None:
+        """The result of a search that begins with `start`; None for a model that cannot be copied to meta."""
+        try:
+            model = self.model if is_all_meta(self.model) else meta_copy(self.model)
+            with self._user_code():
+                arguments = self.candidate.bound if self.candidate is not None else {}
+                return search_inputs(model, arguments, seed=self.spec.seed, start=start)
+        except TargetError:
+            return None
+
+    def _place(self, failure: Failure) -> str | None:
+        return f"{display_path(failure.line[0])}:{failure.line[1]}" if failure.line is not None else None
 
     def _command_with_inputs(self) -> str:
-        guess = guess_input(self.model)
-        first = guess[0] if guess is not None else InputText(shape=(1, 3, 224, 224))
-        more = [str(InputText(shape=first.shape, name=name)) for name in self.forward.required[1:]]
-        return next_command(self.spec, inputs=[str(first), *more])
+        """The command with inputs that the search found to run, or else with the likely ones of the first layer."""
+        guess = self._guess()
+        texts = guess.texts if guess is not None else ()
+        return next_command(self.spec, inputs=[str(text) for text in texts or (InputText(shape=(1, 3, 224, 224)),)])
+
+
+def _is_same_example(shown: tuple[InputText, ...], texts: tuple[InputText, ...]) -> bool:
+    """Whether `texts` have the shapes of `shown`, the batch size aside: the data set fits the model."""
+    return len(shown) <= len(texts) and all(
+        a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(shown, texts, strict=False)
+    )

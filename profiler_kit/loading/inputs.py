@@ -1,4 +1,7 @@
-"""The ``-i`` grammar: ``[name=]DIMS[:dtype][[lo:hi]]``.
+"""The ``-i`` grammar: ``[name=]DIMS[:dtype][[lo:hi]]``, or ``name:=VALUE`` for a value that is not a tensor.
+
+A name such as ``batch.image`` or ``xs[0]`` is an item of a dict or list: all items of one parameter are passed as one
+argument. VALUE is a Python literal, such as ``scale:=2``, ``train:=False`` or ``mask:=None``.
 
 DIMS are positive integers separated by commas (``8,3,256,256``; ``1`` is one dimension of one element), or ``()`` for a
 tensor without dimensions. The default dtype is that of ``--dtype``, or float32. Values are random with a seed: floats are
@@ -7,11 +10,12 @@ normal, or uniform in [low, high); integers are uniform in [low, high), by defau
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -32,27 +36,49 @@ MAX_BYTES: Final = 2**63 - 1  # torch counts bytes in signed 64-bit integers
 MAX_DIGITS: Final = 19
 MAX_ELEMENT_BYTES: Final = 16  # complex128
 _INPUT: Final = re.compile(
-    r"(?:(?P<name>[^=:\[\]]*)=)?(?P<dims>[^=:\[\]]*)(?::(?P<dtype>[^=:\[\]]*))?(?P<range>\[.*\])?\Z"
+    r"(?:(?P<name>[^=:\[\]]*(?:\[[^=:\[\]]*\]|\.[^=:\[\]]*)*)=)?(?P<dims>[^=:\[\]]*)(?::(?P<dtype>[^=:\[\]]*))?(?P<range>\[.*\])?\Z"
 )
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_NAME: Final = re.compile(r"(?P<parameter>[^\W\d]\w*)(?:\[(?P<index>[0-9]{1,3})\]|\.(?P<key>[^\W\d]\w*))?\Z")
+_VALUE: Final = re.compile(r"(?P<name>\w+):=(?P<literal>.+)\Z", re.DOTALL)
 _RANGE: Final = re.compile(rf"\[({_NUMBER}):({_NUMBER})\]\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputText:
-    """One input as described by ``-i``; ``str()`` returns the text. `low` and `high` are both set or both None."""
+    """One input as described by ``-i``; ``str()`` returns the text. `low` and `high` are both set or both None.
+
+    With `literal`, the input is this Python literal instead of a tensor, and `shape` is ().
+    """
 
     shape: tuple[int, ...]
     name: str | None = None
     dtype: str | None = None
     low: int | float | None = None
     high: int | float | None = None
+    literal: str | None = None
 
     def __str__(self) -> str:
+        if self.literal is not None:
+            return f"{self.name}:={self.literal}"
         name = f"{self.name}=" if self.name is not None else ""
         dims = ",".join(map(str, self.shape)) or "()"
         dtype = f":{self.dtype}" if self.dtype is not None else ""
         return f"{name}{dims}{dtype}" + (f"[{self.low!r}:{self.high!r}]" if self.low is not None else "")
+
+    @property
+    def parameter(self) -> str | None:
+        """The parameter of forward that receives it: ``batch`` for the name ``batch.image``; None without a name."""
+        match = _NAME.match(self.name) if self.name is not None else None
+        return match["parameter"] if match is not None else self.name
+
+    @property
+    def item(self) -> int | str | None:
+        """The index or key of an item of a list or dict: 0 for ``xs[0]``, ``image`` for ``batch.image``; None for others."""
+        match = _NAME.match(self.name) if self.name is not None else None
+        if match is None:
+            return None
+        return int(match["index"]) if match["index"] is not None else match["key"]
 
     @property
     def is_integer(self) -> bool:
@@ -64,12 +90,14 @@ class InputText:
         """Whether its values are integers or bools."""
         return self.is_integer or self.dtype == "bool"
 
-    def make(self, *, generator: torch.Generator, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Create the tensor. `dtype` is the default dtype.
+    def make(self, *, generator: torch.Generator, dtype: torch.dtype, device: torch.device) -> Any:
+        """Create the tensor, or return the value of the literal. `dtype` is the default dtype.
 
         On ``meta`` the tensor has no values, except for small integer and bool tensors: code may read their values, so they
         are created on the CPU.
         """
+        if self.literal is not None:
+            return ast.literal_eval(self.literal)
         kind = DTYPES[self.dtype] if self.dtype is not None else dtype
         if device.type == "meta" and (not self.is_whole or prod(self.shape) > MAX_INTEGERS):
             return torch.empty(self.shape, dtype=kind, device=device)
@@ -88,22 +116,64 @@ class InputText:
         return (uniform * (self.high - self.low) + self.low).to(device, kind)
 
 
+def build_arguments(values: Iterable[tuple[InputText, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, keyword) arguments of `values`; the items of a list or dict become one keyword argument.
+
+    Raises UsageError for items of one parameter that do not form a list or a dict.
+    """
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    items: dict[str, dict[int | str, Any]] = {}
+    for text, value in values:
+        if text.parameter is None:
+            args.append(value)
+        elif text.item is None:
+            kwargs[text.parameter] = value
+        else:
+            kwargs.setdefault(text.parameter, None)  # the order of the options
+            items.setdefault(text.parameter, {})[text.item] = value
+    for name, members in items.items():
+        if all(isinstance(key, str) for key in members):
+            kwargs[name] = members
+        elif sorted(members, key=str) == sorted(range(len(members)), key=str):
+            kwargs[name] = [members[index] for index in range(len(members))]
+        else:
+            raise UsageError(
+                f"-i {name}: {', '.join(map(str, members))} are not the items of one list or dict",
+                hint=f"number the items of a list from 0, such as -i '{name}[0]=1,3,32,32'",
+            )
+    return tuple(args), kwargs
+
+
 def _is_integer(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def parse_input(text: str) -> InputText:
     """Parse an ``-i`` text. Raises UsageError with the invalid part."""
+    literal = _VALUE.match(text.strip())
+    if literal is not None:
+        return _parse_value(text, literal["name"], literal["literal"].strip())
     match = _INPUT.match(text.strip())
     if match is None or not text.strip():
         raise _invalid(text, "this is not an input")
     name, dims, dtype, bounds = match.group("name", "dims", "dtype", "range")
-    if name is not None and not name.isidentifier():
+    if name is not None and _NAME.match(name) is None:
         raise _invalid(text, f"{name!r} is not a parameter name")
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"-i {text}: unknown dtype {dtype!r}", hint=f"use one of {', '.join(DTYPES)}")
     low, high = _bounds(text, bounds, dtype)
     return InputText(shape=_shape(text, dims), name=name, dtype=dtype, low=low, high=high)
+
+
+def _parse_value(text: str, name: str, literal: str) -> InputText:
+    try:
+        ast.literal_eval(literal)
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise _invalid(text, f"{literal!r} is not a Python literal") from error
+    if not name.isidentifier():
+        raise _invalid(text, f"{name!r} is not a parameter name")
+    return InputText(shape=(), name=name, literal=literal)
 
 
 def parse_inputs(texts: Iterable[str]) -> tuple[InputText, ...]:

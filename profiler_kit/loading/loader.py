@@ -7,50 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
+from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.user_environment import user_code
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 NAMES = ("train_loader", "get_loader", "make_loader")
-LABEL_KEYS = ("labels", "label", "target", "targets", "y")
-
-
-def to_batch(value: object, forward: Forward, where: str) -> Batch:
-    """Convert a value of a data loader to a Batch.
-
-    A tensor is the only input. In a tuple or list, the first items are inputs, as many as `forward` requires, and the other
-    items are labels. In a mapping, items with the name of a parameter of `forward` are keyword inputs, and the other items
-    are labels.
-
-    Raises:
-        TargetError: the value contains no input tensor.
-    """
-    hint = "yield tensors, (inputs..., labels) tuples, or dicts with the parameter names of forward as keys"
-    if isinstance(value, Tensor):
-        batch = Batch(args=(value,))
-    elif isinstance(value, Mapping):
-        inputs = {key: item for key, item in value.items() if _is_input(key, forward)}
-        batch = Batch(kwargs=inputs, labels=tuple(item for key, item in value.items() if key not in inputs))
-    elif isinstance(value, (tuple, list)):
-        count = max(1, len([name for name in forward.required if name in forward.positional]))
-        if forward.takes_more and not forward.required:
-            count = max(1, len(value) - 1)
-        batch = Batch(args=tuple(value[:count]), labels=tuple(value[count:]))
-    else:
-        raise TargetError(f"the data loader yielded {type_with_article(value)}", where=where, hint=hint)
-    if next(batch.tensors(), None) is None:
-        raise TargetError(f"the data loader yielded no tensor for {forward}", where=where, hint=hint)
-    return batch
-
-
-def _is_input(key: object, forward: Forward) -> bool:
-    return isinstance(key, str) and (key in forward.names or (forward.takes_any_keyword and key not in LABEL_KEYS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +29,7 @@ class Loader:
     where: str
     forward: Forward
     batches: Callable[[], Iterable[Any]]
+    label_parameter: str | None = None  # the parameter of forward that takes the first label
 
     def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
         """Yield the batches on the host; with `plain`, without worker processes and pinned memory. Raises TargetError."""
@@ -72,7 +40,8 @@ class Loader:
                 with _single_process(batches) if plain else contextlib.nullcontext():
                     iterator = iter(batches)
             for value in iterator:
-                yield to_batch(value, self.forward, self.where)
+                batch = to_batch(value, self.forward, self.where)
+                yield batch if self.label_parameter is None else batch.with_label(self.label_parameter)
 
     def first(self) -> Batch:
         """The first batch. Raises TargetError for an empty loader."""

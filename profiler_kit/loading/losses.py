@@ -55,21 +55,6 @@ def floats_in(output: object) -> list[Tensor]:
     return [t for t in tensors_in(as_mapping(output)) if t.is_floating_point() or t.is_complex()]
 
 
-def loss_in_output(output: object) -> tuple[str, Tensor] | None:
-    """(name, value) of a loss inside the output: ``output.loss``, ``output["loss"]``, or a scalar at the start of a tuple."""
-    if isinstance(output, Mapping):
-        name, value = "output.loss", output.get("loss")
-    elif isinstance(output, (tuple, list)) and not hasattr(output, "loss"):
-        name, value = "output[0]", output[0] if output else None
-        if isinstance(value, Tensor) and not value.requires_grad:  # another scalar, such as a temperature
-            return None
-    else:
-        name, value = "output.loss", getattr(output, "loss", None)
-    if isinstance(value, Tensor) and value.dim() == 0 and value.is_floating_point():
-        return name, value
-    return None
-
-
 def main_output(output: object) -> Tensor:
     """The tensor for the loss: ``logits`` or ``out`` of the output, or its first floating-point tensor. Raises TargetError."""
     values = as_mapping(output)

@@ -19,6 +19,7 @@ from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.loading.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -43,6 +44,7 @@ class Target:
     ``rebuild(device, **options)`` builds the target again on another device with other fields of its spec; None if that is
     impossible. `loader` iterates over the target's own batches on the host; None without a loader. In `info`, the loss is
     ``auto`` until the first output is known, and an optimizer of the target's own is ``configure_optimizer`` until it exists.
+    `requested_devices` are the types of accelerators that the target's code asked for while it ran on meta or on the CPU.
     """
 
     spec: TargetSpec
@@ -56,6 +58,7 @@ class Target:
     optimizer_recipe: OptimizerRecipe | None
     loader: Callable[[], Iterable[Batch]] | None = None
     rebuild: Callable[..., Target] | None = None
+    requested_devices: set[str] = field(default_factory=set)
     _random_labels: tuple[Any, ...] | None = field(default=None, init=False)
     _quick: PreparedLoss | None = field(default=None, init=False)
     _settled: bool = field(default=False, init=False)
@@ -73,7 +76,8 @@ class Target:
             return self.batch.labels
         if self._random_labels is None:
             with torch.no_grad():
-                self._random_labels = self._make_labels(self._determine_loss(output, ()), output)
+                objective = self._determine_loss(output, self.batch, ())
+                self._random_labels = self._make_labels(objective, output, self.batch)
         return self._random_labels
 
     def labels_of(self, output: object, batch: Batch) -> tuple[Any, ...]:
@@ -85,7 +89,8 @@ class Target:
             return batch.labels
         tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
         with torch.no_grad():
-            return self._make_labels(replace(self._determine_loss(output, ()), token_shapes=tokens), output)
+            objective = self._determine_loss(output, batch, ())
+            return self._make_labels(replace(objective, token_shapes=tokens), output, batch)
 
     def loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Tensor:
         """The scalar loss of the model's `output` for `batch`. Raises TargetError for an invalid loss.
@@ -97,8 +102,8 @@ class Target:
         if quick is not None and type(output) is Tensor and output.shape == quick.shape:
             value: Tensor = quick.function(output, *(targets or batch.values())[: quick.places])
             return value
-        objective = self._determine_loss(output, targets)
-        targets = targets or self._make_labels(objective, output)
+        objective = self._determine_loss(output, batch, targets)
+        targets = targets or self._make_labels(objective, output, batch)
         loss = objective(output, batch, targets)
         self._quick = objective.quick(output, targets)
         return loss
@@ -114,6 +119,7 @@ class Target:
         with (
             user_errors(call, where=tuning.where, hint="fix it, or use --optimizer adamw"),
             contextlib.redirect_stdout(sys.stderr),
+            without_fused_kernels(self.model),
         ):
             optimizer = tuning.function(self.model)
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -132,15 +138,14 @@ class Target:
         return torch.autocast(device_type=self.device.type, dtype=DTYPES[self.spec.amp])
 
     def copy_info_from(self, other: Target) -> None:
-        """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes."""
+        """Copy the `info` of `other`, the same target on another device: its loss, optimizer and notes; and its requests."""
         self.info = other.info
+        self.requested_devices |= other.requested_devices
 
     def replaced(self, change: Callable[[nn.Module], nn.Module], batch: Batch, device: torch.device) -> Target:
         """This target with another batch and device, and with its model and loss module replaced by ``change(module)``."""
-        objective = self.objective
-        if objective is not None and isinstance(objective.function, nn.Module):
-            objective = replace(objective, function=change(objective.function))
         model = change(self.model)
+        objective = self.objective.moved(device, model, change) if self.objective is not None else None
         return Target(
             spec=self.spec,
             info=self.info,
@@ -167,19 +172,20 @@ class Target:
         paths = {id(module): uncompiled_path(path) for path, module in self.model.named_modules()}
         return {**paths, id(self.step_module): ""}
 
-    def _determine_loss(self, output: object, labels: tuple[Any, ...]) -> Objective:
+    def _determine_loss(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
         if self.objective is None:
             raise TargetError("--mode infer has no loss", where=self.spec.spec, hint="use --mode train")
         if not self._settled:
-            self.objective = self.objective.settled(output, labels)
+            before = len(self.objective.notes)
+            self.objective = self.objective.settled(output, batch, labels)
             self._settled = True
-            note = (f"loss: {self.objective.name} {self.objective.reason}",) if self.objective.reason else ()
-            self.info = replace(self.info, loss=self.objective.name, notes=self.info.notes + note)
+            notes = self.info.notes + self.objective.notes[before:]
+            self.info = replace(self.info, loss=self.objective.name, notes=notes)
         return self.objective
 
-    def _make_labels(self, objective: Objective, output: object) -> tuple[Any, ...]:
+    def _make_labels(self, objective: Objective, output: object, batch: Batch) -> tuple[Any, ...]:
         with torch.no_grad():
-            return objective.make_labels(output, torch.Generator().manual_seed(self.spec.seed))
+            return objective.make_labels(output, batch, torch.Generator().manual_seed(self.spec.seed))
 
     def to_device(self, batch: Batch) -> Batch:
         """Move `batch` to the target's device, dtype and memory format; asynchronously from pinned memory."""

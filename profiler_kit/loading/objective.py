@@ -19,18 +19,14 @@ from profiler_kit.loading.losses import (
     default_loss,
     floats_in,
     is_class_last,
-    loss_in_output,
     main_output,
     random_labels,
 )
+from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
+from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 AUTO = "auto"
-OUTPUT_LOSSES = {  # losses inside the output, with a description
-    "output.loss": "(the model returns its loss)",
-    "output[0]": "(the output is a tuple that starts with a scalar)",
-}
-
 # Loss modules with class labels or probabilities. All others compare with a tensor of the output's shape.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
     nn.CrossEntropyLoss: "classes",
@@ -52,26 +48,60 @@ class PreparedLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A loss: a function of the target, or a name (`AUTO`: determined by the first output)."""
+    """A loss: a function of the target, or a name (`AUTO`: determined by the first output).
+
+    `scripts` are the losses of training scripts, of which the first that runs is used; `script` is that loss. `notes` are
+    lines for the report.
+    """
 
     name: str
     function: Callable[..., Any] | None = None
-    reason: str = ""
+    notes: tuple[str, ...] = ()
     where: str | None = None
     token_shapes: tuple[tuple[int, ...], ...] = ()
+    scripts: tuple[ScriptLoss, ...] = ()
+    script: ScriptLoss | None = None
 
-    def settled(self, output: object, labels: tuple[Any, ...]) -> Objective:
-        """This objective with `AUTO` replaced by the loss for `output`."""
+    def settled(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
+        """This objective with `AUTO` replaced by the loss for `output`, which `labels` of the batch may determine."""
         if self.name != AUTO or self.function is not None:
             return self
+        failure = ""
+        for script in self.scripts:
+            fitted = script.fitted(output, batch, labels)
+            if isinstance(fitted, ScriptLoss):
+                return replace(
+                    self, name=fitted.name, script=fitted, where=fitted.where, notes=(*self.notes, fitted.note)
+                )
+            failure = (
+                failure or f"loss: the training step at {script.where} does not run here ({fitted}), so it is not used"
+            )
+        settled = self._default(output, labels)
+        return replace(settled, notes=(*settled.notes, failure)) if failure else settled
+
+    def _default(self, output: object, labels: tuple[Any, ...]) -> Objective:
         own = loss_in_output(output)
         if own is not None:
-            return replace(self, name=own[0], reason=OUTPUT_LOSSES[own[0]])
+            return replace(self, name=own.name, notes=(*self.notes, f"loss: {own.name} {own.reason}"))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return replace(self, name=name, reason=f"{reason} (the target defines no loss_fn)")
+        return replace(self, name=name, notes=(*self.notes, f"loss: {name} {reason} (the target defines no loss_fn)"))
 
-    def make_labels(self, output: object, generator: torch.Generator) -> tuple[Any, ...]:
-        """Random labels for `output`; () if the loss needs none."""
+    def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> Objective:
+        """This objective for `model` on `device`, with its own modules replaced by ``change(module)``."""
+        function = self.function
+        if isinstance(function, nn.Module):
+            function = change(function).to(device)
+        return replace(
+            self,
+            function=function,
+            scripts=tuple(script.moved(device, model, change) for script in self.scripts),
+            script=self.script.moved(device, model, change) if self.script is not None else None,
+        )
+
+    def make_labels(self, output: object, batch: Batch, generator: torch.Generator) -> tuple[Any, ...]:
+        """Random labels for `output` of `batch`; () if the loss needs none."""
+        if self.script is not None:
+            return self.script.make_labels(output, batch, generator)
         kind = self._label_kind()
         if kind == "none":
             return ()
@@ -117,6 +147,14 @@ class Objective:
         """
         if type(output) is not Tensor:
             return None
+        if self.script is not None:
+            return (
+                None
+                if self.script.reads_inputs
+                else PreparedLoss(
+                    shape=output.shape, function=_without_batch(self.script), places=len(self.script.label_names)
+                )
+            )
         if self.function is not None:
             stock = isinstance(self.function, nn.Module) and self._label_kind() != "none"
             places = None if stock else _argument_count_after_output(self.function)
@@ -128,13 +166,14 @@ class Objective:
         return PreparedLoss(shape=output.shape, function=lambda o, label: value(o, label, class_last), places=None)
 
     def _value(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Any:
+        if self.script is not None:
+            return self.script(output, batch, labels)
         if self.function is not None:
             if isinstance(self.function, nn.Module) and self._label_kind() != "none":
                 return self.function(main_output(output), *labels)
             return self.function(output, *(labels or batch.values())[: _argument_count_after_output(self.function)])
-        if self.name in OUTPUT_LOSSES:
-            own = loss_in_output(output)
-            return own[1] if own is not None else None
+        if is_output_path(self.name):
+            return select_loss(output, self.name)
         if self.name in LOSSES:
             main = main_output(output)
             label = next(tensors_in(labels))
@@ -146,6 +185,11 @@ class Objective:
             t.sum() if self.name == "sum" else t.mean() for t in total if t.requires_grad or not torch.is_grad_enabled()
         ]
         return sum(sums[1:], start=sums[0]) if sums else total[0].sum()
+
+
+def _without_batch(script: ScriptLoss) -> Callable[..., Any]:
+    batch = Batch()
+    return lambda output, *labels: script(output, batch, labels)
 
 
 @lru_cache(maxsize=64)  # called in every step; reading a signature takes longer than computing many losses

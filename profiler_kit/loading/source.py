@@ -24,10 +24,11 @@ from profiler_kit.loading.scripts.importing import ImportSession, execute_file
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.scripts.runner import Failure
-from profiler_kit.loading.syntax import definition_lines
+from profiler_kit.loading.syntax import definition_lines, nearby_models
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -119,12 +120,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         example = files[0] if files else path / "my_model.py"
         raise TargetError("a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
     if not path.is_file():
-        names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        matches = difflib.get_close_matches(path.name, names, n=1)
-        hint = f"use the path of a Python file: {bare_command(spec, 'my_model.py')}"
-        if matches:
-            hint = next_command(spec, target=str(path.parent / matches[0]))
-        raise TargetError("no such file", where=text, hint=hint)
+        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
     if path.suffix != ".py":
         raise TargetError(
             "not a Python file",
@@ -148,8 +144,28 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
     return _open(spec, load, text, session, attr, is_fresh)
 
 
+def _existing_files(spec: TargetSpec, path: Path, companion: Source | None) -> str:
+    """A hint for a `path` that does not exist; `companion` is the target if `path` comes from ``-i``."""
+    if companion is not None:
+        return "use the path of the file that defines the function, or pass shapes: -i 1,3,224,224"
+    folder = path.parent
+    names = [file.name for file in folder.glob("*.py")] if folder.is_dir() else []
+    matches = difflib.get_close_matches(path.name, names, n=1)
+    if matches:
+        return next_command(spec, target=str(folder / matches[0]))
+    models = nearby_models(folder, path) if folder.is_dir() else []
+    if models:
+        return f"use a file of this folder: {next_command(spec, target=str(folder / models[0]))}"
+    return f"check the path: {display_path(folder.resolve())} has no Python file with a model"
+
+
 def _open(
-    spec: TargetSpec, load: Callable[[], ModuleType], argv0: str, session: ImportSession, attr: str | None, is_fresh: bool
+    spec: TargetSpec,
+    load: Callable[[], ModuleType],
+    argv0: str,
+    session: ImportSession,
+    attr: str | None,
+    is_fresh: bool,
 ) -> Source:
     """Import a target by calling `load`. Raises TargetError."""
     before = set(sys.modules)
@@ -222,7 +238,9 @@ def _package(file: Path, tree: ast.Module | None) -> tuple[Path, str, dict[str, 
         folder = folder.parent
     if not file.stem.isidentifier():
         return file.parent, file.stem, {}  # pkg/my-net.py cannot be a module of the package
-    levels = max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
+    levels = (
+        max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
+    )
     depth = len(parts) - (file.name != "__init__.py")
     parents = [folder, *folder.parents][: max(levels - depth, 0)]
     if not all(parent.name.isidentifier() and _is_free(parent) for parent in parents):
@@ -254,5 +272,5 @@ def _reject_other_package(spec: TargetSpec, top: str, root: Path) -> None:
         raise TargetError(
             f"package {top!r} is already imported from {', '.join(map(str, folders)) or 'another place'}",
             where=str(root / top),
-            hint=f"use a separate process: {next_command(spec)}",
+            hint="use a new Python process for each of the two packages",
         )

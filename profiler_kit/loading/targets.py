@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import MethodType
+from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
-from profiler_kit.loading.command import IN_PYTHON, next_command
 from profiler_kit.loading.candidates.building import construct
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import Selection, select
-from profiler_kit.loading.compilation import remove_compilation
+from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.loading.device_moves import HOST, moves_redirected
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
+from profiler_kit.loading.live_models import read_model
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
+from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
-from profiler_kit.records.target import Pinned, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
+
+UNCOMPILED: Final = (
+    f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "
+    "experiments=ExperimentOptions(also=('compile',))"
+)
 
 
 def load(
@@ -56,13 +69,33 @@ def load(
         TargetError: the target cannot be found or built, or has no inputs.
     """
     where = parse_device(device)
+    on_meta = where.type == "meta"
+    with (
+        moves_redirected(HOST if on_meta else where) as moves,
+        compilation_disabled() if on_meta else contextlib.nullcontext(),
+    ):
+        if spec.live is not None:
+            target = _from_file_of_live_model(spec, where, on_built)
+        else:
+            target = _load(spec, where, compiled, imported_source, on_built)
+    target.requested_devices |= moves.requested
+    return target
+
+
+def _load(
+    spec: TargetSpec,
+    where: torch.device,
+    compiled: bool,
+    imported_source: Source | None,
+    on_built: Callable[[], None] | None,
+) -> Target:
     check_options(spec)
     if not any(FILE_INPUT.match(text) for text in spec.inputs):
         parse_inputs(spec.inputs)
     arguments = parse_arguments(spec.kwargs)
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
-        return _from_recipe(spec, recipe, device, on_built)
+        return _from_recipe(spec, recipe, where, on_built)
     source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
     build_notes: list[str] = []
     with (
@@ -77,14 +110,18 @@ def load(
     spec = replace(spec, pinned=Pinned(candidate=candidate.key) if spec.pinned is None else spec.pinned)
     lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
-    forward = checked_forward(spec, built.model, place)
+    forward = checked_forward(built.model, place)
     model = converted(spec, built.model)
     finder = InputFinder(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
-        loader=find_loader(source, forward, lines),
+        loader=find_loader(source, forward, lines), candidate=candidate,
     )  # fmt: skip
     names = source.names
+    steps = None
+    if spec.mode == "train" and spec.sliced:
+        builders = frozenset({type(model).__name__, candidate.name.rpartition(".")[2]})
+        steps = ScriptSteps(source=source, model=model, forward=forward, builders=builders)
     notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
@@ -92,7 +129,7 @@ def load(
             f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
         )
     return assemble(
-        finder, place, notes=notes, compiles=built.compiles, ready=on_built,
+        finder, place, notes=notes, compiles=built.compiles, ready=on_built, steps=steps,
         loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
@@ -101,13 +138,14 @@ def load(
     )  # fmt: skip
 
 
-def _from_recipe(spec: TargetSpec, recipe: Recipe, device: str, ready: Callable[[], None] | None = None) -> Target:
+def _from_recipe(
+    spec: TargetSpec, recipe: Recipe, where: torch.device, ready: Callable[[], None] | None = None
+) -> Target:
     """The target of a model zoo's `recipe`, with random inputs."""
-    where = parse_device(device)
     with recipe.surroundings(), seeded(spec.seed):
         built = construct(spec, recipe.name, recipe.factory, recipe.where, on_meta=where.type == "meta")
     model = built.model if where.type != "meta" or is_all_meta(built.model) else meta_copy(built.model)
-    forward = checked_forward(spec, model, recipe.where)
+    forward = checked_forward(model, recipe.where)
     model = converted(spec, model)
     return assemble(
         InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
@@ -145,6 +183,20 @@ def from_model(
     return _from_model(model, batch, loss_fn, configure_optimizer, TargetSpec(spec=IN_PYTHON, **options), device)
 
 
+def _from_file_of_live_model(spec: TargetSpec, where: torch.device, on_built: Callable[[], None] | None) -> Target:
+    """The target of a model that another process wrote with `written_model`."""
+    assert spec.live is not None
+    with contextlib.redirect_stdout(sys.stderr):  # unpickling imports the user's modules
+        live = read_model(Path(spec.live), lazily=where.type == "meta")
+    target = _from_model(
+        live.model, live.batch, live.loss_fn, live.configure_optimizer, spec, str(where),
+        notes=tuple(UNCOMPILED if note.startswith(COMPILED_NOTE) else note for note in live.notes),
+        is_owned=where.type != "meta", on_built=on_built,
+    )  # fmt: skip
+    target.rebuild = lambda device, **options: load(replace(spec, **options), device=device)
+    return target
+
+
 def _from_model(
     model: nn.Module | ExportedProgram,
     batch: Batch,
@@ -152,7 +204,12 @@ def _from_model(
     configure_optimizer: Callable[[nn.Module], Any] | None,
     spec: TargetSpec,
     device: str,
+    *,
+    notes: tuple[str, ...] = (),
+    is_owned: bool = False,
+    on_built: Callable[[], None] | None = None,
 ) -> Target:
+    """The target of `model`, of which it makes a copy unless `is_owned`."""
     where = parse_device(device)
     check_options(spec)
     if not is_model(model):
@@ -162,9 +219,9 @@ def _from_model(
         )
     form = as_module(model)
     name = type(form.model).__name__
-    forward = checked_forward(spec, form.model, name)
-    model_copy = remove_compilation(meta_copy(form.model) if where.type == "meta" else copy_with_weights(form.model))
-    model_copy = converted(spec, model_copy)
+    forward = checked_forward(form.model, name)
+    copied = meta_copy if where.type == "meta" else copy_with_weights
+    model_copy = converted(spec, remove_compilation(form.model if is_owned else copied(form.model)))
     finder = InputFinder(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,
@@ -178,11 +235,19 @@ def _from_model(
     return assemble(
         finder,
         name,
-        notes=form.notes,
+        notes=(*notes, *form.notes),
         again=rebuild if has_values else None,
-        loss_fn=loss_fn,
+        ready=on_built,
+        loss_fn=_method_of_copy(loss_fn, form.model, model_copy),
         configure=configure_optimizer,
     )
+
+
+def _method_of_copy(function: Any, model: nn.Module, model_copy: nn.Module) -> Any:
+    """`function`; if it is a method of `model` or of one of its modules, the same method of `model_copy`."""
+    instance = getattr(function, "__self__", None) if model_copy is not model else None
+    path = next((path for path, module in model.named_modules() if module is instance), None)
+    return function if path is None else MethodType(function.__func__, model_copy.get_submodule(path))
 
 
 def _prepared(source: Source, selection: Selection, *, on_meta: bool, compiled: bool) -> BuiltModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -17,7 +17,9 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import map_batch
 from profiler_kit.loading.copies import copy_with_tensors
-from profiler_kit.loading.failure import NeedsDataError, explain_forward_failure
+from profiler_kit.loading.device_moves import moves_redirected
+from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.loading.failure import DeviceMoveError, NeedsDataError, explain_forward_failure
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.user_environment import seeded
@@ -70,7 +72,8 @@ def as_step_errors(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
 def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """Run ``attempt(target)`` on the first kind of tensors that works for the model.
 
-    `attempt` raises StepError if the model fails. The kinds are: meta tensors; meta tensors with the values of small
+    `attempt` raises StepError if the model fails. The kinds are: meta tensors; meta tensors with moves to other devices
+    redirected, if the model makes such moves; meta tensors with the values of small
     tensors that follow from shapes, constants and integer inputs; fake tensors of the CPU; and real tensors on the CPU, if
     the target can be rebuilt. The result always comes from one complete attempt.
 
@@ -79,7 +82,7 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """
     # The seed makes randomly skipped layers (stochastic depth) the same in every attempt. Compiled functions run
     # uncompiled, because dispatch modes do not disable compilation inside their own handlers.
-    with seeded(target.spec.seed), torch.compiler.set_stance("force_eager"):
+    with seeded(target.spec.seed), compilation_disabled():
         return _on_first_kind(target, attempt)
 
 
@@ -90,20 +93,38 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
         error = explain_step_error(target, step_error)
     if target.device.type != "meta" or not isinstance(error, NeedsDataError):
         raise error
-    first_error = error
-    for in_backward in (False, True):
+    if isinstance(error, DeviceMoveError):
         try:
-            with _shadowing(target, in_backward=in_backward):
+            with _redirected(target, join=True):
+                return AttemptResult(value=attempt(target), kind="meta")
+        except StepError as step_error:
+            error = explain_step_error(target, step_error)
+            if not isinstance(error, NeedsDataError):
+                raise error from step_error.error
+    first_error = error
+    join, in_backward = isinstance(error, DeviceMoveError), False
+    while True:
+        try:
+            with _redirected(target, join=join), _shadowing(target, in_backward=in_backward):
                 note = f"on meta tensors with known values of small tensors: {_reason(first_error)}"
                 return AttemptResult(value=attempt(target), kind="meta", note=note)
         except StepError as step_error:
             error = explain_step_error(target, step_error)
             if not isinstance(error, NeedsDataError):
                 raise error from step_error.error
-            if step_error.phase != "backward":
+            if isinstance(error, DeviceMoveError) and not join:
+                join = True
+            elif step_error.phase == "backward" and not in_backward:
+                in_backward = True
+            else:
                 break
     result = _on_fake_tensors(target, attempt, f"on fake tensors of the CPU: {_reason(error)}")
     return result if result is not None else _on_cpu(target, attempt, error)
+
+
+def _redirected(target: Target, *, join: bool = False) -> AbstractContextManager[object]:
+    """The context in which the target's code may name a device that this run does not use."""
+    return moves_redirected(target.device, join=join, requested=target.requested_devices)
 
 
 def explain_step_error(target: Target, step_error: StepError) -> TargetError:
@@ -123,7 +144,7 @@ def _on_fake_tensors(target: Target, attempt: Attempt[T], note: str) -> AttemptR
     try:
         with _without_fake_tensor_log(), mode:
             fake_target = _as_fake(target)
-            with _shadowing(fake_target):
+            with _redirected(fake_target), _shadowing(fake_target):
                 value = attempt(fake_target)
         target.copy_info_from(fake_target)
         return AttemptResult(value=value, kind="fake", note=note)
@@ -160,7 +181,8 @@ def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> 
         ) from meta_error
     real = target.rebuild("cpu")
     try:
-        value = attempt(real)
+        with _redirected(real):
+            value = attempt(real)
         target.copy_info_from(real)
         return AttemptResult(value=value, kind="cpu", note=f"on the CPU, with real computation: {_reason(meta_error)}")
     except StepError as step_error:

@@ -9,6 +9,7 @@ import torch
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.losses import CHOICES
 from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.output_losses import is_output_path
 from profiler_kit.records.target import TargetSpec
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
@@ -34,9 +35,16 @@ def check_options(spec: TargetSpec) -> None:
         ("--mode", spec.mode, ("train", "infer"), ""),
         ("--dtype", spec.dtype, MODEL_DTYPES, ""),
         ("--amp", spec.amp, AMP_DTYPES, ""),
-        ("--loss", spec.loss, CHOICES, ", or define loss_fn(output, *inputs)"),
+        (
+            "--loss",
+            spec.loss,
+            CHOICES,
+            ", output[1] or output.loss for a loss that the model returns, or define loss_fn(output, *inputs)",
+        ),
         ("--optimizer", spec.optimizer, tuple(OPTIMIZERS), ", or define configure_optimizer(model)"),
     ):
+        if option == "--loss" and value is not None and is_output_path(value):
+            continue
         if value is not None and value not in choices:
             raise UsageError(f"unknown {option} {value!r}", hint=f"use one of {', '.join(choices)}{alternative}")
     if spec.batch is not None and not 1 <= spec.batch <= MAX_BATCH:

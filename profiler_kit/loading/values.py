@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
+from profiler_kit.loading.eager import compilation_disabled
+
 MAX_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
 MAX_FLOATS: Final = 1 << 10  # elements; constants and schedules
 ATEN: Final = torch.ops.aten
@@ -300,7 +302,7 @@ class ValueTracking:
 
     def __enter__(self) -> ValueShadow:
         stack = ExitStack()
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(compilation_disabled())
         stack.enter_context(_NonDispatcherReads(self.values))
         stack.enter_context(self.values)
         self._entered.append(stack)

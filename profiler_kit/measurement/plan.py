@@ -88,6 +88,8 @@ def make_plan(
         optional = [c for c in dict.fromkeys(fitting) if c not in configs]
     if again and len(configs) + len(optional) > 1:
         configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
+    if backend == "cpu" and not parser.notes():
+        notes = []  # nobody expects cuDNN on a CPU; the note explains why a requested configuration is skipped
     return Plan(configs=tuple(configs), notes=(*notes, *parser.notes()), optional=tuple(optional))
 
 

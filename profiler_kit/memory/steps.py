@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -10,17 +9,17 @@ from typing import Any, Final, Literal
 
 import torch
 
-from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.device import Device
+from profiler_kit.emulation import Emulation, emulated
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.loading.packed_weights import packed_bytes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import as_step_errors
-from profiler_kit.memory.emulation import Emulation, emulated
 from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker
 from profiler_kit.memory.workspace import LibraryConfig
@@ -58,15 +57,16 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
     """
     ownership = ModuleTracker(target.paths(), parameter_owners(target.model))
     tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
-    emulated_device = device if target.device.type == "meta" else CPU
+    is_emulated = target.device.type == "meta"
     batch = target.batch
     inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
     with ExitStack() as stack:
         stack.enter_context(restored_model(target.model, weights=True, inputs=inputs))
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
         stack.enter_context(run_in_place(target.model, setup.in_place))
-        emulation = stack.enter_context(emulated(emulated_device, tracker, tracker.log.note))
+        emulation = stack.enter_context(emulated(device, tracker, tracker.log.note)) if is_emulated else None
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
+        tracker.add_parameters(packed_bytes(target.model))
         tracker.label(inputs, "inputs")
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":
@@ -75,7 +75,7 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
             return tracker.finish()
         with as_step_errors("optimizer"):
             optimizer = target.make_optimizer()
-        if device.is_cuda and not emulated_device.is_cuda:
+        if device.is_cuda and not is_emulated:
             _use_foreach(optimizer)
         for step in range(setup.steps):
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
@@ -91,11 +91,11 @@ def _use_foreach(optimizer: torch.optim.Optimizer) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A running simulation."""
+    """A running simulation. `emulation`: None on tensors that already behave as on their own device."""
 
     target: Target
     tracker: Tracker
-    emulation: Emulation
+    emulation: Emulation | None
     ownership: ModuleTracker
 
     def forward_pass(self) -> None:
@@ -123,7 +123,8 @@ class _Run:
         tracker.enter_phase("loss", LOSS_PATH)
         with torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
             loss = target.loss(output, target.batch, labels)
-        self.emulation.weights.clear()  # autocast drops its copies at the end of its context
+        if self.emulation is not None:
+            self.emulation.weights.clear()  # autocast drops its copies at the end of its context
         tracker.mark_results((loss,))
         tracker.mark_unattributed_saved()
         tracker.log.mark("after loss")
@@ -150,13 +151,13 @@ class _Run:
             stack.enter_context(self.ownership.watching())
             if record_saved:
                 stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.tracker.pack, lambda tensor: tensor))
-            if self.emulation.device.is_cuda:
+            if self.emulation is not None:
                 stack.enter_context(self.emulation)
             stack.enter_context(self.tracker)
             yield
 
     def _autocast(self) -> AbstractContextManager[Any]:
+        if self.emulation is None:
+            return self.target.autocast()
         amp = self.target.spec.amp
-        if amp is not None and self.emulation.device.is_cuda:
-            return torch.autocast("cuda", dtype=DTYPES[amp])
-        return self.target.autocast() if self.target.device.type != "meta" else contextlib.nullcontext()
+        return self.emulation.autocast(None if amp is None else DTYPES[amp])

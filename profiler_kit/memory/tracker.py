@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
+from profiler_kit.emulation.library_calls import OpCall, facts_of
 from profiler_kit.loading.call_signatures import call_signature, op_name
 from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
 from profiler_kit.loading.meta_kernels import replacement_kernel
@@ -26,7 +26,7 @@ from profiler_kit.loading.ownership import ModuleTracker
 from profiler_kit.loading.user_locations import display_path, user_frame
 from profiler_kit.memory.gradient_sums import ADD_IN_PLACE, adds_in_place, exclusive_counts
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
-from profiler_kit.memory.workspace import LibraryConfig, OpCall, TensorFacts, exactly, ruled_ops, workspace_of
+from profiler_kit.memory.workspace import LibraryConfig, exactly, ruled_ops, workspace_of
 from profiler_kit.records.counts import Phase
 
 _WITH_BIAS: Final = frozenset(("aten.addmm", "aten._addmm_activation"))
@@ -97,6 +97,11 @@ class Tracker(UndecomposedFlexAttention):
             lifetime = self._lifetime(tensor, category)
             if lifetime is not None and lifetime.category is None:
                 lifetime.category = category
+
+    def add_parameters(self, nbytes: int) -> None:
+        """Log weights that are no tensors, such as packed objects, for the whole simulation."""
+        if nbytes:
+            self.log.events.append((nbytes, Lifetime(nbytes, "other", "", "", "parameters")))
 
     def mark_results(self, tensors: Iterable[Tensor]) -> None:
         """Mark `tensors` as held by the training loop."""
@@ -263,18 +268,6 @@ def _blas_handles(op: str, architecture: Architecture, *, bias_is_vector: bool) 
 def _op_call(op: str, args: Any, kwargs: Mapping[str, Any], out: Any, *, in_backward: bool) -> OpCall:
     """A call of `op` with the result `out`, in the form that workspace rules use: facts instead of tensors."""
     outputs = out if isinstance(out, (tuple, list)) else (out,)
-    return OpCall(op, _facts(args), {key: _facts(value) for key, value in kwargs.items()}, _facts(outputs), in_backward)
-
-
-def _facts(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        dtype = value.dtype
-        return TensorFacts(tuple(value.shape), value.stride(), _dtype_name(dtype), dtype.itemsize)
-    if isinstance(value, (list, tuple)):
-        return tuple([_facts(item) for item in value])
-    return value
-
-
-@cache
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).rpartition(".")[2]
+    return OpCall(
+        op, facts_of(args), {key: facts_of(value) for key, value in kwargs.items()}, facts_of(outputs), in_backward
+    )

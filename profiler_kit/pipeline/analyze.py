@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -23,7 +24,7 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Span
-from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
 
 DEFAULT_BUDGET_S = 60.0
 
@@ -47,8 +48,13 @@ class Analysis:
 
 
 def analyze(
-    target: str | TargetSpec,
+    target: Any,
+    inputs: Any = None,
     *,
+    loss_fn: Callable[..., Any] | None = None,
+    optimizer: Any = None,
+    labels: Any = (),
+    kwargs: Any = None,
     device: str = "auto",
     configs: Sequence[str] | None = None,
     budget_s: float = DEFAULT_BUDGET_S,
@@ -62,18 +68,27 @@ def analyze(
 ) -> Report:
     """Count a target, measure it under each cuDNN configuration, attribute the time, and return the explained report.
 
-    `target` is a TargetSpec, or a TARGET text with the fields of `TargetSpec` as `options` (``inputs``, ``mode``, ``batch``
-    …). `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
+    `target` is a model that exists in this process, a TARGET text, or a `TargetSpec`. `options` are fields of `TargetSpec`
+    (``mode``, ``batch``, ``dtype`` …). For a model:
+
+    - `inputs` is a tensor, a tuple of positional inputs, or a dict of keyword inputs; `kwargs` are further keyword inputs.
+    - `labels` are those of ``loss_fn(output, *labels)``. `optimizer` is an optimizer of the model's parameters, a function
+      ``configure_optimizer(model)``, or a name.
+    - Every process measures its own copy of the model, with the same weights. The model itself is not changed.
+
+    For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`.
+
+    `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
     configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
     the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
-        TargetError, UsageError
+        TargetError: also for a model that cannot be sent to another process.
+        UsageError
     """
-    spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **options)
     folder = Path(traces) if traces is not None else None
-    return analyze_spec(
-        spec,
+    measure = partial(
+        analyze_spec,
         device=device,
         configs=configs,
         budget_s=budget_s,
@@ -83,7 +98,26 @@ def analyze(
         on_progress=on_progress or ignore_progress,
         convention=convention,
         experiments=experiments,
-    ).report
+    )
+    if isinstance(target, (str, TargetSpec)):
+        texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
+        if loss_fn is not None or len(labels):
+            raise UsageError(
+                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
+            )
+        spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options)
+        return measure(spec).report
+    require_torch()
+    from profiler_kit.loading import live_models
+
+    name = optimizer if isinstance(optimizer, str) else None
+    with python_errors():
+        live = live_models.live_model(
+            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
+        )
+        with live_models.written_model(live) as file:
+            spec = TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options)
+            return for_python(measure(spec).report)
 
 
 def analyze_spec(
@@ -119,6 +153,7 @@ def analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
+    notes = (*plan.notes, *_missing_device_note(counted, device_name))
     traced_runs: list[Traced] = []
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
@@ -146,10 +181,10 @@ def analyze_spec(
 
         def build_report() -> Report:
             try:
-                return _measured_report(session, counted, plan.notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules)
             except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
                 session.interrupted = True
-                return _measured_report(session, counted, plan.notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules)
 
         def parse_config(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
@@ -192,6 +227,19 @@ def _measured_report(
         return report
 
     return with_findings(report, counted.by_kit, with_roofline)
+
+
+def _missing_device_note(counted: Counted, device: str) -> tuple[str, ...]:
+    """The note of a model that asks for a GPU and runs on the CPU."""
+    target = counted.target
+    if device != "cpu" or target is None or not target.requested_devices:
+        return ()
+    from profiler_kit.loading.missing_accelerators import is_available
+
+    names = " and ".join(sorted(kind.upper() for kind in target.requested_devices))
+    if any(is_available(kind) for kind in target.requested_devices):
+        return (f"The model asks for {names}; it runs on the CPU because of --device cpu.",)
+    return (f"The model asks for {names}; this machine has none, so it runs on the CPU.",)
 
 
 def all_failed(report: Report) -> KitError | None:

@@ -8,6 +8,7 @@ from typing import Any
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
@@ -47,12 +48,14 @@ def count(
         from profiler_kit.counting import count_by_conventions
         from profiler_kit.loading import from_model
 
-        with as_target_errors(type(target).__name__):
-            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta")
-            static, by_kit = with_memory(
-                *count_by_conventions(live, convention, cross_check=cross_check), live, simulated_device()
-            )
+        with python_errors(), as_target_errors(type(target).__name__):
+            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta", command=("count", ""))
+            gpu = rooflines.datasheet_name(hardware)
+            simulated = simulated_device(gpu)
+            counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
+            static, by_kit = with_memory(*counts, live, simulated, is_selected=gpu is not None)
         report = with_findings(new_report(live.info, static), by_kit, _with_roofline(hardware, ignore_progress))
+        report = for_python(report)
     if strict:
         require_counted(report)
     return report
@@ -70,24 +73,30 @@ def count_spec(
 ) -> Report:
     """Count the target of `spec` and return the static report.
 
-    `gpu` selects the device whose memory is predicted (None: the device of this machine); `memory_options` requests further
-    memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks
-    of this machine, which are measured once and take some seconds.
+    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of
+    this machine);
+    `memory_options` requests further memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or
+    ``here`` for the measured peaks of this machine, which are measured once and take some seconds.
 
     Raises:
         TargetError, UsageError
     """
     rooflines.check_hardware(hardware)
     require_torch()
+    on_progress("importing torch")
+    gpu = gpu or rooflines.datasheet_name(hardware)
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
 
     with as_target_errors(spec.spec):
+        on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
-        static, by_kit = with_memory(
-            *count_by_conventions(target, convention, cross_check=cross_check), target, simulated
-        )
+        on_progress("counting")
+        counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
+        on_progress("predicting memory")
+        is_selected = gpu is not None or memory_options is not None
+        static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected)
         if memory_options is not None:
             recompute_ns = rooflines.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(

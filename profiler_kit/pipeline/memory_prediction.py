@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.devices.device import Device
-from profiler_kit.devices.registry import architecture_names, devices, find_device
+from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.counts import MemoryOptions, StaticCount
@@ -56,9 +56,11 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
         target = load(spec, device="meta")
         try:
             simulated = simulated_device(torch_device=device)
-            static, by_kit = with_memory(*count_by_conventions(target, convention), target, simulated, is_measured=True)
+            counts = count_by_conventions(target, convention, device=simulated)
+            static, by_kit = with_memory(*counts, target, simulated, is_measured=True)
         except NeedsDataError as error:
-            note = f"Not counted; the measurements are not affected: {error}".replace("\nhint: ", "; ")
+            # The hint of the error is about counting alone: it suggests to measure, which comes next.
+            note = f"Not counted; the measurements are not affected: {_short_message(error)}"
         except KitError:
             raise
         except Exception as error:
@@ -76,9 +78,17 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Count
 
 
 def with_memory(
-    static: StaticCount, by_kit: StaticCount, target: Target, simulated: Device, *, is_measured: bool = False
+    static: StaticCount,
+    by_kit: StaticCount,
+    target: Target,
+    simulated: Device,
+    *,
+    is_measured: bool = False,
+    is_selected: bool = False,
 ) -> tuple[StaticCount, StaticCount]:
     """Add the predicted memory of a step to both counts of `target`, or a note if it cannot be predicted.
+
+    Without `is_selected`, the default device, which is simulated on a machine without one, is marked as such.
 
     With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
     not affected.
@@ -87,6 +97,8 @@ def with_memory(
 
     try:
         memory, notes = simulate(target, simulated), static.notes
+        if memory.device is not None and simulated is DEFAULT_DEVICE and not is_selected:
+            memory = replace(memory, device=replace(memory.device, is_default=True))
         if is_measured and simulated.is_cuda and memory.traced_on != "meta":
             memory = replace(memory, notes=(*memory.notes, MEASURED_NOTE))
     except EXPECTED as error:
@@ -156,7 +168,7 @@ def with_what_ifs(
 
     def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(variant.model, paths):
-            return count_target(variant)
+            return count_target(variant, device=simulated)
 
     if static.memory is None:
         return static  # a note gives the reason

@@ -25,6 +25,11 @@ def check_hardware(hardware: str | None) -> None:
         _datasheet_roof(hardware)
 
 
+def datasheet_name(hardware: str | None) -> str | None:
+    """The device whose datasheet `hardware` selects; None for the measured peaks of this machine, or without a roofline."""
+    return None if hardware is None or hardware.lower() == HERE else hardware
+
+
 def with_hardware_roofline(report: Report, hardware: str | None, on_progress: OnProgress) -> Report:
     """Add the roofline of `hardware` to a counted `report`. None does not change the report."""
     from profiler_kit.diagnosis.roofline import roofline

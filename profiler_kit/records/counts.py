@@ -159,6 +159,19 @@ class OpTotal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionUse:
+    """Calls of scaled dot-product attention in forward that run as one kernel.
+
+    - `kernel`: ``flash``, ``memory-efficient``, ``cuDNN``, or ``math``, which is not fused.
+    - `dtype`: the type of the queries.
+    """
+
+    kernel: str
+    dtype: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UncountedOp:
     """An op without a formula: its calls per step, and the modules that call it."""
 
@@ -238,6 +251,7 @@ class DeviceMemory:
     - `uncertain`: the workspaces that widen the interval, largest first.
     - `kept_bytes`: the part of the workspace that libraries keep after the step. A probe of single ops cannot tell it from
       tensors.
+    - `is_default`: nobody selected the device and this machine has none, so summaries do not show it.
     """
 
     profile: str
@@ -257,6 +271,7 @@ class DeviceMemory:
     timeline: tuple[MemoryPoint, ...] = ()
     uncertain: tuple[LibraryWorkspace, ...] = ()
     kept_bytes: int | None = None
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,6 +423,10 @@ class StaticCount:
     - `modules`: modules in pre-order, with figures excluding children. A separate loss function has the path ``(loss)``.
     - `memory`: the predicted memory; None where it was not predicted.
     - `device`, `torch`: the device and the torch version that decomposed the ops.
+    - `kernels_of`: the device whose kernels are counted (fused attention, dropout, recurrent layers, autocast); None where the
+      ops are those of the tensors' own device.
+    - `attention`: the kernels of attention.
+    - `autocast`: the type to which autocast casts in the counted step; None without autocast.
     - `coverage_percent`: the share of op calls that are counted or known to be zero.
     - `cross_checks`: comparisons with other counters.
     """
@@ -431,6 +450,9 @@ class StaticCount:
     coverage_percent: float | None = None
     convention_name: str = DEFAULT_CONVENTION
     cross_checks: tuple[CrossCheck, ...] = ()
+    kernels_of: str | None = None
+    attention: tuple[AttentionUse, ...] = ()
+    autocast: str | None = None
 
     @property
     def step(self) -> Cost:

@@ -44,6 +44,9 @@ class Table:
     totals: tuple[tuple[Value, ...], ...] = ()
 
 
+Role = Literal["text", "note", "warning", "log"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
     """One or more sentences of plain text. A renderer may style `role`; a ``log`` keeps its line breaks.
@@ -52,7 +55,7 @@ class Paragraph:
     """
 
     text: str
-    role: Literal["text", "note", "warning", "log"] = "text"
+    role: Role = "text"
     detail: bool = False
 
 

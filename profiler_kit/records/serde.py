@@ -135,7 +135,7 @@ def _report(record: SavedRecord, where: str) -> Report:
 
 
 def _wrong_kind(kind: str, expected: str, where: str) -> ReportError:
-    hint = f"profiler-kit show {where} renders it" if kind in SAVED_KINDS else HINT_GIVE_REPORT
+    hint = f"to render it, run profiler-kit show {where}" if kind in SAVED_KINDS else HINT_GIVE_REPORT
     return ReportError(f"{kind_words(kind)}, not {kind_words(expected)}", where=where, hint=hint)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.units import shape_text
 
+IN_PYTHON: Final = "<model>"  # the TARGET text of a model passed from Python
 Mode = Literal["train", "infer"]
 
 
@@ -34,6 +35,7 @@ class TargetSpec:
     - Options that are None were not given; the target's own choice or a default applies.
     - `sliced`: import only the statements that the model depends on; otherwise import the file as it is.
     - `batch_factor`: multiplies the default batch size.
+    - `live`: the file of a model passed from Python, which the process that measures it wrote. Only such a file is unpickled.
     - `pinned`: what an earlier load of the same spec chose.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
@@ -52,6 +54,7 @@ class TargetSpec:
     seed: int = 0
     import_timeout_s: float = 60.0
     allow_guess: bool = True
+    live: str | None = None
     sliced: bool = True
     command: tuple[str, ...] = ("analyze", "")
     pinned: Pinned | None = None
@@ -82,8 +85,9 @@ class TargetInfo:
 
     - `loss`, `optimizer`: names; None in ``infer`` mode. `loss` is ``auto`` until the first output is computed.
     - `dtype`, `amp`: the type that the model was cast to, and the type of autocast; None without.
-    - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``smoke_test``, ``config`` (of
-      a model zoo), ``guess`` or ``caller``.
+    - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``evidence`` (a call of the model
+      in the user's files), ``data_set`` (one that the user's files name), ``search`` (inputs that run), ``config`` (of a model
+      zoo) or ``caller``. Older reports have ``smoke_test`` and ``guess``.
     - `notes`: defaults that were applied, and shapes that were read or guessed.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
@@ -103,6 +107,11 @@ class TargetInfo:
     notes: tuple[str, ...] = ()
     cudnn_flags: tuple[NamedValue, ...] = ()
     cudnn_off_lines: tuple[int, ...] = ()
+
+    @property
+    def inputs_are_guessed(self) -> bool:
+        """Whether nobody passed the shapes of the inputs, and no file of the user shows them."""
+        return self.inputs_from in ("search", "guess")
 
     @property
     def arithmetic(self) -> str:

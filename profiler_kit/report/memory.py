@@ -11,6 +11,7 @@ from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.memory import SAVED_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
+from profiler_kit.report.tables import default_device_table
 from profiler_kit.units import text
 
 MIN_INTERVAL_SHARE: Final = 0.01  # of the peak: a narrower interval gets no sentence
@@ -18,17 +19,26 @@ _NUMBERED: Final = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>[^\d]*)"
 
 
 def sentences(report: Report) -> Iterator[Paragraph]:
-    """The predicted peak on the simulated device, its place and uncertainty, and notes."""
+    """The predicted peak on the selected device, its place and uncertainty, and notes."""
     memory = report.static.memory if report.static is not None else None
     if memory is None:
         return
-    if memory.device is not None:
-        yield Paragraph(text=_device_peak(memory.device))
-        uncertainty = _uncertainty(memory.device)
-        if uncertainty is not None:
-            yield Paragraph(text=uncertainty)
+    if memory.device is not None and memory.device.is_default:
+        yield Paragraph(
+            text="Tensors alone, without the workspace and the allocator of a device: --gpu NAME adds them."
+        )
+    elif memory.device is not None:
+        yield from device_sentences(memory.device)
     for note in memory.notes:
         yield Paragraph(text=note, role="note")
+
+
+def device_sentences(device: DeviceMemory) -> Iterator[Paragraph]:
+    """The predicted peak on `device`, its place and uncertainty."""
+    yield Paragraph(text=_device_peak(device))
+    uncertainty = _uncertainty(device)
+    if uncertainty is not None:
+        yield Paragraph(text=uncertainty)
 
 
 def _device_peak(device: DeviceMemory) -> str:
@@ -106,6 +116,10 @@ def details(report: Report) -> Iterator[Section]:
         modules = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
         table = page_table("kept", "by module", SAVED_COLUMNS, modules, report)
         yield Section(title="Saved for backward", blocks=(table,), detail=True)
+    on_device = default_device_table(report)
+    if on_device is not None and memory.device is not None:
+        title = f"Peak memory on the default device, {memory.device.card or memory.device.profile}"
+        yield Section(title=title, blocks=(on_device, *device_sentences(memory.device)), detail=True)
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:
         table = page_table("timeline", "peak of live tensor bytes", TIMELINE_COLUMNS, points, report)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
-from profiler_kit.records.document import FindingList, Paragraph, Section
+from profiler_kit.records.document import FindingList, Paragraph, Role, Section
 from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
@@ -16,6 +17,7 @@ from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, percent, plural, text
 
 WARNING = "warning: "
+_SUBJECTS: Final = ("model", "inputs", "loss", "optimizer", "import")  # of assumptions about the target
 MIN_STEPS = 5  # with fewer timed steps a warning says that the median's interval is unreliable
 
 
@@ -27,18 +29,34 @@ def header(report: Report, run: ConfigRun | None, unit: WorkUnit = "flop") -> tu
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=sentence) for sentence in _measured(report, run))]
     if report.static is not None:
         lines.append(Paragraph(text=_counted(report, report.static, unit)))
-        lines.append(Paragraph(text=_convention(report.static)))
+        lines += _convention(report.static)
     notes = list(dict.fromkeys(_notes(report, run)))
     details = set(run.notes if run is not None else ()) - set(report.notes)  # about the measurement of one run
-    lines += [Paragraph(text=n, role="note", detail=n in details) for n in notes if not n.startswith(WARNING)]
-    lines += [Paragraph(text=note.removeprefix(WARNING), role="warning") for note in notes if note.startswith(WARNING)]
+    for note in sorted(notes, key=_rank):
+        role: Role = "warning" if note.startswith(WARNING) else "note"
+        lines.append(Paragraph(text=note.removeprefix(WARNING), role=role, detail=note in details))
     return tuple(lines)
 
 
-def _convention(static: StaticCount) -> str:
-    if static.convention_name == DEFAULT_CONVENTION:
-        return static.convention
-    return f"Convention {static.convention_name}. {static.convention} Findings use profiler_kit's own convention."
+def _rank(note: str) -> int:
+    """The place of a note: the assumptions about the target in the order of a step, other notes, then warnings."""
+    text = note.removeprefix(WARNING)
+    subject = "inputs" if text.startswith("GUESSED") else text.partition(":")[0]
+    if subject in _SUBJECTS:
+        return _SUBJECTS.index(subject)
+    return len(_SUBJECTS) + note.startswith(WARNING)
+
+
+def _convention(static: StaticCount) -> Iterator[Paragraph]:
+    """The convention of the count; the details of the default one are shown on request."""
+    if static.convention_name != DEFAULT_CONVENTION:
+        own = "Findings use profiler_kit's own convention."
+        yield Paragraph(text=f"Convention {static.convention_name}. {static.convention} {own}")
+        return
+    first, period, others = static.convention.partition(". ")
+    yield Paragraph(text=f"{first}{period.rstrip()}")
+    if others:
+        yield Paragraph(text=others, detail=True)
 
 
 def _target(report: Report) -> str:
@@ -100,7 +118,7 @@ def steps(run: ConfigRun) -> str:
 
 
 def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
-    guessed = report.target.inputs_from == "guess"
+    guessed = report.target.inputs_are_guessed
     guess_notes = [note for note in report.target.notes if guessed and "guess" in note.lower()]
     if guessed:
         yield from (WARNING + note for note in guess_notes or ["the input shapes are guessed: pass yours with -i"])

@@ -237,9 +237,18 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
             source="tensors", peak_bytes=estimate.peak_bytes, parts=estimate.categories, at=estimate.peak_at
         )  # fmt: skip
         rows.insert(0, predicted)
-        if estimate.device is not None:
+        if estimate.device is not None and not estimate.device.is_default:
             rows.insert(1, _device_memory(estimate.device.profile, estimate.device))
     return page_table("memory", "", MEMORY_COLUMNS, rows, report) if rows else None
+
+
+def default_device_table(report: Report) -> Table | None:
+    """The predicted peak by category on the default device; None if the prediction is for a selected device, or for none."""
+    estimate = report.static.memory if report.static else None
+    device = estimate.device if estimate is not None else None
+    if device is None or not device.is_default:
+        return None
+    return page_table("device_memory", "", MEMORY_COLUMNS, [_device_memory(device.profile, device)], report)
 
 
 def peaks_table(report: Report) -> Table | None:

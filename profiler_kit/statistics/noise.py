@@ -31,9 +31,10 @@ class Noise:
     """The difference between two fresh processes of one configuration, as a share of the step.
 
     `gap`: the largest gap of all configurations without benchmark (with benchmark, the second process may pick other
-    algorithms); None if no configuration was repeated: then the intervals and `DRIFT_ALLOWANCE` decide. `repeat_steps`: the steps of
-    second processes that are runs of their own (A/A runs), by the name of the repeated configuration; other second processes
-    are in their run's `repeat`. `repeated_configs`: the number of configurations behind `gap`. `minimum`: the lowest limit.
+    algorithms); None if no configuration was repeated: then the intervals and `DRIFT_ALLOWANCE` decide. `repeat_steps`: the
+    steps of second processes that are runs of their own (A/A runs), by the name of the repeated configuration; other second
+    processes are in their run's `repeat`. `repeated_configs`: the number of configurations behind `gap`. `minimum`: the lowest
+    limit.
     """
 
     gap: float | None
@@ -66,7 +67,7 @@ class Noise:
         return abs(second.median - first.median) / first.median
 
     def limit(self, *runs: ConfigRun) -> float:
-        """The saving that a comparison of `runs` must exceed: `DRIFT_ALLOWANCE` beyond the largest gap, the runs' own gaps included."""
+        """The saving that comparing `runs` must exceed: `DRIFT_ALLOWANCE` beyond the largest gap, those of `runs` included."""
         return max(self.minimum, DRIFT_ALLOWANCE + (self.largest_gap(*runs) or 0.0))
 
     def largest_gap(self, *runs: ConfigRun) -> float | None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.compilation import compilation_disabled, remove_compilation
+from profiler_kit.loading.compilation import remove_compilation
+from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.worker.checks import State, restore_state

@@ -82,7 +82,7 @@ class _Gate:
 
 
 def _run(job: RunJob, on_progress: OnProgress, go: IO[bytes] | None) -> ConfigRun:
-    on_progress(f"loading {job.spec.spec}")
+    on_progress("loading the model" if job.spec.live is not None else f"loading {job.spec.spec}")
     if job.spec.mode == "train":
         importlib.import_module(
             "torch._dynamo"
@@ -102,6 +102,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
         torch.cuda.reset_peak_memory_stats(target.device)
     on_progress("first step")
     first_ns = _first_step(runner)
+    runner.keep_used_redirection()
     first_peak = torch.cuda.max_memory_allocated(target.device) if cuda else None
     deadline_ns = time.perf_counter_ns() + round(job.budget_s * 1e9)
     warmup = _warm_up(runner, first_ns, deadline_ns, on_progress)

@@ -21,6 +21,7 @@ from torch import nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.checkpointing import checkpointed
+from profiler_kit.loading.device_moves import moves_redirected, names_accelerator
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import PhaseTiming
@@ -59,6 +60,7 @@ class Runner:
         self.unobservable_reason: str | None = None
         self.has_own_memory_pool = False
         self.notes: list[str] = []
+        self._redirected_moves = contextlib.ExitStack()
         self._labels: tuple[object, ...] | None = None
         self._feed = _endless_batches(target) if target.loader is not None else None
 
@@ -93,6 +95,22 @@ class Runner:
         """Replace the optimizer, if there is one, by its fused form. Raises TargetError if it has none."""
         if self.optimizer is not None:
             self.optimizer = _fused(self.optimizer)
+
+    def redirect_moves(self) -> None:
+        """On the CPU, redirect moves to a GPU in the following steps, if the target's code may make any. Call it once."""
+        target = self.target
+        may_move = bool(target.requested_devices)
+        if not may_move and target.step_module is target.model:  # a compiler would compile again when the mode is left
+            classes = [type(module) for module in target.model.modules()]
+            may_move = names_accelerator([*classes, target.objective.function if target.objective else None])
+        if may_move:
+            mode = moves_redirected(target.device, requested=target.requested_devices)
+            self._redirected_moves.enter_context(mode)
+
+    def keep_used_redirection(self) -> None:
+        """After the first step: stop redirecting moves if the target made none, because redirection slows every op down."""
+        if not self.target.requested_devices:
+            self._redirected_moves.close()
 
     def step(self, mark: Mark = no_mark) -> None:
         """Run one step; `mark` is called at the start of each phase, and with ``other`` after the last one."""

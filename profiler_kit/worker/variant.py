@@ -28,6 +28,7 @@ def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> R
 def configure(runner: Runner, job: TargetJob) -> None:
     """Make `runner` run its steps under the job's configuration, on a warm device. Raises KitError."""
     apply_to_steps(job.config, runner)
+    runner.redirect_moves()
     environment.prewarm(runner.device)
     environment.apply_flags(job.config)  # the model's file may have set flags of its own on import
     apply_to_process(job.config, job.device)

@@ -1,4 +1,4 @@
-"""Verdicts on the cuDNN flags: benchmark, deterministic and enabled."""
+"""Verdicts on the cuDNN flags: benchmark, deterministic and enabled. They need figures of a CUDA device."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ CUDNN_OFF_PAIRS: Final = (("default", "cudnn-off"),)
 
 def judge_benchmark(figures: Figures) -> Judgment:
     """Judge whether benchmark=True is much faster at a fixed shape, for every model and with and without TF32."""
-    if not figures.cuda:
-        return Judgment(verdict="Needs CUDA")
     rows: list[tuple[Value, ...]] = []
     much_faster = []
     for pair in make_pairs(figures, BENCHMARK_PAIRS):
@@ -56,8 +54,6 @@ def judge_benchmark(figures: Figures) -> Judgment:
 
 def judge_shapes(figures: Figures) -> Judgment:
     """Judge whether benchmark=True is slower if shapes vary: rounds over many sizes, in a fresh process per setting."""
-    if not figures.cuda:
-        return Judgment(verdict="Needs CUDA")
     off = next((s for s in figures.shapes if not s.benchmark), None)
     on = next((s for s in figures.shapes if s.benchmark), None)
     if off is None or on is None:
@@ -95,8 +91,6 @@ def judge_shapes(figures: Figures) -> Judgment:
 
 def judge_reproducibility(figures: Figures) -> Judgment:
     """Judge whether benchmark=True makes results irreproducible that are bitwise reproducible by default."""
-    if not figures.cuda:
-        return Judgment(verdict="Needs CUDA")
     rows: list[tuple[Value, ...]] = []
     became_irreproducible: list[bool] = []
     irreproducible_by_default: list[str] = []
@@ -144,8 +138,6 @@ def judge_reproducibility(figures: Figures) -> Judgment:
 
 def judge_deterministic(figures: Figures) -> Judgment:
     """Judge whether deterministic=True makes training slower, with benchmark off and on."""
-    if not figures.cuda:
-        return Judgment(verdict="Needs CUDA")
     pairs = make_pairs(figures, DETERMINISTIC_PAIRS)
     if not pairs:
         return Judgment(verdict="Not measured")
@@ -167,8 +159,6 @@ def judge_deterministic(figures: Figures) -> Judgment:
 
 def judge_fallback(figures: Figures) -> Judgment:
     """Judge whether enabled=False replaces cuDNN's convolution kernels by PyTorch's im2col; the table shows the cost."""
-    if not figures.cuda:
-        return Judgment(verdict="Needs CUDA")
     rows: list[tuple[Value, ...]] = []
     uses_im2col = []
     for pair in make_pairs(figures, CUDNN_OFF_PAIRS):

@@ -76,7 +76,7 @@ ROWS = [
     usage("count net.py --seed 99999999999999999999", "--seed 99999999999999999999: ", "--seed 0"),
     usage("count net.py --seed -1", "--seed -1: ", "--seed 0"),
     target("count nul.py", "source code string cannot contain null bytes", "nul.py"),
-    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "profiler-kit count talks.py"),
+    target("count talks.py", "talks.py:8: forward of Net raised ValueError: xxx", "fix it, or pass inputs other than -i 2,4"),
     target("show huge.json", "huge.json: ", ""),
     usage("count net.py -i 8,4:float33", "unknown dtype 'float33'", "float32"),
     usage("count net.py -i 2,4 -i 4", "forward(x) takes 1 input, got 2", "profiler-kit count net.py -i 2,4"),
@@ -272,9 +272,11 @@ def test_ctrl_c_on_one_side_ends_the_comparison(
 def test_a_guess_is_announced_even_to_the_quiet(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ended = call(["count", "guessed.py", "-q", "-f", "json"], capfd)
     assert ended.code == 0
-    assert ended.err.startswith("warning: GUESSED inputs 1,4 from the first layer")
+    assert ended.err.startswith("warning: inputs: guessed x=1,4")
     assert "profiler-kit count guessed.py -i 1,4" in ended.err
-    assert "GUESSED" not in call(["count", "net.py"], capfd).err
+    assert "guessed" not in call(["count", "net.py"], capfd).err
+    shown = call(["count", "guessed.py"], capfd)
+    assert (shown.out + shown.err).count("inputs: guessed") == 1
 
 
 def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -177,5 +177,5 @@ def test_env_in_every_format(capfd: pytest.CaptureFixture[str]) -> None:
     assert machine["environment"]["torch"]
     assert "fp32" in Path("env.csv").read_text()
     assert "## Measured peaks" in Path("env.md").read_text()
-    if not any("not kept" in note for note in machine["notes"]):  # as they are where other tests use the machine
+    if not any("neither cached" in note for note in machine["notes"]):  # as they are where other tests use the machine
         assert "measuring" not in call(["env", "--device", "cpu", "-f", "csv"], capfd).err

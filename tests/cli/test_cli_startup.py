@@ -64,7 +64,8 @@ from profiler_kit.cli import main
 assert main(["--help"]) == 0
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("profiler_kit.")}
 print(sorted(rooms - {"_version", "_family", "cli", "errors", "units"}), file=sys.stderr)
-assert sorted(name for name in sys.modules if name.startswith("profiler_kit.records.")) == ["profiler_kit.records.inspect_options"]
+records = sorted(name for name in sys.modules if name.startswith("profiler_kit.records."))
+assert records == ["profiler_kit.records.inspect_options"]
 """
     done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

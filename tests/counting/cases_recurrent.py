@@ -43,8 +43,8 @@ CASES = [
     for one in (
         case(name, lambda on, kind=kind: (first(on.m(kind(IN, H))), on.w(T, B, IN)), one_way(gates), gradients(gates),
              flops=2 * one_way(gates) + T * B * H * flops),
-        case(f"{name}, input without a gradient", lambda on, kind=kind: (first(on.m(kind(IN, H))), on.x(T, B, IN)), one_way(gates),
-             gradients(gates, to_input=False), flops=None),
+        case(f"{name}, input without a gradient", lambda on, kind=kind: (first(on.m(kind(IN, H))), on.x(T, B, IN)),
+             one_way(gates), gradients(gates, to_input=False), flops=None),
         case(f"{name}, no gradients", lambda on, kind=kind: (torch.no_grad()(first(on.m(kind(IN, H)).eval())), on.x(T, B, IN)),
              one_way(gates), flops=2 * one_way(gates) + T * B * H * flops),
         case(f"{name}, batch first, no bias", lambda on, kind=kind: (first(on.m(kind(IN, H, batch_first=True, bias=False))),
@@ -58,14 +58,15 @@ CASES = [
              flops=None),
         case(f"{name}, packed", lambda on, kind=kind: (packed(on.m(kind(IN, H))), on.x(T, B, IN)),
              sum(LENGTHS) * gates * H * (IN + H), flops=None),
-        case(f"{name}, without a batch", lambda on, kind=kind: (first(on.m(kind(IN, H))), on.x(T, IN)), one_way(gates) // B, flops=None),
+        case(f"{name}, without a batch", lambda on, kind=kind: (first(on.m(kind(IN, H))), on.x(T, IN)), one_way(gates) // B,
+             flops=None),
     )
 ] + [
     # per step the state is projected from H to P, and P is what comes back
     case("LSTM, projected", lambda on: (first(on.m(nn.LSTM(IN, H, proj_size=P))), on.w(T, B, IN)),
          one_way(4, states=P) + T * B * H * P, gradients(4, states=P) + 2 * T * B * H * P, flops=None),
-    case("LSTM, initial state with a gradient", lambda on: (lambda m, x, h, c: m(x, (h, c))[0], on.m(nn.LSTM(IN, H)), on.w(T, B, IN),
-         on.w(1, B, H), on.w(1, B, H)), one_way(4), gradients(4) + B * 4 * H * H, flops=None),
+    case("LSTM, initial state with a gradient", lambda on: (lambda m, x, h, c: m(x, (h, c))[0], on.m(nn.LSTM(IN, H)),
+         on.w(T, B, IN), on.w(1, B, H), on.w(1, B, H)), one_way(4), gradients(4) + B * 4 * H * H, flops=None),
     case("LSTM cell", lambda on: (first(on.m(nn.LSTMCell(IN, H))), on.w(B, IN)), B * 4 * H * (IN + H), B * 4 * H * (2 * IN + H),
          flops=2 * B * 4 * H * (IN + H) + 13 * B * H),
     case("GRU cell", lambda on: (on.m(nn.GRUCell(IN, H)), on.w(B, IN)), B * 3 * H * (IN + H), B * 3 * H * (2 * IN + H),

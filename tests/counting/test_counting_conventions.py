@@ -187,9 +187,11 @@ def test_an_op_that_a_registered_formula_cannot_take_ends_the_count(monkeypatch:
 def test_every_convention_counts_on_every_kind_of_tensors(convention: str) -> None:
     """Code that mixes devices runs on fake tensors, code that asks for large values on real ones."""
 
+    offset = torch.ones(4)
+
     class Mixed(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x) + torch.ones(4, device="cpu")
+            return super().forward(x) + offset
 
     class Asking(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

@@ -116,8 +116,8 @@ ROWS = [
     ),
     bad(
         "4 no input shape", NET,
-        "Conv2d(3, ...)",
-        "net.py", "profiler-kit analyze net.py -i 1,3,224,224", allow_guess=False,
+        "no input shape: forward(x) needs 1 input",
+        "net.py", "profiler-kit analyze net.py -i 1,3,256,256", allow_guess=False,
     ),
     bad(
         "5 shape mismatch", CHAIN,
@@ -194,7 +194,7 @@ ROWS = [
     bad("syntax error", "x = 1\ndef f(:\n", "syntax error: ", "net.py:2", "net.py"),
     bad(
         "syntax error elsewhere", {"net.py": "import part\n", "part.py": "x =\n"},
-        "syntax error: ", "part.py:1", "profiler-kit analyze net.py",
+        "syntax error: ", "part.py:1", "fix the syntax of this line",
     ),
     bad("import raises", NET + "1 / 0\n", "import failed: ZeroDivisionError: division by zero", "net.py:9", "net.py"),
     bad(
@@ -292,7 +292,7 @@ ROWS = [
         "'x' is given twice",
         "net.py:3", "name all inputs", inputs=("1,3,8,8", "x=1,3,8,8"), code=USAGE,
     ),
-    bad("inputs file missing", NET, "no such file", "feed.py", "profiler-kit", inputs=("feed.py:make",)),
+    bad("inputs file missing", NET, "no such file", "feed.py", "the file that defines the function", inputs=("feed.py:make",)),
     bad(
         "inputs function missing", {"net.py": NET, "feed.py": ""},
         "no 'make'", "feed.py", "define make()", inputs=("feed.py:make",),
@@ -307,12 +307,12 @@ ROWS = [
     ),
     bad(
         "example_inputs are words", NET + "example_inputs = 'yes'\n",
-        "example_inputs is a str without tensors", "net.py", "-i 1,3,224,224",
+        "example_inputs is a str without tensors", "net.py", "-i 1,3,256,256",
     ),
     bad(
         "two inputs and no shape", MASKED,
-        "Embedding(30522, ...)",
-        "net.py", "-i mask=1,128",
+        "no input shape: forward(ids, mask) needs 2 inputs",
+        "net.py", "-i '1,128:int64[0:30522]' -i 1,128:bool", allow_guess=False,
     ),
     bad(
         "wrong channels", NET,
@@ -331,11 +331,11 @@ ROWS = [
     ),
     bad(
         "functional mismatch", linear(forward="return self.fc(x) + torch.ones(7, device=x.device)"),
-        "shape mismatch in Net: RuntimeError", "net.py:8", "profiler-kit analyze net.py -i 2,3", inputs=("2,3",),
+        "shape mismatch in Net: RuntimeError", "net.py:8", "or pass inputs other than -i 2,3", inputs=("2,3",),
     ),
     bad(
         "forward raises", linear(forward="raise KeyError('scale')"),
-        "forward of Net raised KeyError: 'scale'", "net.py:8", "profiler-kit analyze net.py -i 2,3", inputs=("2,3",),
+        "forward of Net raised KeyError: 'scale'", "net.py:8", "or pass inputs other than -i 2,3", inputs=("2,3",),
     ),
     bad(
         "one row for a batch norm", HEAD + "model = nn.BatchNorm1d(3)\n",

@@ -97,11 +97,11 @@ def test_each_layer_says_what_it_needs(layer: nn.Module, shape: tuple[int, ...],
 def test_inputs_of_another_type_are_answered_with_the_models() -> None:
     """Meta tensors let the mix pass for some layers; on a real device the hint must not be the command that failed."""
     integers = torch.ones(2, 3, dtype=torch.int64)
-    for dtype, spoken in (("float32", "2,3:float32"), ("float64", "2,3:float64")):
+    for dtype, tensor in (("float32", "torch.randn(2, 3)"), ("float64", "torch.rand((2, 3), dtype=torch.float64)")):
         model = nn.Linear(3, 3, dtype=getattr(torch, dtype))
         error = explained(from_model(model, integers, device="cpu"))
         assert "dtype mismatch in Linear" in error.message
-        assert error.hint.endswith(f": {spoken}")
+        assert error.hint.endswith(f": profiler_kit.analyze(model, {tensor})")
 
 
 def test_an_error_in_backward_is_not_called_forwards() -> None:

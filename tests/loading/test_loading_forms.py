@@ -253,23 +253,41 @@ def test_mask_code_may_run_again_in_backward(reentrant: bool) -> None:
 
 
 class Mixed(nn.Module):
-    """Makes a tensor without naming a device, and looks at it."""
+    """Creates a tensor on the CPU in forward, by `create`."""
 
-    def __init__(self) -> None:
+    def __init__(self, create: Callable[[], Tensor]) -> None:
         super().__init__()
         self.fc = nn.Linear(4, 3)
+        self.create = create
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc(x) * torch.arange(3).float()
+        out: Tensor = self.fc(x) * self.create()
         return out
 
 
-def test_a_mix_of_devices_is_counted_on_fake_tensors() -> None:
-    static = count(Mixed(), torch.zeros(2, 4))
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda: torch.arange(3).float(),
+        lambda: torch.ones(3, device="cpu"),
+        lambda: torch.ones(3).to("cpu"),
+    ],
+    ids=["default device", "cpu", "moved to cpu"],
+)
+def test_tensors_created_in_forward_join_the_device_of_the_count(create: Callable[[], Tensor]) -> None:
+    static = count(Mixed(create), torch.zeros(2, 4))
+    assert (static.device, static.notes) == ("meta", ())
+    assert static.forward.flops == count(Mixed(create), torch.zeros(2, 4), device="cpu").forward.flops
+
+
+def test_a_mix_of_devices_that_cannot_be_redirected_is_counted_on_fake_tensors() -> None:
+    values = torch.arange(3).float()
+    mixed = Mixed(lambda: values)
+    static = count(mixed, torch.zeros(2, 4))
     assert static.device == "fake"
     assert static.notes[0].startswith("counted on fake tensors of the CPU: ")
     assert static.forward.macs == MACS
-    assert static.forward.flops == count(Mixed(), torch.zeros(2, 4), device="cpu").forward.flops
+    assert static.forward.flops == count(mixed, torch.zeros(2, 4), device="cpu").forward.flops
 
 
 class Gate(Net):
@@ -320,8 +338,10 @@ def test_what_does_not_fit_is_not_built(tmp_path: Path) -> None:
 
 def test_nothing_is_left_patched_after_any_way() -> None:
     before = (nn.Module.__call__, Tensor.backward)
+    values = torch.ones(3)
     count(Masked(), torch.tensor([[1, 0]]))
-    count(Mixed(), torch.zeros(2, 4))
+    count(Mixed(lambda: torch.ones(3)), torch.zeros(2, 4))
+    count(Mixed(lambda: values), torch.zeros(2, 4))
     with pytest.raises(TargetError):
         count(Gate().to("meta"), torch.zeros(2, 4, device="meta"))
     assert (nn.Module.__call__, Tensor.backward) == before

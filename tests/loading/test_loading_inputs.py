@@ -173,14 +173,14 @@ def test_a_smoke_test_is_read_and_announced(folder: Path, body: str, expected: s
     function = "def test():\n    net = Net()\n    y = net(torch.randn(3, 3, 5, 5))\n"
     target = load_text(folder, CONV + function + SMOKE + body)
     assert ",".join(map(str, target.info.inputs[0].shape)) == expected
-    assert target.info.inputs_from == "smoke_test"
-    assert any("smoke test at net.py:" in note for note in target.info.notes)
+    assert target.info.inputs_from == "evidence"
+    assert any(", as net.py:" in note for note in target.info.notes)
 
 
 def test_a_smoke_test_of_another_model_is_not_taken(folder: Path) -> None:
     other = "class Other(nn.Module):\n    pass\n" + SMOKE + "    other = Other()\n    other(torch.randn(9, 9))\n"
     (folder / "net.py").write_text(CONV + other)
-    assert load(TargetSpec(spec="net.py:Net")).info.inputs_from == "guess"
+    assert load(TargetSpec(spec="net.py:Net")).info.inputs_from == "search"
 
 
 def test_a_smoke_test_keeps_dtype_and_range(folder: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_first_option_wins(folder: Path) -> None:
     ("layer", "shape", "dtype"),
     [
         ("nn.Conv1d(3, 2, 3)", (1, 3, 256), "float32"),
-        ("nn.Conv2d(3, 2, 3)", (1, 3, 224, 224), "float32"),
+        ("nn.Conv2d(3, 2, 3)", (1, 3, 256, 256), "float32"),
         ("nn.Conv3d(3, 2, 3)", (1, 3, 16, 112, 112), "float32"),
         ("nn.Linear(7, 2)", (1, 7), "float32"),
         ("nn.Embedding(9, 2)", (1, 128), "int64"),
@@ -210,11 +210,12 @@ def test_the_first_option_wins(folder: Path) -> None:
         ("nn.TransformerEncoderLayer(8, 2)", (128, 1, 8), "float32"),
     ],
 )
-def test_a_guess_fits_its_layer_and_is_loud(folder: Path, layer: str, shape: tuple[int, ...], dtype: str) -> None:
+def test_a_guess_fits_its_layer_and_is_announced(folder: Path, layer: str, shape: tuple[int, ...], dtype: str) -> None:
     target = load_text(folder, HEAD + f"model = {layer}\n", device="meta")
     assert [(i.shape, i.dtype) for i in target.info.inputs] == [(shape, dtype)]
-    assert target.info.inputs_from == "guess"
-    assert any(note.startswith("GUESSED") for note in target.info.notes)
+    assert target.info.inputs_from == "search"
+    (note,) = [note for note in target.info.notes if note.startswith("inputs: guessed")]
+    assert ",".join(map(str, shape)) in note
     target.model(*target.batch.args)
 
 

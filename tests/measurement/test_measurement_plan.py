@@ -48,13 +48,19 @@ def test_no_two_configurations_have_the_same_flags() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "count", "word"),
-    [("cpu", 1, "oneDNN"), ("mps", 1, "Metal"), ("miopen", 5, "MIOpen")],
+    [("mps", 1, "Metal"), ("miopen", 5, "MIOpen")],
 )
 def test_other_devices_run_fewer_configurations_and_one_note_says_why(backend: Backend, count: int, word: str) -> None:
     made = make_plan(backend, again=False)
     assert len(made.configs) == count
     assert [word in note for note in made.notes] == [True]
     assert all(note.endswith(".") for note in made.notes)
+
+
+def test_a_cpu_has_a_note_on_cudnn_only_if_its_flags_are_requested() -> None:
+    assert make_plan("cpu", again=False).notes == ()
+    notes = make_plan("cpu", only=["benchmark"], again=False).notes
+    assert ["oneDNN" in note for note in notes] == [True, False]
 
 
 @pytest.mark.parametrize(("has_tf32", "float32"), [(False, True), (True, False)])
@@ -152,7 +158,7 @@ def test_optional_configurations_without_effect_are_dropped_silently(monkeypatch
     threads(monkeypatch, 1)
     flat = dataclasses.replace(INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), amp="bfloat16")
     made = make_plan("cpu", info=flat, uses_cudnn=False)
-    assert (names(made.configs), made.optional, len(made.notes)) == (["default"], (), 1)
+    assert (names(made.configs), made.optional, len(made.notes)) == (["default"], (), 0)
 
 
 def test_a_named_configuration_is_not_optional(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         )
         progress.show("writing the report")
         output.write_report_folder(analysis, folder)
-    output.warn_about_guesses(analysis.report)
+    output.warn_about_guesses(options, analysis.report)
     try:
         output.emit_report(analysis.report, options)
     finally:

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             timeout_s=options.timeout,
             on_progress=progress.show,
         )
-    output.warn_about_guesses(sides.a, sides.b)
+    output.warn_about_guesses(options, sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)
     if sides.failure is not None:
         raise sides.failure

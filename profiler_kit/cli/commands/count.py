@@ -45,8 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.uncounted import require_counted
 
     output.check_options(options)
-    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        progress.show("counting")
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet, silent_s=3.0) as progress:
         report = count_spec(
             target_spec(options),
             convention=options.convention,
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             memory_options=_memory_options(options),
             on_progress=progress.show,
         )
-    output.warn_about_guesses(report)
+    output.warn_about_guesses(options, report)
     output.emit_report(report, options)
     if options.strict:
         require_counted(report)

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from profiler_kit import units
-from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis, StepControls
 from profiler_kit.errors import UsageError
 
 _MAX_ALGORITHMS: Final = 10**6
@@ -75,7 +75,7 @@ AXES: Final = (
         bare="",
         flag="benchmark",
         doc="benchmark times at most N algorithms per call (torch's default: 10; 0: all)",
-        devices=frozenset({"cuda"}),
+        devices=CUDA,
         parse_value=_read_limit,
         process=_benchmark_limit,
     ),
@@ -90,7 +90,7 @@ AXES: Final = (
         values="SIZE",
         bare="",
         doc="limit torch's CUDA allocator to SIZE (4GiB): algorithms with larger workspaces are not chosen",
-        devices=frozenset({"cuda"}),
+        devices=CUDA,
         parse_value=_read_size,
         runner=_memory_limit,
     ),

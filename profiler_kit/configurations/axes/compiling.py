@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any, Final
 
-from profiler_kit.configurations.axis import ON, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, ON, Axis, StepControls
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetInfo
 
@@ -91,7 +91,7 @@ AXES: Final = (
     Axis(
         name="cuda_graph",
         doc="forward and backward replayed as CUDA graphs; loss and optimizer stay unchanged. The first step captures",
-        devices=frozenset({"cuda"}),
+        devices=CUDA,
         runner=_capture,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis
 from profiler_kit.records.target import TargetInfo
 
 _AMP: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}  # by the names of spec.amp
@@ -97,7 +97,7 @@ AXES: Final = (
     Axis(
         name="matmul_tf32",
         doc="TF32 in float32 matrix products; convolutions stay unchanged (torch's default: off)",
-        devices=frozenset({"cuda"}),
+        devices=CUDA,
         skip_reason=_matmul_tf32_skip_reason,
         process=_matmul_tf32,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis, StepControls
 from profiler_kit.records.target import TargetInfo
 
 
@@ -48,7 +48,7 @@ AXES: Final = (
     Axis(
         name="no_item",
         doc="steps do not read the loss, so the host does not wait for the device",
-        devices=frozenset({"cuda"}),
+        devices=CUDA,
         skip_reason=_training_skip_reason,
         runner=_no_item,
     ),

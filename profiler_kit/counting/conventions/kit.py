@@ -6,7 +6,7 @@ from profiler_kit.counting.conventions import Convention
 
 CONVENTION = Convention(
     name="kit",
-    sentence="A MAC (multiply-add) is 2 FLOPs. Pointwise ops count 1 FLOP per element written, reductions 1 per element read.",
+    sentence="A MAC (multiply-add) is 2 FLOPs. Each element that a pointwise op writes or a reduction reads is 1.",
     unit="2 FLOPs per MAC",
     counts="contractions as MACs; pointwise ops, reductions, norms and pooling as FLOPs without MACs",
     backward="executed ops; recomputed work is a separate phase",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -22,10 +23,13 @@ from profiler_kit.counting.cross_check.tally import (
     with_failure,
 )
 from profiler_kit.counting.module_calls import output_tensors
-from profiler_kit.counting.step import trace_step
+from profiler_kit.counting.operands import OpFacts
+from profiler_kit.counting.step import device_contexts, trace_step
+from profiler_kit.devices.device import Device
+from profiler_kit.emulation.library_calls import NoLibraries
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
-from profiler_kit.loading.op_memo import memo_for_modes
+from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import StepError
 from profiler_kit.loading.user_locations import one_line_message
@@ -47,8 +51,11 @@ NOT_EXPLAINED: Final = "FlopCounterMode's own total differs by this much from it
 _Key = tuple[str, str, CountPhase, tuple[TensorSpec, ...]]
 
 
-def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
-    """Compare the step of `target` by the kit (`ops`) and by FlopCounterMode. Units: MACs, half of its FLOPs."""
+def cross_check(target: Target, ops: Sequence[OpRecord], device: Device | None = None) -> CrossCheck:
+    """Compare the step of `target` by the kit (`ops`) and by FlopCounterMode. Units: MACs, half of its FLOPs.
+
+    Both run with the kernels of `device`.
+    """
     pairs: dict[_Key, MacPair] = {}
     for op in ops:
         pair = pairs.setdefault((op.op, op.path, op.phase, op.inputs), MacPair())
@@ -59,7 +66,8 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     version = f"torch {torch.__version__}"
     try:
         with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-            by_peer = trace_step(target, memo_for_modes(_get_current_dispatch_mode_stack()), find_convention("torch"))
+            memo: Memo[OpFacts] = memo_for_modes(_get_current_dispatch_mode_stack())
+            by_peer = trace_step(target, memo, find_convention("torch"), device=device)
     except (KitError, StepError) as error:  # the step itself has run before
         return check_without_rows(PEER, version, covers, sum(pair.kit_macs for pair in pairs.values()), error)
     for op in by_peer.ops:
@@ -74,23 +82,28 @@ def cross_check(target: Target, ops: Sequence[OpRecord]) -> CrossCheck:
     )  # FlopCounterMode has no figure for a module without calls
     check = build_check(PEER, version, covers, rows, paths)
     try:
-        counter = _run(target)
+        counter = _run(target, device)
     except Exception as error:  # noqa: BLE001 any exception of the peer is part of the comparison
         return with_failure(check, f"FlopCounterMode raised {one_line_message(error)}")
     return _with_peer_figures(check, counter, target, paths)
 
 
-def _run(target: Target) -> FlopCounterMode:
-    """Run the step under FlopCounterMode; return the counter."""
+def _run(target: Target, device: Device | None) -> FlopCounterMode:
+    """Run the step under FlopCounterMode, with the kernels of `device`; return the counter."""
     batch, training = target.batch, target.info.mode == "train"
     counter = FlopCounterMode(display=False)
-    with restored_model(target.model, inputs=output_tensors([batch.args, batch.kwargs])), counter:
-        with torch.set_grad_enabled(training), target.autocast():
+    with ExitStack() as stack:
+        stack.enter_context(restored_model(target.model, inputs=output_tensors([batch.args, batch.kwargs])))
+        contexts = stack.enter_context(device_contexts(target, device, NoLibraries(), []))
+        stack.enter_context(contexts.kernels())
+        stack.enter_context(counter)
+        with torch.set_grad_enabled(training), contexts.autocast():
             output = target.model(*batch.args, **batch.kwargs)
         if training:
             labels = target.labels_for(output)  # the kit's count already created them
-            with torch.enable_grad(), target.autocast():
+            with torch.enable_grad(), contexts.autocast():
                 loss = target.loss(output, batch, labels)
+            contexts.end_forward()
             if loss.requires_grad:
                 loss.backward()
     return counter

@@ -48,8 +48,8 @@ def prelu_backward(*args: Any, out: Any) -> Cost:
     return per_element(out[0]) + per_element(out[1])
 
 
-# one multiplication per element; random numbers are not counted
-formula("aten.native_dropout", "aten._fused_dropout", "aten.alpha_dropout")(per_result())
+# as the ops of dropout on the CPU: the mask is scaled and multiplied; random numbers are not counted
+formula("aten.native_dropout", "aten._fused_dropout", "aten.alpha_dropout")(per_result(2))
 formula("aten.native_dropout_backward", "aten._masked_scale")(per_result())  # one multiplication per element
 
 

@@ -98,7 +98,8 @@ DEVICES: Final = (
         peaks=Peaks(fp32=30.3e12, tf32=60e12, fp16=121e12, bf16=121e12, bandwidth=300e9, source=_L4),
     ),
     Device(
-        label="L40S", short_names=("l40s",), torch_names=("NVIDIA L40S",), architecture=SM89, multiprocessors=Figure(142, FROM_CORES),
+        label="L40S", short_names=("l40s",), torch_names=("NVIDIA L40S",), architecture=SM89,
+        multiprocessors=Figure(142, FROM_CORES),
         peaks=Peaks(fp32=91.6e12, tf32=183e12, fp16=362.05e12, bf16=362.05e12, bandwidth=864e9, source=_L40S),
     ),
     Device(

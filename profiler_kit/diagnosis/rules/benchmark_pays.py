@@ -44,8 +44,9 @@ pair first.
 The price is an algorithm search in the first step of every new input shape. Its time, called tuning, is (first step - steady
 step), minus the same difference without benchmark. If a configuration ran in two processes, the one with the faster first
 step counts; the finding notes a first process that started much slower. Benchmark breaks even after tuning / (steady step
-without - steady step with) steps; this is *never* if it saves less than {limit_percent(MIN_USEFUL_SAVING)} or the difference is within the
-noise. The search tries algorithms with large workspaces, so the finding also gives the memory peak of the first step.
+without - steady step with) steps; this is *never* if it saves less than {limit_percent(MIN_USEFUL_SAVING)} or the difference
+is within the noise. The search tries algorithms with large workspaces, so the finding also gives the memory peak of the
+first step.
 
 With `--steps-planned N` the verdict covers N steps of this shape, search included: `low` if they do not reach break-even. If
 the search takes more than {limit_percent(LARGE_SEARCH_SHARE)} of these steps, the finding shows that share and suggests

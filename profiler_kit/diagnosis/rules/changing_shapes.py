@@ -38,8 +38,8 @@ DOC = f"""
 Fires on a run over changing shapes (`--shapes`) in two cases:
 
 - The same schedule of shapes takes longer with `cudnn.benchmark=True` than without. The algorithm search runs again for every
-  shape and for a smaller last batch, and costs more than it gains. The difference must exceed {limit_percent(MIN_USEFUL_SAVING)} of the
-  schedule, and the difference between two cycles without a new shape.
+  shape and for a smaller last batch, and costs more than it gains. The difference must exceed
+  {limit_percent(MIN_USEFUL_SAVING)} of the schedule, and the difference between two cycles without a new shape.
 - The first step of a shape takes more than {MIN_NEW_SHAPE_FACTOR:g}x its later steps, and there are more than
   {MAX_FEW_SHAPES} shapes. The factor is the median over all shapes that repeat, each compared with itself.
 
@@ -120,8 +120,8 @@ def _new_shape_finding(schedule: ShapeSchedule, slow_schedules: list[ShapeSchedu
     others = [other for other in slow_schedules if other is not schedule]
     return RULE.finding(
         severity="low" if schedule.benchmark else "medium",
-        title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {factor_text(factor)} as long as '
-        "later ones",
+        title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {factor_text(factor)} '
+        "as long as later ones",
         explanation=join_sentences(
             f"The run has {_schedule_size(schedule)}. The first step of a shape chooses algorithms "
             "and allocates memory; later steps reuse both.",

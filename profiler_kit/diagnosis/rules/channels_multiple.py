@@ -40,9 +40,9 @@ Fires when a convolution or linear layer runs in tensor-core arithmetic with cha
 - `medium`: padding takes at least {limit_percent(MEDIUM_DEVICE_SHARE)} of the device time.
 - `low`: otherwise.
 
-The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than {CHANNEL_MULTIPLE},
-so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up to the next multiple
-costs almost no time.
+The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than
+{CHANNEL_MULTIPLE}, so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up
+to the next multiple costs almost no time.
 """
 
 
@@ -85,8 +85,8 @@ def check(report: Report) -> Iterator[Finding]:
             f"Padding takes at least {percent(padding_share)} of the device time (computed from the channels).",
         ),
         advice=f"Use {_next_multiples(worst.channels)} channels instead of {worst.channels.inputs} -> {worst.channels.outputs}: "
-        f"the time stays about the same. Multiples of {CHANNEL_MULTIPLE} avoid this padding; multiples of 64 fill larger tiles too. "
-        "This changes the model, so train it again.",
+        f"the time stays about the same. Multiples of {CHANNEL_MULTIPLE} avoid this padding; multiples of 64 fill "
+        "larger tiles too. This changes the model, so train it again.",
         evidence=tuple(
             item
             for candidate in layers
@@ -118,8 +118,9 @@ def _padded_layer(run: ConfigRun, node: ModuleNode) -> _PaddedLayer | None:
 def _describe(padded_layer: _PaddedLayer) -> str:
     channels = padded_layer.channels
     return (
-        f"{layer_name(padded_layer.node.path)} spends {text(padded_layer.kernel_ns, 'ns')} in {math_name(padded_layer.math)} kernels "
-        f"on {channels.inputs} -> {channels.outputs} channels, padded to {_next_multiples(channels)}"
+        f"{layer_name(padded_layer.node.path)} spends {text(padded_layer.kernel_ns, 'ns')} in "
+        f"{math_name(padded_layer.math)} kernels on {channels.inputs} -> {channels.outputs} channels, "
+        f"padded to {_next_multiples(channels)}"
     )
 
 

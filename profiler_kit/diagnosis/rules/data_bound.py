@@ -94,8 +94,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for data for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the host fetches the "
-            f"next batch{steps}.",
+            f"{worst.sentence_prefix}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the "
+            f"host fetches the next batch{steps}.",
             f"The host spends {text(loading.host_ns, 'ns')} on fetching."
             if loading is not None and loading.host_ns
             else "",

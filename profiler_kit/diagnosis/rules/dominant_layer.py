@@ -146,7 +146,7 @@ def _layer_work(node: ModuleNode | None) -> str:
         return f"This {node.class_name} needs {work_text(node.forward.macs, 'MACs')} in the forward pass of one step."
     return (
         f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {join_sizes(conv.kernel)} kernel at "
-        f"{join_sizes(conv.grid)} positions: {work_text(node.forward.macs, 'MACs')} in the forward pass. That is {conv.macs_formula()} = "
+        f"{join_sizes(conv.grid)} positions: {work_text(node.forward.macs, 'MACs')} forward. That is {conv.macs_formula()} = "
         f"{conv.macs_per_image:,} multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
 
@@ -202,8 +202,8 @@ def _advice(
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of {work_text(total, 'MACs')}"
-        f"{_new_step(bounds, run)}."
+        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of "
+        f"{work_text(total, 'MACs')}{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
     return join_sentences(

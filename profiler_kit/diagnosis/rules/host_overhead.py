@@ -25,8 +25,8 @@ ADVICE: Final = (
 )
 
 DOC = f"""
-Fires on a CPU if the self time of operators is less than {limit_percent(1 - MAX_OUTSIDE_SHARE)} of the median timed step. The rest
-is Python and autograd. Always `medium`.
+Fires on a CPU if the self time of operators is less than {limit_percent(1 - MAX_OUTSIDE_SHARE)} of the median timed step.
+The rest is Python and autograd. Always `medium`.
 
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound.
@@ -76,8 +76,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="medium",
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The rest is Python, data "
-            "loading, autograd, the profiler and waiting threads.",
+            f"{worst.sentence_prefix}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The "
+            "rest is Python, data loading, autograd, the profiler and waiting threads.",
             worst.others_sentence(),
         ),
         advice=ADVICE,

@@ -45,8 +45,9 @@ LAUNCH_ADVICE: Final = (
 )
 
 DOC = f"""
-Fires if kernels run for less than {limit_percent(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the launched kernels
-take less than {SHORT_KERNEL_NS // 1000} us: kernels end before the host launches the next ones. cuDNN flags do not help then.
+Fires if kernels run for less than {limit_percent(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the
+launched kernels take less than {SHORT_KERNEL_NS // 1000} us: kernels end before the host launches the next ones. cuDNN flags
+do not help then.
 
 - `high`: below {limit_percent(LAUNCH_BOUND_BUSY_SHARE)}, *launch-bound*.
 - `medium`: below {limit_percent(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.

@@ -85,8 +85,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="medium",
         title=f"Layout conversions take {percent(share)} of the device time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
-            f"NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
+            f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors "
+            f"between NCHW and NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
             CAUSE,
             worst.others_sentence(),
         ),

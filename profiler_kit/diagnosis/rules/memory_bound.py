@@ -33,9 +33,9 @@ ADVICE: Final = (
 )
 
 DOC = f"""
-Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`. A
-layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak FLOP/s. The rule needs a
-roofline and a traced run.
+Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`.
+A layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak FLOP/s. The rule needs
+a roofline and a traced run.
 
 The finding gives the share of the bandwidth that these layers reach. A low share means launch overhead, or bytes that are moved
 more than once: the counted bytes are a lower bound, with each operand moved once.

@@ -128,9 +128,9 @@ def _unexplained(miss: _Miss) -> str:
         return cause
     category, measured, expected = max(_categories(probe, predicted), key=lambda part: abs(part[1] - part[2]))
     return (
-        f"{cause} The measured peak is in {probe.peak_op} of {layer_name(probe.peak_path)} in {phase_name(probe.peak_phase)}, the "
-        f"predicted one in {_place(predicted)}. The largest difference is in {category}: {text(measured, 'bytes')} measured, "
-        f"{text(expected, 'bytes')} predicted."
+        f"{cause} The measured peak is in {probe.peak_op} of {layer_name(probe.peak_path)} in "
+        f"{phase_name(probe.peak_phase)}, the predicted one in {_place(predicted)}. The largest "
+        f"difference is in {category}: {text(measured, 'bytes')} measured, {text(expected, 'bytes')} predicted."
     )
 
 

@@ -53,8 +53,9 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"New threads start slowly: their first forward pass takes {factor_text(factor)} as long as later ones "
         f"({text(first_ns, 'ns')}, then {text(steady_ns, 'ns')})",
         explanation=join_sentences(
-            f"In {quoted_name(run)} the main thread had run the same shapes before. cuDNN caches its execution plans per thread, so a "
-            f"new thread {'repeats the algorithm search' if run.config.benchmark else 'selects its algorithms again'}.",
+            f"In {quoted_name(run)} the main thread had run the same shapes before. cuDNN caches its execution plans "
+            "per thread, so a new thread "
+            f"{'repeats the algorithm search' if run.config.benchmark else 'selects its algorithms again'}.",
             f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Reuse threads (a pool of fixed size, warmed up once). To train on several devices, use DistributedDataParallel "

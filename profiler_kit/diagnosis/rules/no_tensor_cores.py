@@ -31,8 +31,8 @@ LARGE_SHARE: Final = 1 / 3
 
 DOC = f"""
 Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
-least {limit_percent(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have compute
-capability 8.0 or later.
+least {limit_percent(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have
+compute capability 8.0 or later.
 
 - `high`: at least a third of the device time.
 - `medium`: below that.
@@ -130,8 +130,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= LARGE_SHARE else "medium",
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. "
-            "The device has tensor cores for TF32 and bfloat16.",
+            f"{worst.sentence_prefix}Kernels of plain float32 arithmetic take "
+            f"{text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. The device has tensor cores for TF32 and bfloat16.",
             worst.others_sentence(),
         ),
         advice=_advice(convolution_ns > 0, fp32_ns > convolution_ns),

@@ -25,9 +25,9 @@ _FALLBACK_FAMILIES: Final = ("gemm", IM2COL)
 _FALLBACK_OPERATOR: Final = re.compile(r"\A(aten::)?_?(slow_conv|thnn_conv)")
 
 DOC = f"""
-Fires if cuDNN is on in the baseline, and PyTorch's own convolution takes more than {limit_percent(MAX_FALLBACK_SHARE)} of the device
-time. This fallback copies input patches to a buffer (im2col, or vol2col in 3-d) and multiplies them. PyTorch uses it if cuDNN
-does not support a convolution: some dilations, data types or versions.
+Fires if cuDNN is on in the baseline, and PyTorch's own convolution takes more than {limit_percent(MAX_FALLBACK_SHARE)} of the
+device time. This fallback copies input patches to a buffer (im2col, or vol2col in 3-d) and multiplies them. PyTorch uses it if
+cuDNN does not support a convolution: some dilations, data types or versions.
 
 - `high`: at least {limit_percent(LARGE_SHARE)} of the device time.
 - `medium`: below that.

@@ -24,8 +24,8 @@ DOC = f"""
 Fires if at least two configurations with cuDNN on were measured, and none is significantly different from the baseline by
 {limit_percent(MIN_USEFUL_SAVING)} or more. Always `info`: the flags do not change the time.
 
-The finding points to a better place to look: launches, if kernels run for less than {limit_percent(MIN_BUSY_SHARE)} of the step, else
-the kernel families with the most time. cuDNN off is not a choice here: it is a fallback.
+The finding points to a better place to look: launches, if kernels run for less than {limit_percent(MIN_BUSY_SHARE)} of the
+step, else the kernel families with the most time. cuDNN off is not a choice here: it is a fallback.
 """
 
 
@@ -44,8 +44,9 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"cuDNN flags do not change the step: {plural(len(steps), 'configuration')} take {text(min(steps), 'ns')} to "
         f"{text(max(steps), 'ns')}",
         explanation=join_sentences(
-            f"{join_list([quoted_name(r) for r in others])} {'differs' if len(others) == 1 else 'differ'} from {quoted_name(baseline)} by "
-            f"less than {limit_percent(MIN_USEFUL_SAVING)}, or the difference is within the intervals and the noise.",
+            f"{join_list([quoted_name(r) for r in others])} {'differs' if len(others) == 1 else 'differ'} from "
+            f"{quoted_name(baseline)} by less than {limit_percent(MIN_USEFUL_SAVING)}, or the difference is within the "
+            "intervals and the noise.",
             noise.sentence(),
             _other_causes(baseline),
         ),

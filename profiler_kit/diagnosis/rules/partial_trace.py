@@ -20,8 +20,8 @@ MAX_UNATTRIBUTED_SHARE: Final = 0.01
 LARGE_UNATTRIBUTED_SHARE: Final = 0.10
 
 DOC = f"""
-Fires for a trace if more than {limit_percent(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more than
-{limit_percent(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
+Fires for a trace if more than {limit_percent(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more
+than {limit_percent(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
 
 - `medium`: more than {limit_percent(LARGE_UNATTRIBUTED_SHARE)} is unattributed.
 - `low`: below that.
@@ -43,8 +43,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The launches of {plural(missing_launches, 'device event')} of {trace.device_events:,} are missing; "
-            f"these events take {text(trace.unlinked_ns, 'ns')}."
+            f"{worst.sentence_prefix}The launches of {plural(missing_launches, 'device event')} of "
+            f"{trace.device_events:,} are missing; these events take {text(trace.unlinked_ns, 'ns')}."
             if missing_launches
             else f"{worst.sentence_prefix}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
             f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."

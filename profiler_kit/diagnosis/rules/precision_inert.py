@@ -117,7 +117,8 @@ def _overridden_flag(runs: list[ConfigRun]) -> Finding:
         severity="low",
         title=f"{OVERRIDE}=0 turns TF32 off, although the flags of {plural(len(runs), 'configuration')} allow it",
         explanation=join_sentences(
-            f"The environment variable overrides all flags. The flags of {join_list([quoted_name(run) for run in runs])} allow TF32.",
+            f"The environment variable overrides all flags. The flags of "
+            f"{join_list([quoted_name(run) for run in runs])} allow TF32.",
             "No convolution kernel of these runs computes in TF32." if not tf32_ns else "",
         ),
         advice=f"Unset {OVERRIDE} to measure the effect of the flags.",

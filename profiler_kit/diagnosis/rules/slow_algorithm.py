@@ -231,11 +231,11 @@ def _other_runs(other_cases: list[_Case]) -> str:
 def _advice(case: _Case, better_run: ConfigRun | None) -> str:
     if case.faster is not None:
         action = (
-            "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms instead of using its heuristic"
+            "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms. Without it, cuDNN follows a heuristic."
             if case.faster.run.config.benchmark and not case.run.config.benchmark
-            else f"Use the flags of {quoted_name(case.faster.run)}"
+            else f"Use the flags of {quoted_name(case.faster.run)}."
         )
-        return f"{action}. A faster algorithm may need free memory for its workspace."
+        return f"{action} A faster algorithm may need free memory for its workspace."
     options = ["use bfloat16 or float16 with torch.autocast", "use a smaller kernel, or a stride before the layer"]
     if better_run is not None:
         options.insert(0, "allow TF32 if its error is acceptable (torch.backends.cudnn.allow_tf32 = True)")

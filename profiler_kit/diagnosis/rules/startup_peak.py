@@ -45,8 +45,8 @@ def check(report: Report) -> Iterator[Finding]:
     first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both exist, because the factor does
     yield RULE.finding(
         severity="medium" if in_baseline or may_not_fit else "low",
-        title=f"The first step of {quoted_name(run)} needs {factor_text(factor)} the memory of later steps: {text(first, 'bytes')}, then "
-        f"{text(steady, 'bytes')}",
+        title=f"The first step of {quoted_name(run)} needs {factor_text(factor)} the memory of later steps: "
+        f"{text(first, 'bytes')}, then {text(steady, 'bytes')}",
         explanation=join_sentences(
             "In the first step, cudnn.benchmark tries algorithms, and some need a large workspace. The selected algorithms need "
             "less."

@@ -31,8 +31,8 @@ LOWER_PEAK_SHARE: Final = 0.90
 
 DOC = f"""
 Fires if, at the op with the memory peak of a step, library workspace (of cuDNN, or layout copies) is more than
-{limit_percent(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than {limit_percent(MIN_WORKSPACE_SHARE)} of
-the peak.
+{limit_percent(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than
+{limit_percent(MIN_WORKSPACE_SHARE)} of the peak.
 
 - `high`: workspace exceeds the activations, and the baseline is affected.
 - `medium`: otherwise.
@@ -85,8 +85,8 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
         title=_title(run, memory, family),
         explanation=join_sentences(
             f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase_name(memory.peak_phase)} of "
-            f"{layer_name(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that {memory.peak_op} allocates "
-            "while it runs.",
+            f"{layer_name(memory.peak_path)}. {percent(share)} of it is {_workspace_name(family)} that "
+            f"{memory.peak_op} allocates while it runs.",
             f"Activations take {text(memory.saved_activations, 'bytes')}; parameters, gradients and optimizer state take "
             f"{text(model_bytes, 'bytes')}.",
             f"The same holds for {join_list(others)}." if others else "",
@@ -104,12 +104,12 @@ def _workspace_name(family: str | None) -> str:
 
 
 def _title(run: ConfigRun, memory: PeakMemory, family: str | None) -> str:
-    name = capitalize(_workspace_name(family))
+    name = _workspace_name(family)
     place, workspace = layer_name(memory.peak_path), text(memory.workspace, "bytes")
     if memory.workspace > memory.saved_activations:
-        return f"{name}, not activations, causes the memory peak of {quoted_name(run)}: {workspace} in {place}"
+        return f"Memory peak of {quoted_name(run)}: {workspace} of {name} in {place}, not activations"
     share = percent(memory.workspace / memory.peak_bytes)
-    return f"{name} is {share} of the memory peak of {quoted_name(run)}: {workspace} in {place}"
+    return f"{capitalize(name)} is {share} of the memory peak of {quoted_name(run)}: {workspace} in {place}"
 
 
 def _lower_peak_run(report: Report, run: ConfigRun) -> ConfigRun | None:
@@ -130,8 +130,8 @@ def _lower_peak_sentence(run: ConfigRun, lower: ConfigRun | None) -> str:
         return ""
     return (
         f"{quoted_name(lower)} has a peak of {text(lower.peak_allocated_bytes, 'bytes')} and a step of "
-        f"{text(lower.step_ns.median, 'ns')}; {quoted_name(run)} has a peak of {text(run.peak_allocated_bytes, 'bytes')} and a step "
-        f"of {text(run.step_ns.median, 'ns')}."
+        f"{text(lower.step_ns.median, 'ns')}; {quoted_name(run)} has a peak of "
+        f"{text(run.peak_allocated_bytes, 'bytes')} and a step of {text(run.step_ns.median, 'ns')}."
     )
 
 

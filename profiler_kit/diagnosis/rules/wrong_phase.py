@@ -85,10 +85,7 @@ def _waits_for_device(run: ConfigRun) -> bool:
 
 def _title(name: str, host: float, kernel: float, *, is_waiting: bool) -> str:
     if name == "loss" and is_waiting:
-        return (
-            f"The loss is not the bottleneck: a stopwatch shows {percent(host)} of the step there, its kernels take "
-            f"{percent(kernel)}"
-        )
+        return f"The loss is not the bottleneck: {percent(host)} of the step by stopwatch, {percent(kernel)} by kernel time"
     return f"A stopwatch overstates {phase_name(name)}: it shows {percent(host)} of the step, the kernels take {percent(kernel)}"
 
 
@@ -104,8 +101,8 @@ def _cause(run: ConfigRun, worst: Phase) -> str:
             "result: it waits for all kernels queued before it, of this forward pass and of the previous step's backward pass."
         )
     return (
-        f"A line of Python returns when its kernels are queued, before they run. In {phase_name(worst)} the host waits for kernels "
-        "that other phases launched."
+        f"A line of Python returns when its kernels are queued, before they run. In {phase_name(worst)} the host waits "
+        "for kernels that other phases launched."
     )
 
 
@@ -118,8 +115,8 @@ def _all_configurations(report: Report, worst: Phase) -> str:
         return ""
     watch, kernel = zip(*shares, strict=True)
     return (
-        f"Over {plural(len(shares), 'configuration')}, the stopwatch shows {share_range(min(watch), max(watch))} for {phase_name(worst)}, "
-        f"kernel time {share_range(min(kernel), max(kernel))}."
+        f"Over {plural(len(shares), 'configuration')}, the stopwatch shows {share_range(min(watch), max(watch))} for "
+        f"{phase_name(worst)}, kernel time {share_range(min(kernel), max(kernel))}."
     )
 
 
@@ -144,8 +141,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high",
         title=_title(name, overstated.host_share, overstated.kernel_share, is_waiting=True),
         explanation=join_sentences(
-            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In {phase_name(name)} the host "
-            f"waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')}.",
+            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In "
+            f"{phase_name(name)} the host waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')}.",
             _phases_during_wait(trace, name),
             worst.others_sentence(),
         ),

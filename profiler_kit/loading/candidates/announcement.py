@@ -76,7 +76,11 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
             name = None
         if name is not None and (not name.isidentifier() or is_part_name(name) or PRETRAINED.search(name)):
             name = None
-        if name is not None and name not in chosen and not (candidate.site is not None and name == candidate.site.variable):
+        if (
+            name is not None
+            and name not in chosen
+            and not (candidate.site is not None and name == candidate.site.variable)
+        ):
             names[name] = None
     return list(names)
 

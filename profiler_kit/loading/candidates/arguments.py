@@ -157,9 +157,7 @@ class Binder:
         if depth >= _MAX_NESTED_MODULES:
             return UNKNOWN
         word = parameter.strip("_").lower()
-        others = [
-            c for c in self.classes.values() if c.name != owner and c.role != "loss" and owner not in c.contains
-        ]
+        others = [c for c in self.classes.values() if c.name != owner and c.role != "loss" and owner not in c.contains]
         matching = [c for c in others if word in c.name.lower()]
         for c in matching or [c for c in others if c.role == "model" and not c.looks_like_part]:
             try:

@@ -12,6 +12,7 @@ import torch
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError
@@ -90,17 +91,17 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     notes: tuple[str, ...] = ()
     if on_meta:
         try:
-            with torch.random.fork_rng(devices=[]), torch.device("meta"):
-                return _built_model(name, call(), where, spec)
+            with torch.random.fork_rng(devices=[]), torch.device("meta"), moves_redirected(torch.device("meta")):
+                return _built_model(name, call(), where)
         except KitError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        except (Exception, SystemExit) as error:
             # Not an error yet: a constructor that reads values works on a real device only.
             notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
             if uses_missing_package(error):
                 raise _failure(spec, name, error, where) from error
     try:
-        built = _built_model(name, call(), where, spec)
+        built = _built_model(name, call(), where)
     except KitError:
         raise
     except (Exception, SystemExit) as error:
@@ -124,7 +125,7 @@ class NotAModelError(Exception):
     """A call returned something else than a model."""
 
 
-def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> BuiltModel:
+def _built_model(name: str, value: object, where: str) -> BuiltModel:
     if is_model(value):
         return BuiltModel(model=value)
     if isinstance(value, tuple) and len(value) == 2 and is_model(value[0]):
@@ -132,5 +133,5 @@ def _built_model(name: str, value: object, where: str, spec: TargetSpec) -> Buil
     raise TargetError(
         f"{name}() returned {type_with_article(value)}",
         where=where,
-        hint=f"return the module, or (module, inputs), then run {next_command(spec)}",
+        hint="return the module, or (module, inputs)",
     ) from NotAModelError()

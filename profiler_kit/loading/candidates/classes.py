@@ -137,7 +137,9 @@ def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _is_main_block(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__main__" in {c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)}
+    return isinstance(node, ast.If) and "__main__" in {
+        c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)
+    }
 
 
 def _used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Mapping[str, type]) -> frozenset[str]:
@@ -191,7 +193,9 @@ def is_loss(value: type, node: ast.AST | None = None) -> bool:
 
 
 def _is_layer_name(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    name = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
     layer = getattr(nn, name, None)
     if name == "Parameter":
         return True

@@ -17,7 +17,9 @@ from profiler_kit.loading.scripts.placeholders import Placeholder
 _CONFIG_PARAMETER: Final = re.compile(
     r"(\w+_)?(config|configs|conf|cfg|args|opt|opts|options|hparams|hps|params|hyperparams|settings|flags)", re.I
 )
-_CONFIG_CLASS: Final = re.compile(r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$")
+_CONFIG_CLASS: Final = re.compile(
+    r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$"
+)
 _DEFAULT_METHOD: Final = re.compile(r"_*(get_)?(default_)?(config|hparams|params|args)(uration)?(_default)?")
 
 
@@ -78,7 +80,10 @@ def _instance(config_class: type) -> Any:
     """An instance with the defaults of the class, and usual values for fields without one; UNKNOWN if that fails."""
     values: dict[str, Any] = {}
     for parameter in parameters(config_class):
-        if parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
             continue
         value = plausible_value(parameter.name, values, annotation=parameter.annotation)
         if value is UNKNOWN:
@@ -101,7 +106,9 @@ def with_usual_values(config: Any, names: re.Pattern[str] | None = None, unset: 
     is_changed = False
     for name, current in list(fields.items()):
         is_unset = any(current is value or (type(current) is int and current == value) for value in unset)
-        is_unset = (is_unset or isinstance(current, Placeholder)) and (names is None or names.search(str(name)) is not None)
+        is_unset = (is_unset or isinstance(current, Placeholder)) and (
+            names is None or names.search(str(name)) is not None
+        )
         value = plausible_value(str(name), fields) if is_unset else UNKNOWN
         if value is not UNKNOWN:
             with contextlib.suppress(AttributeError):  # a frozen dataclass

@@ -40,7 +40,9 @@ def constructor_call(expression: ast.expr) -> ast.Call | None:
 
 
 def last_name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def dotted_name(node: ast.expr) -> str | None:

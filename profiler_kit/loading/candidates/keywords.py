@@ -54,7 +54,11 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
     except (SyntaxError, ValueError):
         return text
     is_call = any(isinstance(node, ast.Call) for node in ast.walk(tree))
-    if not is_call and parameter is not None and (isinstance(parameter.default, str) or parameter.annotation in (str, "str")):
+    if (
+        not is_call
+        and parameter is not None
+        and (isinstance(parameter.default, str) or parameter.annotation in (str, "str"))
+    ):
         return text
     try:
         return eval(compile(tree, f"--kw {name}", "eval"), dict(names))

@@ -23,7 +23,11 @@ from profiler_kit.loading.user_locations import type_with_article
 def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapping[str, Any]) -> list[Candidate]:
     """The candidates for `name`: as a document calls it, and by itself. Raises TargetError."""
     variable = next(
-        (m for m in s.sites if m.site.variable == name and m.site.document.kind == "target" and m.site.role in ("script", "main")),
+        (
+            m
+            for m in s.sites
+            if m.site.variable == name and m.site.document.kind == "target" and m.site.role in ("script", "main")
+        ),
         None,
     )
     if variable is not None and name not in source.names:  # an assignment that the import does not run
@@ -73,5 +77,3 @@ def _no_attribute(source: Source, owner: object, part: str, resolved: list[str])
         where=source.at(None),
         hint=next_command(source.spec, target=target),
     )
-
-

@@ -36,7 +36,9 @@ def _head_width(bound: Mapping[str, Any]) -> int:
     return max(1, _width(bound) // max(heads, 1))
 
 
-_WIDTH: Final = re.compile(r"(d_?model|dim|dims|embed_?dim|emb_?dim|n_?embd?|embedding_?(dim|size)|embed_?size|d_word_vec|width|model_?dim)")
+_WIDTH: Final = re.compile(
+    r"(d_?model|dim|dims|embed_?dim|emb_?dim|n_?embd?|embedding_?(dim|size)|embed_?size|d_word_vec|width|model_?dim)"
+)
 _HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
 _Rule = int | float | bool | str | tuple[int, ...] | Callable[[Mapping[str, Any]], Any] | None
 
@@ -141,5 +143,9 @@ def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
         if re.fullmatch(pattern, annotation):
             return value
     if re.search(r"_(dim|dims|size|channels?|features|units|width|ch|nc)$|^(hidden|emb|n_|num_|d_|dim_|size_)", name):
-        return 2 if name.startswith(("n_", "num_")) and not name.endswith(("dim", "size", "channels", "features")) else _GENERIC_SIZE
+        return (
+            2
+            if name.startswith(("n_", "num_")) and not name.endswith(("dim", "size", "channels", "features"))
+            else _GENERIC_SIZE
+        )
     return _GENERIC_SIZE if generic and annotation == "_empty" else UNKNOWN

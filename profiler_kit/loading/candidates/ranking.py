@@ -46,7 +46,9 @@ class Surroundings:
         module_class = self.classes.get(name)
         if module_class is None:
             return "model"
-        return "model" if module_class.role == "base" else module_class.role  # a program that builds a base class means it
+        return (
+            "model" if module_class.role == "base" else module_class.role
+        )  # a program that builds a base class means it
 
 
 def rank(surroundings: Surroundings, arguments: Mapping[str, Any]) -> list[Candidate]:
@@ -65,9 +67,7 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     names = s.names
     if is_model(names.get("model")):
         site = next((m.site for m in s.sites if m.site.variable == "model" and m.site.document.kind == "target"), None)
-        yield Candidate(
-            name="model", value=names["model"], line=s.lines.get("model"), site=site, evidence="instance"
-        )
+        yield Candidate(name="model", value=names["model"], line=s.lines.get("model"), site=site, evidence="instance")
     conventions = [
         Candidate(name=name, value=names[name], line=s.lines.get(name), evidence="convention")
         for name in FACTORIES
@@ -81,7 +81,9 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     own_sites = [m for m in s.sites if m.site.document.kind == "target" and m.site.role in PROGRAM_ROLES]
     other_sites = [m for m in s.sites if m.site.document.kind == "importer" and m.site.role in PROGRAM_ROLES]
 
-    def from_sites(sites: Sequence[SiteModel], role: str, evidence: Any, *, library: bool = False) -> Iterator[Candidate]:
+    def from_sites(
+        sites: Sequence[SiteModel], role: str, evidence: Any, *, library: bool = False
+    ) -> Iterator[Candidate]:
         usable = [m for m in sites if m.is_library is library and _role(s, m) == role and m.value is not None]
         for m in sorted(usable, key=lambda m: _site_order(s, m)):
             yield _at_site(s, m, evidence)
@@ -130,7 +132,10 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         module_class is not None and module_class.looks_like_part,
         bool(_ADVERSARY.search(m.name) or (site.variable is not None and _ADVERSARY.search(site.variable))),
         bool(PRETRAINED.search(m.name)),
-        "train" not in (site.document.path.stem if site.document.path is not None and site.document.kind == "importer" else "train"),
+        "train"
+        not in (
+            site.document.path.stem if site.document.path is not None and site.document.kind == "importer" else "train"
+        ),
         _ROLES.index(site.role),
         -len(module_class.contains) if module_class is not None else 0,
         str(site.document.path or ""),
@@ -188,7 +193,9 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
 
 def _exports(s: Surroundings) -> Iterator[Candidate]:
     """Classes and factories that the file imports from other files of the repository, if it defines nothing itself."""
-    if any(_is_own(s, value) for name, value in s.names.items() if isinstance(value, type) or inspect.isfunction(value)):
+    if any(
+        _is_own(s, value) for name, value in s.names.items() if isinstance(value, type) or inspect.isfunction(value)
+    ):
         return
     for name, value in s.names.items():
         module_name = getattr(value, "__module__", None)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
 from profiler_kit.loading.candidates.building import NotAModelError, check_names, construct, missing_error, uses_missing_package
 from profiler_kit.loading.candidates.candidate import Candidate
@@ -21,7 +22,6 @@ from profiler_kit.loading.candidates.named import named_candidates
 from profiler_kit.loading.candidates.ranking import Surroundings, rank
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
-from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.forms import BuiltModel
@@ -99,7 +99,9 @@ def _first_built(
     fallback: Selection | None = None  # a module without parameters is rarely the model
     deadline = time.monotonic() + _BUILD_LIMIT_S
     attempts = [(candidate, False) for candidate in candidates]
-    attempts += [(candidate, True) for candidate in candidates if candidate.value is not None and not candidate.is_model]
+    attempts += [
+        (candidate, True) for candidate in candidates if candidate.value is not None and not candidate.is_model
+    ]
     for candidate, generic in attempts[:MAX_BUILDS]:
         if failures and time.monotonic() > deadline:
             break
@@ -183,7 +185,11 @@ def _build(
 def _alternative(source: Source, candidate: Candidate, ranked: Sequence[Candidate]) -> str | None:
     """The target text of the best other candidate that needs no arguments; None without one."""
     for other in ranked:
-        if other.evidence in ("factory", "class") and other.name != candidate.name and not missing_arguments(other.value, {}):
+        if (
+            other.evidence in ("factory", "class")
+            and other.name != candidate.name
+            and not missing_arguments(other.value, {})
+        ):
             return f"{source.name}:{other.name}"
     return None
 

@@ -21,10 +21,16 @@ from profiler_kit.loading.source import Source
 # modules; example: in a docstring or a README.
 SiteRole = Literal["main", "test", "script", "function", "method", "factory", "module", "example"]
 
-_TEST_NAME: Final = re.compile(r"_*(test|main|demo|run|train|eval|evaluate|example|check|smoke|benchmark|fit|inference)(_|$|\d)", re.I)
+_TEST_NAME: Final = re.compile(
+    r"_*(test|main|demo|run|train|eval|evaluate|example|check|smoke|benchmark|fit|inference)(_|$|\d)", re.I
+)
 # names that scripts give to a model, and not to a layer or a loss
-_NO_MODEL: Final = re.compile(r"config|args|load|path|optim|loss|criterion|tokenizer|dataset|params|state_dict|summary|get_default", re.I)
-_MODEL_VARIABLE: Final = re.compile(r"(.*_)?(model|net|network|generator|discriminator|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$")
+_NO_MODEL: Final = re.compile(
+    r"config|args|load|path|optim|loss|criterion|tokenizer|dataset|params|state_dict|summary|get_default", re.I
+)
+_MODEL_VARIABLE: Final = re.compile(
+    r"(.*_)?(model|net|network|generator|discriminator|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +123,14 @@ def _bound_value(name: str, names: dict[str, Any]) -> Any:
 
 
 def _is_library(module_name: str) -> bool:
-    return module_name.split(".")[0] in ("torch", "torchvision", "timm", "transformers", "torchaudio", "torch_geometric")
+    return module_name.split(".")[0] in (
+        "torch",
+        "torchvision",
+        "timm",
+        "transformers",
+        "torchaudio",
+        "torch_geometric",
+    )
 
 
 def _foreign_lookup(source: Source, document: Document) -> Callable[[str], tuple[str, Any] | None]:
@@ -205,7 +218,9 @@ def _is_conversion(call: ast.Call) -> bool:
 def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
     """Every call, with the functions and classes around it (outermost first) and its innermost statement, in order."""
 
-    def visit(node: ast.AST, scopes: tuple[Any, ...], statement: ast.stmt) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
+    def visit(
+        node: ast.AST, scopes: tuple[Any, ...], statement: ast.stmt
+    ) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
         if isinstance(node, ast.stmt):
             statement = node
         if isinstance(node, ast.Lambda):

@@ -31,7 +31,8 @@ def file_with_model(excluded: Path) -> Path | None:
         classes = {
             node.name
             for node in tree.body
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(base).split(".")[-1] == "Module" for base in node.bases)
+            if isinstance(node, ast.ClassDef)
+            and any(ast.unparse(base).split(".")[-1] == "Module" for base in node.bases)
         }
         roots = root_classes(tree, classes)
         if any(not is_part_name(name) for name in roots):

@@ -74,6 +74,6 @@ def _value(action: argparse.Action) -> Any:
         value = action.type()  # type: ignore[operator]
     else:
         value = "" if action.type is None and action.nargs != 0 else None
-    if action.nargs in ("+", "*") or isinstance(action.nargs, int) and action.nargs > 0:
+    if action.nargs in ("+", "*") or (isinstance(action.nargs, int) and action.nargs > 0):
         return [value] * (action.nargs if isinstance(action.nargs, int) else 1)
     return value

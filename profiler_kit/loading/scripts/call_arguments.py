@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 
-def passed_argument(call: ast.Call, parameters: ast.arguments, name: str, *, is_method: bool = False) -> ast.expr | None:
+def passed_argument(
+    call: ast.Call, parameters: ast.arguments, name: str, *, is_method: bool = False
+) -> ast.expr | None:
     """The expression that `call` passes for the parameter `name`; None if the call does not show one.
 
     `is_method`: the first parameter is the object itself.

@@ -73,7 +73,9 @@ def _indented(lines: list[str], start: int) -> tuple[int, int]:
         start += 1
     end = start
     indent = len(lines[start]) - len(lines[start].lstrip()) if start < len(lines) else 0
-    while indent and end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) >= indent):
+    while (
+        indent and end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) >= indent)
+    ):
         end += 1
     return start, end
 
@@ -82,9 +84,7 @@ def _without_prompts(lines: list[str]) -> list[str]:
     """The code of an interactive session, its output as blank lines; other lines as they are."""
     if not any(line.lstrip().startswith(">>>") for line in lines):
         return lines
-    return [
-        line.lstrip()[4:] if line.lstrip().startswith((">>> ", "... ")) else "" for line in lines
-    ]
+    return [line.lstrip()[4:] if line.lstrip().startswith((">>> ", "... ")) else "" for line in lines]
 
 
 def docstring_blocks(text: str) -> Iterator[CodeBlock]:

@@ -14,6 +14,7 @@ from profiler_kit.loading.scripts.names import FunctionNode, dotted_name, walk_s
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
+_BY_WEIGHT: Final = (TRAINING, DATA, DOWNLOAD, PROCESSES, FILES, DISPLAY)
 
 _TRAINING_METHODS: Final = {"backward", "fit", "train_on_batch", "zero_grad"}
 _LOADER: Final = re.compile(r"(loader|data_?set|batches|corpus)s?$", re.IGNORECASE)
@@ -35,7 +36,13 @@ _PROCESSES: Final = (
     "torch.distributed.init_process_group", "torch.distributed.launch", "accelerate.Accelerator", "ray.",
 )  # fmt: skip
 _DISPLAY: Final = ("matplotlib.pyplot.", "cv2.imshow", "cv2.waitKey", "visdom.", "IPython.display")
-_CALLS: Final = ((DATA, _DATA_MODULES), (DOWNLOAD, _DOWNLOADS), (FILES, _FILES), (PROCESSES, _PROCESSES), (DISPLAY, _DISPLAY))
+_CALLS: Final = (
+    (DATA, _DATA_MODULES),
+    (DOWNLOAD, _DOWNLOADS),
+    (FILES, _FILES),
+    (PROCESSES, _PROCESSES),
+    (DISPLAY, _DISPLAY),
+)
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -44,7 +51,9 @@ def imported_origins(tree: ast.AST) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                origins[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                origins[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             for alias in node.names:
@@ -66,16 +75,15 @@ def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping
 
     `functions` are the document's functions that must not run, with the reason.
     """
+    reasons = set()
     for node in walk_scope(statement):
         if isinstance(node, (ast.For, ast.AsyncFor)) and any(
             isinstance(name, ast.Name) and _LOADER.search(name.id) for name in ast.walk(node.iter)
         ):
-            return TRAINING
-        if isinstance(node, ast.Call):
-            reason = _effect_of_call(node, origins, functions)
-            if reason is not None:
-                return reason
-    return None
+            reasons.add(TRAINING)
+        elif isinstance(node, ast.Call):
+            reasons.add(_effect_of_call(node, origins, functions))
+    return next((reason for reason in _BY_WEIGHT if reason in reasons), None)
 
 
 def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mapping[str, str]) -> str | None:
@@ -84,7 +92,8 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINING_METHODS:
         return TRAINING
     if any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True for word in call.keywords
+        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
+        for word in call.keywords
     ):
         return DATA
     origin = origin_of(call.func, origins)

@@ -94,7 +94,9 @@ class Evaluator:
     def _running(self, place: Place) -> Iterator[None]:
         """The surroundings of user code. Turns its exceptions into EvaluationError."""
         path = place.document.path
-        folders = tuple(dict.fromkeys([*([path.parent] if path is not None else []), *self.session.folders, self.session.root]))
+        folders = tuple(
+            dict.fromkeys([*([path.parent] if path is not None else []), *self.session.folders, self.session.root])
+        )
         with contextlib.ExitStack() as stack:
             stack.enter_context(user_code(folders, str(path or "script.py")))
             stack.enter_context(isolated(self.session, self._note, allow_effects=not self.is_isolated))
@@ -117,6 +119,10 @@ class Evaluator:
             self.notes.append(note)
 
     def _evaluate(self, place: Place, expression: ast.expr, namespace: dict[str, Any]) -> Any:
+        for name in sorted(used_names(expression)):
+            if isinstance(namespace.get(name), Placeholder):
+                error = placeholder_error(namespace[name])
+                raise EvaluationError(error.reason, error.where)
         tree = ast.fix_missing_locations(ast.Expression(body=expression))
         code = compile(
             tree, _filename(place.document), "eval", flags=future_flags(place.document.tree), dont_inherit=True
@@ -130,7 +136,11 @@ class Evaluator:
         document = place.document
         facts = facts_of(document.tree)
         is_target = document.kind == "target"
-        base = dict(vars(self.module)) if document.kind in ("target", "docstring") else _script_namespace(document, self.session)
+        base = (
+            dict(vars(self.module))
+            if document.kind in ("target", "docstring")
+            else _script_namespace(document, self.session)
+        )
         expanded = {**facts.functions, **(self._incomplete_classes(facts.classes) if is_target else facts.classes)}
         needed = set(names) - BUILTINS - bindings.keys()
         layers: list[tuple[Scope | None, list[str], list[ast.stmt]]] = []
@@ -166,15 +176,19 @@ class Evaluator:
         tree = document.tree
         Runner(
             namespace=namespace, filename=_filename(document), at=document.at, effect=facts_of(tree).effect,
-            flags=future_flags(tree), open_names=open_names(tree),
+            flags=future_flags(tree), open_names=open_names(tree), propagates=True,
         ).run(statements)  # fmt: skip
 
     def _is_imported(self, statement: ast.stmt) -> bool:
         """Whether the import of the target ran `statement`, and running it again would create another object."""
-        if not isinstance(statement, (ast.Import, ast.ImportFrom, ast.ClassDef)) and not getattr(statement, "decorator_list", ()):
+        if not isinstance(statement, (ast.Import, ast.ImportFrom, ast.ClassDef)) and not getattr(
+            statement, "decorator_list", ()
+        ):
             return False
         names = vars(self.module)
-        return all(name in names and not isinstance(names[name], Placeholder) for name in bound_names(statement) - {STAR})
+        return all(
+            name in names and not isinstance(names[name], Placeholder) for name in bound_names(statement) - {STAR}
+        )
 
     def _incomplete_classes(self, classes: Mapping[str, ast.ClassDef]) -> dict[str, ast.ClassDef]:
         """The target's classes whose methods read globals that the import did not define: a script's main block does."""
@@ -264,7 +278,8 @@ def _option_default(function: FunctionNode, name: str) -> ast.expr | None:
     """The default in a decorator such as ``@click.option("--width", default=64)``."""
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and any(
-            isinstance(text, ast.Constant) and str(text.value).lstrip("-").replace("-", "_") == name for text in decorator.args
+            isinstance(text, ast.Constant) and str(text.value).lstrip("-").replace("-", "_") == name
+            for text in decorator.args
         ):
             return next((word.value for word in decorator.keywords if word.arg == "default"), None)
     return None

@@ -92,7 +92,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
             return
         session, path = _sessions[-1], Path(self.path).resolve()
         is_target = path == session.target and session.tree is not None
-        tree = session.tree if is_target and session.tree is not None else ast.parse(self.get_data(self.path), self.path)
+        tree = (
+            session.tree if is_target and session.tree is not None else ast.parse(self.get_data(self.path), self.path)
+        )
         if is_target:
             session.module = module
         plan = slice_module(tree, session.roots if is_target else requested_names())

@@ -12,7 +12,9 @@ from profiler_kit.loading.scripts.side_effects import no_side_effects
 
 
 @contextlib.contextmanager
-def isolated(session: ImportSession | None, note: Callable[[str], None], *, allow_effects: bool = False) -> Iterator[None]:
+def isolated(
+    session: ImportSession | None, note: Callable[[str], None], *, allow_effects: bool = False
+) -> Iterator[None]:
     """Import user code by its slice inside the block, and stop its side effects. Without a session, do nothing.
 
     `note` receives what was replaced: weights that were not downloaded, arguments without a default.

@@ -65,11 +65,15 @@ class ModuleSlice:
         if not self.skipped:
             return ""
         ranges = [f"{first}-{last}" if last > first else str(first) for first, last, _ in self.skipped]
-        lines = ", ".join(ranges[:_MAX_RANGES]) + (f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else "")
+        lines = ", ".join(ranges[:_MAX_RANGES]) + (
+            f" and {len(ranges) - _MAX_RANGES} more" if len(ranges) > _MAX_RANGES else ""
+        )
         reasons = list(dict.fromkeys(reason for *_, reason in self.skipped if reason))
         why = f" ({', '.join(reasons)})" if reasons else " (not needed by a model)"
         word = "lines" if len(ranges) > 1 or "-" in ranges[0] else "line"
-        return f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+        return (
+            f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+        )
 
 
 def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
@@ -78,11 +82,16 @@ def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
     A statement runs if it is an import, a definition, a constant or a setting of a library, or if a class, a function that
     builds models, a root or a name of `CONVENTIONS` depends on it.
     """
-    facts = facts_of(tree)
-    slicer = _ModuleSlicer(facts, _available(tree, facts))
-    needed = _needed_by_definitions(facts) | frozenset(roots) | _conventions(tree)
-    kept = slicer.slice(tree.body, needed)
-    dropped = [statement for statement in slicer.dropped.values() if not _is_inert(statement)]
+    facts, roots = facts_of(tree), frozenset(roots)
+    available = _available(tree, facts)
+    dropped: list[ast.stmt] = []
+    for prints in (True, False):  # what a training script prints does not interest if it does not train
+        slicer = _ModuleSlicer(facts, available, prints=prints)
+        needed = _needed_by_definitions(facts) | roots | _conventions(tree)
+        kept = slicer.slice(tree.body, needed)
+        dropped = [s for s in slicer.dropped.values() if not _is_inert(s) and not _is_print(s, facts)]
+        if not dropped:
+            break
     return ModuleSlice(
         statements=tuple(kept), kept_count=len(kept), total=len(tree.body), skipped=_ranges(tree.body, dropped, facts)
     )
@@ -91,25 +100,37 @@ def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
 class _ModuleSlicer(Slicer):
     """A slicer that also keeps definitions, constants and settings. `dropped` are the statements that do not run, by id."""
 
-    def __init__(self, facts: DocumentFacts, available: frozenset[str]) -> None:
+    def __init__(self, facts: DocumentFacts, available: frozenset[str], *, prints: bool) -> None:
         super().__init__(facts, {name: node for name, node in facts.functions.items() if name not in facts.effects})
         self.dropped: dict[int, ast.stmt] = {}
-        self._available = available
+        self._available = available | BUILTINS
+        self._prints = prints
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
         if _is_inert(statement):
             return statement
         part = super()._part(statement, needed)
-        if part is None or (not isinstance(statement, (*DEFINITIONS, *COMPOUND)) and self.facts.effect(statement) is not None):
+        if part is None or (
+            not isinstance(statement, (*DEFINITIONS, *COMPOUND)) and self.facts.effect(statement) is not None
+        ):
             self.dropped[id(statement)] = statement
         return part
 
     def _keeps(self, statement: ast.stmt) -> bool:
         if isinstance(statement, DEFINITIONS):
             return True
-        if self.facts.effect(statement) is not None or not used_names(statement) <= self._available | BUILTINS:
+        if self.facts.effect(statement) is not None or not used_names(statement) <= self._available:
             return False
+        if _is_print(statement, self.facts):
+            return self._prints
         return _is_constant(statement, self.facts) or _is_setting(statement, self.facts, self._available)
+
+    def _branches(self, statement: ast.If, needed: set[str]) -> ast.stmt | None:
+        changed = bound_names(statement) | self._mutates(statement)
+        if not changed & needed and not used_names(statement.test) <= self._available:
+            self.dropped[id(statement)] = statement
+            return None  # constants and settings for a case that is not known here
+        return super()._branches(statement, needed)
 
     def _names_of(self, statement: ast.stmt) -> frozenset[str]:
         """The names that `statement` itself reads when it runs: not those of the functions that it defines."""
@@ -140,14 +161,20 @@ def _is_inert(statement: ast.stmt) -> bool:
 def _is_pure(node: ast.AST, facts: DocumentFacts) -> bool:
     """Whether evaluating `node` is cheap and changes nothing."""
     return all(
-        origin_of(inner.func, facts.origins) in _PURE_CALLS if isinstance(inner, ast.Call) else isinstance(inner, _PURE_NODES)
+        origin_of(inner.func, facts.origins) in _PURE_CALLS
+        if isinstance(inner, ast.Call)
+        else isinstance(inner, _PURE_NODES)
         for inner in ast.walk(node)
     )
 
 
 def _is_constant(statement: ast.stmt, facts: DocumentFacts) -> bool:
-    if isinstance(statement, (ast.Assign, ast.AugAssign)):
-        return _is_pure(statement.value, facts)
+    if isinstance(statement, ast.Assign):
+        return _is_pure(statement.value, facts) and all(
+            isinstance(target, (ast.Name, ast.Tuple)) for target in statement.targets
+        )
+    if isinstance(statement, ast.AugAssign):
+        return _is_pure(statement.value, facts) and isinstance(statement.target, ast.Name)
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None or _is_pure(statement.value, facts)
     if isinstance(statement, ast.For):
@@ -165,10 +192,24 @@ def _is_setting(statement: ast.stmt, facts: DocumentFacts, available: frozenset[
         values = [*call.args, *(word.value for word in call.keywords)]
         owner = base_name(call.func) if isinstance(call.func, ast.Attribute) else None
         return owner in available - set(facts.origins) and all(_is_pure(value, facts) for value in values)
-    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-    return isinstance(statement, (ast.Assign, ast.AugAssign)) and all(
-        isinstance(target, (ast.Attribute, ast.Subscript)) and (origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS)
+    if not isinstance(statement, (ast.Assign, ast.AugAssign)) or not _is_pure(statement.value, facts):
+        return False
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return all(
+        isinstance(target, (ast.Attribute, ast.Subscript))
+        and (
+            (origin_of(_owner(target), facts.origins) or "").startswith(_SETTINGS)
+            or base_name(target) not in facts.origins
+        )
         for target in targets
+    )
+
+
+def _is_print(statement: ast.stmt, facts: DocumentFacts) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and origin_of(statement.value.func, facts.origins) == "print"
     )
 
 
@@ -230,7 +271,11 @@ def _returns_module(function: FunctionNode, facts: DocumentFacts, builders: set[
             origin = origin_of(value.func, facts.origins)
             if origin is not None:
                 last = origin.rpartition(".")[2]
-                return origin in facts.classes or origin in builders or (origin.startswith("torch.nn") or "." in origin) and last[:1].isupper()
+                return (
+                    origin in facts.classes
+                    or origin in builders
+                    or ((origin.startswith("torch.nn") or "." in origin) and last[:1].isupper())
+                )
             value = value.func.value if isinstance(value.func, ast.Attribute) else None
         return isinstance(value, ast.Name) and value.id in modules
 

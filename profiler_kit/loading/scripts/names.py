@@ -92,16 +92,18 @@ def _reads(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Name):
         return {node.id} if isinstance(node.ctx, ast.Load) else set()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return _reads_of_all([*node.decorator_list, *_signature(node.args), *([node.returns] if node.returns else [])]) | (
-            free_names(node)
-        )
+        return _reads_of_all(
+            [*node.decorator_list, *_signature(node.args), *([node.returns] if node.returns else [])]
+        ) | (free_names(node))
     if isinstance(node, ast.Lambda):
         return _reads_of_all(_defaults(node.args)) | (_reads(node.body) - set(parameter_names(node.args)))
     if isinstance(node, ast.ClassDef):
         names = _reads_of_all([*node.decorator_list, *node.bases, *(word.value for word in node.keywords)])
         bound: set[str] = set()
         for statement in node.body:
-            names |= _reads(statement) - (set() if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) else bound)
+            names |= _reads(statement) - (
+                set() if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) else bound
+            )
             bound |= bound_names(statement)
         return names
     if isinstance(node, COMPREHENSIONS):
@@ -121,7 +123,11 @@ def free_names(function: FunctionNode) -> frozenset[str]:
     """The names that the body of `function` reads from outside."""
     bound = set(parameter_names(function.args)) | {name for s in function.body for name in bound_names(s)}
     shared = {
-        name for s in function.body for node in walk_scope(s) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names
+        name
+        for s in function.body
+        for node in walk_scope(s)
+        if isinstance(node, (ast.Global, ast.Nonlocal))
+        for name in node.names
     }
     return frozenset(_reads_of_all(function.body) - (bound - shared))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 
-
 class UnavailableError(Exception):
     """The user's code uses a name that could not be bound. `where` is the statement that binds it."""
 
@@ -46,7 +45,9 @@ class Placeholder:
     def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise reason_of(self)
 
-    __call__ = __iter__ = __next__ = __len__ = __bool__ = __mro_entries__ = __instancecheck__ = __subclasscheck__ = _raise
+    __call__ = __iter__ = __next__ = __len__ = __bool__ = __mro_entries__ = __instancecheck__ = __subclasscheck__ = (
+        _raise
+    )
     __enter__ = __exit__ = __contains__ = __int__ = __float__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _raise
     __floordiv__ = __rfloordiv__ = __mod__ = __pow__ = __neg__ = __setitem__ = _raise

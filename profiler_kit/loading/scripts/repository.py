@@ -11,8 +11,27 @@ from typing import Final
 
 from profiler_kit.loading.scripts.names import STAR, bound_names
 
-_ROOT_FILES: Final = ("setup.py", "pyproject.toml", "setup.cfg", "requirements.txt", "LICENSE", "README.md", "README.rst", "README")
-_SKIPPED_FOLDERS: Final = {"node_modules", "site-packages", "__pycache__", "build", "dist", "venv", "env", "wandb", "outputs"}
+_ROOT_FILES: Final = (
+    "setup.py",
+    "pyproject.toml",
+    "setup.cfg",
+    "requirements.txt",
+    "LICENSE",
+    "README.md",
+    "README.rst",
+    "README",
+)
+_SKIPPED_FOLDERS: Final = {
+    "node_modules",
+    "site-packages",
+    "__pycache__",
+    "build",
+    "dist",
+    "venv",
+    "env",
+    "wandb",
+    "outputs",
+}
 MAX_LEVELS: Final = 5  # folders above a file that can be the root of its repository
 MAX_FILES: Final = 400
 MAX_FILE_BYTES: Final = 200_000
@@ -81,7 +100,9 @@ def _python_files(folder: Path, visited: set[Path]) -> Iterator[Path]:
 
 
 def _is_source_folder(folder: Path) -> bool:
-    return not folder.name.startswith(".") and folder.name not in _SKIPPED_FOLDERS and not (folder / "pyvenv.cfg").exists()
+    return (
+        not folder.name.startswith(".") and folder.name not in _SKIPPED_FOLDERS and not (folder / "pyvenv.cfg").exists()
+    )
 
 
 def defined_names(tree: ast.Module) -> frozenset[str]:

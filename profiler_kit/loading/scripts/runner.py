@@ -1,8 +1,8 @@
 """Runs statements one by one. A statement that fails leaves placeholders for its names, and the next statement runs."""
 
 from __future__ import annotations
-
 import __future__ as future_features
+
 import ast
 import importlib
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, used_names
-from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
+from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
@@ -40,6 +40,7 @@ class Runner:
     - `at`: the location of a line, for messages.
     - `effect`: why a node must not run; None if it may.
     - `open_names`: names that only a star import can bind.
+    - `propagates`: a statement that uses a placeholder does not run, so that no value contains one.
     - `is_strict`: an unexpected error in an import or definition is raised, not recorded.
     """
 
@@ -49,6 +50,7 @@ class Runner:
     effect: Callable[[ast.AST], str | None]
     flags: int = 0
     is_strict: bool = False
+    propagates: bool = False
     open_names: frozenset[str] = frozenset()
     failures: list[Failure] = field(default_factory=list)
 
@@ -72,8 +74,17 @@ class Runner:
     def _run_statement(self, statement: ast.stmt) -> None:
         reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
         if reason is not None:
-            self._unavailable(statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement)))
+            self._unavailable(
+                statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
+            )
             return
+        if self.propagates and not isinstance(statement, _DEFINITIONS):
+            missing = next(
+                (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
+            )
+            if missing is not None:
+                self._record(statement, placeholder_error(missing))
+                return
         try:
             with _requesting(statement):
                 exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)
@@ -83,7 +94,11 @@ class Runner:
             else:
                 self._record(statement, error)
         except (Exception, SystemExit) as error:
-            if self.is_strict and isinstance(statement, _DEFINITIONS) and not isinstance(error, (*_TOLERATED, SystemExit)):
+            if (
+                self.is_strict
+                and isinstance(statement, _DEFINITIONS)
+                and not isinstance(error, (*_TOLERATED, SystemExit))
+            ):
                 raise
             self._record(statement, error)
 
@@ -111,7 +126,7 @@ class Runner:
         self._unavailable(statement, UnavailableError(_listed(statement), reason, where, cause))
 
     def _unavailable(self, statement: ast.stmt, error: UnavailableError) -> None:
-        names = set(bound_names(statement))
+        names = set(bound_names(statement)) | (mutated_names(statement) if self.propagates else set())
         if STAR in names:
             names = {name for name in self.open_names if name not in self.namespace}
         for name in sorted(names - {STAR}):

@@ -34,21 +34,8 @@ _NETWORK: Final = {
     "ftplib.connect": "network access",
     "smtplib.connect": "network access",
 }
-_PROCESSES: Final = {
-    name: "a new process"
-    for name in (
-        "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn",
-        "os.startfile", "os.kill", "os.killpg",
-    )
-}  # fmt: skip
-_FILES: Final = {
-    name: "a change of files"
-    for name in (
-        "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate",
-        "os.utime", "os.setxattr", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree", "shutil.move",
-        "shutil.rmtree", "shutil.make_archive", "shutil.unpack_archive", "tempfile.mkstemp", "tempfile.mkdtemp",
-    )
-}  # fmt: skip
+_PROCESSES: Final = dict.fromkeys(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile", "os.kill", "os.killpg"), "a new process")  # fmt: skip
+_FILES: Final = dict.fromkeys(("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.utime", "os.setxattr", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree", "shutil.move", "shutil.rmtree", "shutil.make_archive", "shutil.unpack_archive", "tempfile.mkstemp", "tempfile.mkdtemp"), "a change of files")  # fmt: skip
 _ACTS: Final = {**_NETWORK, **_PROCESSES, **_FILES, "open": "a written file"}
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES: Final = re.compile(r"/dev/(null|zero|nvidia\S*|shm/\S*)$|/proc/self/\S+$")
@@ -121,6 +108,7 @@ def _no_save(*args: object, **kwargs: object) -> NoReturn:
 
 def _install() -> None:
     global _is_installed
+    tempfile.gettempdir()  # determined now, because it holds a lock while it tries folders, which the hook sees
     if not _is_installed:
         sys.addaudithook(_hook)
         _is_installed = True

@@ -128,7 +128,9 @@ def _first_item(loop: ast.For | ast.AsyncFor) -> ast.stmt:
 def _enter(item: ast.withitem, statement: ast.stmt) -> ast.stmt:
     target = item.optional_vars
     assert target is not None
-    value = ast.Call(func=ast.Attribute(value=item.context_expr, attr="__enter__", ctx=ast.Load()), args=[], keywords=[])
+    value = ast.Call(
+        func=ast.Attribute(value=item.context_expr, attr="__enter__", ctx=ast.Load()), args=[], keywords=[]
+    )
     return ast.fix_missing_locations(ast.copy_location(ast.Assign(targets=[target], value=value), statement))
 
 
@@ -184,7 +186,9 @@ class Slicer:
         """Note ``group = parser.add_argument_group()``: a change of `group` is a change of `parser`."""
         for statement in statements:
             for node in walk_scope(statement):
-                if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+                if isinstance(node, ast.Assign) and isinstance(
+                    node.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
+                ):
                     base = base_name(node.value)
                     is_call_of_name = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
                     if base is None or base in self.facts.origins or is_call_of_name:
@@ -270,7 +274,9 @@ class Slicer:
         body = body or [ast.Pass()]
         if isinstance(statement, ast.For):
             self._need(needed, used_names(statement.iter))
-            new: ast.stmt = ast.For(target=statement.target, iter=statement.iter, body=body, orelse=[], type_comment=None)
+            new: ast.stmt = ast.For(
+                target=statement.target, iter=statement.iter, body=body, orelse=[], type_comment=None
+            )
         else:
             self._need(needed, used_names(statement.test))
             exits = [s for s in statement.body if any(isinstance(n, ast.Break) for n in walk_scope(s))]
@@ -281,7 +287,9 @@ class Slicer:
         return _replaced(new, statement)
 
     def _block(self, statement: ast.With, needed: set[str]) -> ast.stmt | None:
-        targets = {name for item in statement.items if item.optional_vars is not None for name in _stored(item.optional_vars)}
+        targets = {
+            name for item in statement.items if item.optional_vars is not None for name in _stored(item.optional_vars)
+        }
         is_needed = bool(targets & needed)
         body = self.slice(statement.body, needed)
         if not body and not is_needed:
@@ -302,7 +310,9 @@ class Slicer:
             in_handler = set(after)
             handler_body = self.slice(handler.body, in_handler)
             handlers.append(
-                _replaced(ast.ExceptHandler(type=handler.type, name=handler.name, body=handler_body or [ast.Pass()]), handler)
+                _replaced(
+                    ast.ExceptHandler(type=handler.type, name=handler.name, body=handler_body or [ast.Pass()]), handler
+                )
             )
             needed |= in_handler - ({handler.name} if handler.name else set())
             if handler.type is not None:

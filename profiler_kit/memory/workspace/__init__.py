@@ -16,49 +16,15 @@ batch, or packed rows), ``batch``, ``input_size``, ``hidden``, ``depth``, ``dire
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from profiler_kit import _family
 from profiler_kit.devices.device import Device
-
-
-@dataclass(frozen=True, slots=True)
-class TensorFacts:
-    """Metadata of a tensor for rules. `dtype` is torch's name without the package (``float32``)."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    element_bytes: int
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.numel * self.element_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """A call of an op: its name (``aten.convolution``), arguments and results, with `TensorFacts` instead of tensors.
-
-    Lists are tuples. `in_backward`: whether the call runs in backward.
-    """
-
-    op: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    outputs: tuple[Any, ...] = ()
-    in_backward: bool = False
+from profiler_kit.emulation.library_calls import OpCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.devices.device import Device
+from profiler_kit.emulation.library_calls import OpCall, TensorFacts
 from profiler_kit.memory.workspace import (
     NOTHING,
     LibraryConfig,
-    OpCall,
-    TensorFacts,
     WorkspaceBytes,
     exactly,
     on_card,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
-from profiler_kit.memory.workspace import LibraryConfig, TensorFacts
+from profiler_kit.emulation.library_calls import TensorFacts
+from profiler_kit.memory.workspace import LibraryConfig
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Precision = Literal["half", "tf32", "float32", "float64"]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler_kit.devices.device import Device
-from profiler_kit.memory.workspace import NOTHING, LibraryConfig, OpCall, TensorFacts, WorkspaceBytes, exactly, rule
+from profiler_kit.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.memory.workspace import NOTHING, LibraryConfig, WorkspaceBytes, exactly, rule
 from profiler_kit.memory.workspace.geometry import has_channels_last
 
 _SOURCE: Final = "measured on an H100, torch 2.11"

@@ -127,9 +127,12 @@ def _other_phases(line: ModuleLine) -> int | None:
 
 # fmt: off
 # ruff: noqa: E501 - one column, one line
+_FILE: Column[TraceItem[Any]] = Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data")
+_BUSY_SHARE: Column[TraceItem[Any]] = Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time")
+
 TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("name", "trace", "text", lambda r: r.name, "name of the file", place="page", name=True),
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("rank", "rank", "count", lambda r: r.trace.rank, "rank of the process; empty where the trace does not say"),
     Column("clock", "clock", "text", lambda r: r.trace.clock, "device; or host for a trace without device events", place="data"),
     Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last"),
@@ -153,13 +156,13 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
 )
 
 TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication or other"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the phase on the host, as a stopwatch shows it"),
     Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns, "part of the host time spent waiting for the device, for kernels of any phase", place="data"),
     Column("waited_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "part of the host time spent waiting for the device, for kernels of any phase", place="page", rank=2),
     *_time_columns("the work that the phase launched; overlaps count once, collectives only where no other work runs"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("clock_ratio", "host / device", "ratio", lambda r: _clock_ratio(r.item.host_ns, r.item.kernel_ns) if r.trace.clock == "device" else None, "host time divided by device time; far below 1: the host only launches; far above 1: the host waits for the device, or the device waits for the host", rank=1),
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "sum of durations; more than the busy time where streams overlap", place="data"),
     Column("idle_ns", "idle before", "ns", lambda r: r.item.idle_ns, "idle time that ends with work of this phase", place="data"),
@@ -176,7 +179,7 @@ TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
 )
 
 TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line"),
+    _FILE,
     Column("cause", "cause", "text", lambda r: r.item.cause, "why the device was idle"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase of the work that ends the gaps; empty where it has none"),
     Column("ns", "idle", "ns", lambda r: r.item.ns, "idle time"),
@@ -187,7 +190,7 @@ TRACE_TREE_COLUMNS: tuple[Column[TraceItem[ModuleLine]], ...] = (
     Column("module", "module", "text", lambda r: r.item.label, "the module, indented below its caller", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name or None, "class of the module", rank=4),
     *_time_columns("the module including children"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("forward_ns", "forward", "ns", lambda r: _in_phase(r.item, "forward"), "part of the time in forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: _in_phase(r.item, "backward"), "part of the time in backward", rank=1),
     Column("recompute_ns", "recompute", "ns", lambda r: _in_phase(r.item, "recompute"), "part of the time in forward work recomputed in backward", rank=2),
@@ -196,7 +199,7 @@ TRACE_TREE_COLUMNS: tuple[Column[TraceItem[ModuleLine]], ...] = (
 )
 
 TRACE_MODULE_COLUMNS: tuple[Column[TraceItem[TraceModule]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line"),
+    _FILE,
     Column("path", "module", "text", lambda r: r.item.path, "names of the nested calls from the outermost down; empty for work outside modules, (communication) for collectives", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name, "class of the module; empty where the trace does not say"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase"),
@@ -205,33 +208,33 @@ TRACE_MODULE_COLUMNS: tuple[Column[TraceItem[TraceModule]], ...] = (
 )
 
 TRACE_OPERATOR_COLUMNS: tuple[Column[TraceItem[TraceOperator]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("name", "operator", "text", lambda r: r.item.name, "name of the operator", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "kind of operation", place="data"),
     Column("kind", "kind", "text", lambda r: family_name(r.item.family) if r.item.family else None, "kind of operation, in words", place="page", rank=2),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
     *_time_columns("the work that the operator itself launched"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("host_self_ns", "host self", "ns", lambda r: r.item.host_self_ns, "time of the operator on the host, nested operators excluded", rank=1),
 )
 
 TRACE_SHAPE_COLUMNS: tuple[Column[TraceItem[ShapedOperator]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("name", "operator", "text", lambda r: r.item.name, "the operator that the program called", name=True),
     Column("family", "family", "text", lambda r: r.item.family, "kind of operation", place="data"),
     Column("shapes", "input shapes", "text", lambda r: ", ".join(map(shape_text, r.item.shapes)), "shapes of the input tensors; scalars are left out"),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls with device work"),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the operator's work and of its backward work"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("forward_ns", "forward", "ns", lambda r: r.item.forward_ns or None, "part of the time in forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: r.item.backward_ns or None, "part of the time in backward", rank=1),
     Column("recompute_ns", "recompute", "ns", lambda r: r.item.recompute_ns or None, "part of the time in forward work recomputed in backward", rank=2),
 )
 
 TRACE_KERNEL_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time; overlapping calls count once"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "sum of durations", place="data"),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
     Column("mean_ns", "mean", "ns", lambda r: r.item.sum_ns / r.item.calls if r.item.calls else None, "mean duration of a call", rank=4),
@@ -246,13 +249,13 @@ TRACE_FAMILY_COLUMNS: tuple[Column[TraceItem[FamilyLine]], ...] = (
     Column("family", "kind", "text", lambda r: family_name(r.item.family), "what kernels of this kind compute, and by which algorithm"),
     Column("math", "math", "text", lambda r: math_name(r.item.math) if r.item.math else None, "arithmetic with the most time; empty where the names do not say", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of these kernels"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time"),
+    _BUSY_SHARE,
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace", rank=1),
     Column("longest", "longest kernel", "text", lambda r: r.item.longest, "name of the kernel with the most time", rank=3, name=True),
 )
 
 TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("device", "device", "text", lambda r: r.item.device, "number of the device"),
     Column("stream", "stream", "text", lambda r: r.item.stream, "number of the stream"),
     Column("events", "events", "count", lambda r: r.item.events, "number of kernels, copies and fills"),
@@ -262,7 +265,7 @@ TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
 )
 
 TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("number", "step", "count", lambda r: r.item.number, "number of the step, as in ProfilerStep#number"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step's mark on the host"),
     Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "device time from the step's first kernel to the next step's first kernel; empty for the last step"),
@@ -272,7 +275,7 @@ TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
 )
 
 TRACE_SYNC_COLUMNS: tuple[Column[TraceItem[SyncWait]], ...] = (
-    Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data"),
+    _FILE,
     Column("name", "host waits in", "text", lambda r: r.item.name, "the operator or Python call that waits", name=True),
     Column("call", "call", "text", lambda r: r.item.call, "the call of the CUDA runtime", rank=3, name=True),
     Column("phase", "phase", "text", lambda r: r.item.phase or None, "the phase of the host during the wait"),

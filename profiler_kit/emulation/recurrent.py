@@ -14,11 +14,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from profiler_kit.memory.emulation import Call, Emulation, emulates
-from profiler_kit.memory.emulation.autocast import autocast_enabled, cast
-from profiler_kit.memory.workspace import OpCall
+from profiler_kit.emulation import Call, Emulation, emulates
+from profiler_kit.emulation.autocast import autocast_enabled, cast
+from profiler_kit.emulation.library_calls import OpCall, facts_of
 
 _RESERVE: Final = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # hidden states saved per time step
+_MODE: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # of ``aten::_cudnn_rnn``
 _GATES: Final = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
@@ -27,25 +28,32 @@ class _CudnnLayers(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, use_workspace: Any, sizes: tuple[Any, ...], x: Any, h: Any, c: Any, *weights: Any) -> Any:
-        shape, batch_first, reserve_bytes, facts = sizes
+        shape, batch_first, reserve_bytes, facts, options = sizes
         out = x.new_empty(shape)
         if batch_first:  # the result is a view of cuDNN's output, which has time steps first
             out = out.transpose(0, 1)
         last = torch.empty_like(h)
         last_cell = torch.empty_like(c) if c is not None else None
         reserve = torch.empty(reserve_bytes, dtype=torch.uint8, device=x.device)
-        use_workspace(OpCall("aten._cudnn_rnn", kwargs=facts))
+        outputs = (out, last, last_cell, reserve)
+        arguments = facts_of((x, weights, len(weights), None, h, c, *options))
+        use_workspace(OpCall("aten._cudnn_rnn", arguments, facts, facts_of(outputs)))
         ctx.save_for_backward(x, h, c, out, reserve, *weights)
-        ctx.use_workspace, ctx.facts = use_workspace, facts
+        ctx.use_workspace, ctx.facts, ctx.options = use_workspace, facts, options
         return (out, last) if last_cell is None else (out, last, last_cell)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        x, h, c, _, _, *weights = ctx.saved_tensors
+        x, h, c, out, reserve, *weights = ctx.saved_tensors
         grad_x, grad_h = torch.empty_like(x), torch.empty_like(h)
         grad_c = torch.empty_like(c) if c is not None else None
-        flat = weights[0].new_zeros(sum(weight.numel() for weight in weights))
-        ctx.use_workspace(OpCall("aten._cudnn_rnn_backward", kwargs=ctx.facts, in_backward=True))
+        flat = weights[0].new_empty(sum(weight.numel() for weight in weights))
+        _, _, needs_x, needs_h, needs_c, *needs_weights = ctx.needs_input_grad
+        needed = (needs_x, needs_h, needs_c, any(needs_weights))
+        states = (x, weights, len(weights), None, h, c, out)
+        arguments = facts_of((*states, *gradients, *(() if c is not None else (None,)), *ctx.options, reserve, needed))
+        outputs = facts_of((grad_x, grad_h, grad_c, flat))
+        ctx.use_workspace(OpCall("aten._cudnn_rnn_backward", arguments, ctx.facts, outputs, in_backward=True))
         grads, offset = [], 0
         for weight in weights:
             grads.append(flat[offset : offset + weight.numel()].view(weight.shape))
@@ -104,32 +112,46 @@ def _layers(
         "directions": directions, "element_bytes": element, "dropout": dropout, "train": train,
         "packed": batch_sizes is not None,
     }  # fmt: skip
+    projection = h.shape[-1] if h.shape[-1] != hidden else 0
+    options = (
+        _MODE[name], hidden, projection, depth, batch_first, dropout, train, bidirectional, batch_sizes is not None, None,
+    )  # fmt: skip
     steps = (x.shape[1], x.shape[0]) if batch_first else x.shape[:-1]
     shape = (*steps, h.shape[-1] * directions)
     apply: Call = _CudnnLayers.apply
-    return apply(emulation.libraries.use_workspace, (shape, batch_first, reserve, facts), x, h, c, *weights)
+    return apply(emulation.libraries.use_workspace, (shape, batch_first, reserve, facts, options), x, h, c, *weights)
 
 
 class _FusedCell(torch.autograd.Function):
     """The allocations of ``aten::_thnn_fused_lstm_cell`` or ``_thnn_fused_gru_cell`` and its backward."""
 
     @staticmethod
-    def forward(ctx: Any, gates: int, saved_states: int, state: Any, *others: Any) -> Any:
+    def forward(ctx: Any, use_workspace: Any, gates: int, saved_states: int, state: Any, *others: Any) -> Any:
         workspace = state.new_empty((state.shape[0], saved_states * state.shape[1]))
         outputs = tuple(torch.empty_like(state) for _ in range(2 if gates == 4 else 1))
+        op = "aten._thnn_fused_lstm_cell" if gates == 4 else "aten._thnn_fused_gru_cell"
+        arguments = (*others[:2], state, *others[2:])
+        use_workspace(OpCall(op, facts_of(arguments), outputs=facts_of((*outputs, workspace))))
         ctx.save_for_backward(state, workspace, *others[:2], *(outputs[1:] if gates == 4 else ()))
         ctx.gates, ctx.shapes = gates, [None if other is None else other.shape for other in others]
+        ctx.use_workspace = use_workspace
         return outputs if gates == 4 else outputs[0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        state = ctx.saved_tensors[0]
+        state, workspace, _, _, *cells = ctx.saved_tensors
         rows, hidden = state.shape
         grad_gates = [state.new_empty((rows, ctx.gates * hidden)) for _ in range(1 if ctx.gates == 4 else 2)]
         grad_state = torch.empty_like(state)
+        has_bias = any(shape is not None for shape in ctx.shapes[2:])
+        is_lstm = ctx.gates == 4
+        op = "aten._thnn_fused_lstm_cell_backward_impl" if is_lstm else "aten._thnn_fused_gru_cell_backward"
+        arguments = (*gradients, *((state, *cells) if is_lstm else ()), workspace, has_bias)
+        outputs = facts_of((*grad_gates, grad_state))
+        ctx.use_workspace(OpCall(op, facts_of(arguments), outputs=outputs, in_backward=True))
         biases = [grad_gates[-1].sum(0) for shape in ctx.shapes[2:] if shape is not None]
         biases += [None] * (len(ctx.shapes) - 2 - len(biases))
-        return (None, None, grad_state, grad_gates[0], grad_gates[-1], *biases)
+        return (None, None, None, grad_state, grad_gates[0], grad_gates[-1], *biases)
 
 
 @emulates("lstm_cell", "gru_cell")
@@ -140,4 +162,4 @@ def rnn_cell(
     h, state, sizes = (*states, (4, 4)) if func.__name__ == "lstm_cell" else (states, states, (3, 5))
     products = torch.nn.functional.linear(x, w_x), torch.nn.functional.linear(h, w_h)
     apply: Call = _FusedCell.apply
-    return apply(*sizes, state.to(products[0].dtype), *products, *biases)
+    return apply(emulation.libraries.use_workspace, *sizes, state.to(products[0].dtype), *products, *biases)

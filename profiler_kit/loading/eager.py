@@ -1,0 +1,96 @@
+"""Runs torch without its compiler: compiled functions run uncompiled, and the compiler is not imported for nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import FunctionType, ModuleType
+from typing import Any, Final
+from weakref import WeakSet
+
+import torch
+from torch.utils._mode_utils import no_dispatch
+
+_DYNAMO: Final = "torch._dynamo"
+_UNCOMPILED: Final = "force_eager"  # the stance in which compiled functions run their original code
+_CACHE: Final = "__dynamo_disable"  # where torch caches the result of `disable` on a function
+
+_active: list[DynamoPlaceholder] = []  # at most one: the placeholder that is installed now
+
+
+class DynamoPlaceholder(ModuleType):
+    """Stands for ``torch._dynamo`` until an attribute is read that only the compiler has; then it is imported.
+
+    Every optimizer step and every checkpointed call imports torch._dynamo, which takes about as long as importing torch, only
+    to call `graph_break` and `disable`. Outside of a compiled region these do nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_DYNAMO)
+        self._functions: WeakSet[FunctionType] = WeakSet()
+        self._stance = ExitStack()
+
+    def graph_break(self, *args: Any, **options: Any) -> Any:
+        """Do nothing, as outside of a compiled region."""
+        return None if self in _active else self._real().graph_break(*args, **options)
+
+    def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
+        """`fn`, which nothing compiles while this placeholder is installed."""
+        if not isinstance(fn, FunctionType) or self not in _active:
+            return self._real().disable(fn, recursive, **options)
+        self._functions.add(fn)
+        return fn
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # e.g. `inspect` reads __file__ of every module
+            raise AttributeError(f"module {_DYNAMO!r} has no attribute {name!r}")
+        return getattr(self._real(), name)
+
+    def _real(self) -> Any:
+        if sys.modules.get(_DYNAMO) is self:
+            self._remove_from_modules()
+            # Modes of the count must not see the ops of the import.
+            with no_dispatch(), torch._C.DisableTorchFunction():
+                module = importlib.import_module(_DYNAMO)
+                self._stance.enter_context(torch.compiler.set_stance(_UNCOMPILED))
+            return module
+        return importlib.import_module(_DYNAMO)
+
+    def install(self) -> None:
+        """Put the placeholder in the place of ``torch._dynamo``."""
+        sys.modules[_DYNAMO] = self
+        torch._dynamo = self
+        _active.append(self)
+
+    def uninstall(self) -> None:
+        """Remove the placeholder and what torch cached from it; if the compiler was imported, restore its stance."""
+        _active.remove(self)
+        if sys.modules.get(_DYNAMO) is self:
+            self._remove_from_modules()
+        for function in self._functions:
+            vars(function).pop(_CACHE, None)
+        self._stance.close()
+
+    def _remove_from_modules(self) -> None:
+        del sys.modules[_DYNAMO]
+        if vars(torch).get("_dynamo") is self:
+            del torch._dynamo
+
+
+@contextmanager
+def compilation_disabled() -> Iterator[None]:
+    """Run functions under ``torch.compile`` uncompiled inside the block, also those that are compiled inside the block."""
+    if _active:
+        yield
+    elif _DYNAMO in sys.modules:
+        with torch.compiler.set_stance(_UNCOMPILED):
+            yield
+    else:
+        placeholder = DynamoPlaceholder()
+        placeholder.install()
+        try:
+            yield
+        finally:
+            placeholder.uninstall()

@@ -1,0 +1,41 @@
+"""The line that tells the user which inputs were guessed, and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.input_search.search import InputGuess
+from profiler_kit.loading.inputs import InputText
+
+NO_GUESS_HINT: Final = "pass the inputs with -i, once for each, or define example_inputs in the file"
+
+
+def announcement(guess: InputGuess, forward: Forward, command: str) -> str:
+    """``inputs: guessed x=1,3,32,32. To set them, run ...``; `command` sets the same inputs with ``-i``."""
+    names = list(forward.positional)
+    listed = ", ".join(
+        _named(text, names[index] if index < len(names) else None) for index, text in enumerate(guess.texts)
+    )
+    reasons = [*_reasons(guess)]
+    if not guess.is_verified:
+        reasons.append("forward reads values, so only its first part was checked")
+    reason = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"inputs: guessed {listed or 'none'}{reason}. To set them, run {command}"
+
+
+def _named(text: InputText, name: str | None) -> str:
+    return f"{name}={text}" if text.name is None and name is not None else str(text)
+
+
+def _reasons(guess: InputGuess) -> list[str]:
+    """The sizes that the model states."""
+    facts = guess.facts
+    shapes = [text.shape for text in guess.texts]
+    reasons = []
+    if facts.image_name is not None and any(shape[-2:] == facts.image for shape in shapes if len(shape) > 2):
+        reasons.append(f"{facts.image_name} is the model's")
+    if facts.length_name is not None and any(facts.sequence_length in shape for shape in shapes):
+        limit = "" if facts.length == facts.sequence_length else f", limited to {facts.sequence_length:,}"
+        reasons.append(f"{facts.length_name} is the model's{limit}")
+    return reasons

@@ -1,0 +1,219 @@
+"""Sizes that a model states: in its constructor's arguments, its attributes, its config, and its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from torch import nn
+from torch.nn.modules.conv import _ConvNd as ConvNd
+from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
+
+IMAGE_NAMES: Final = (
+    "image_size", "img_size", "imgsize", "image_shape", "img_shape", "input_resolution", "input_shape", "in_shape",
+    "resolution", "img_resolution", "input_size", "in_size", "image_height", "crop_size",
+)  # fmt: skip
+LENGTH_NAMES: Final = (
+    "block_size", "context_length", "context_size", "n_ctx", "ctx_len", "max_seq_len", "max_seq_length",
+    "max_sequence_length", "seq_len", "seq_length", "sequence_length", "n_positions", "max_position_embeddings", "max_len",
+    "max_length", "num_tokens_per_sequence", "bptt",
+)  # fmt: skip
+LATENT_NAMES: Final = (
+    "latent_dim",
+    "z_dim",
+    "nz",
+    "noise_dim",
+    "z_size",
+    "latent_size",
+    "dim_z",
+    "n_latent",
+    "code_dim",
+)
+CHANNEL_NAMES: Final = (
+    "in_channels",
+    "in_chans",
+    "input_channels",
+    "n_channels",
+    "num_channels",
+    "channels",
+    "input_nc",
+)
+FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
+CONFIG_NAMES: Final = ("config", "cfg", "args", "hparams", "opt", "options", "conf", "params", "hps")
+
+IMAGE_CHANNELS: Final = 3
+IMAGE_SIZE: Final = 224  # the crop of ImageNet models
+SMALL_IMAGE_SIZE: Final = 32  # CIFAR
+GRAY_IMAGE_SIZE: Final = 28  # MNIST
+DENSE_IMAGE_SIZE: Final = 256  # for outputs of the size of the input: segmentation, translation, restoration
+CLIP_FRAMES: Final = 16  # of the clips that 3-D networks are trained on
+CLIP_SIZE: Final = 112
+SIGNAL_LENGTH: Final = 256
+SEQUENCE_LENGTH: Final = 128
+MAX_LENGTH: Final = 1024  # a longer context of the model is not used unless the user asks for it
+MAX_SMALL_CLASSES: Final = 200  # data sets of small images have 10, 100 or 200 classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The sizes that a model states. None is unknown.
+
+    `image` is (height, width). `layers` are the modules without children that take tensors, in order of definition.
+    """
+
+    image: tuple[int, int] | None
+    image_name: str | None
+    length: int | None
+    length_name: str | None
+    latent: int | None
+    channels: int | None
+    frames: int | None
+    classes: int | None
+    layers: tuple[tuple[str, nn.Module], ...]
+
+    @property
+    def stem_stride(self) -> int:
+        """The stride of the first two-dimensional convolution; 1 without one."""
+        conv = self.first(nn.Conv2d)
+        stride = conv.stride if conv is not None else 1
+        return max(stride) if isinstance(stride, tuple) else int(stride)
+
+    def first(self, *kinds: type[nn.Module]) -> Any:
+        """The first layer of one of `kinds`; None without one."""
+        return next((layer for _, layer in self.layers if isinstance(layer, kinds)), None)
+
+    @property
+    def rows(self) -> int | None:
+        """The rows of the first embedding; None without an embedding."""
+        embedding = self.first(nn.Embedding, nn.EmbeddingBag)
+        return embedding.num_embeddings if embedding is not None else None
+
+    def image_size(self, channels: int | None) -> tuple[int, int]:
+        """The usual image for a model with these layers and classes.
+
+        The size that the model states, else 28 for one channel, 32 for up to 200 classes behind a convolution with stride 1,
+        256 for a model whose last layer is a convolution, else 224.
+        """
+        if self.image is not None:
+            return self.image
+        if channels == 1 and self.classes is not None and self.classes <= MAX_SMALL_CLASSES:
+            return (GRAY_IMAGE_SIZE, GRAY_IMAGE_SIZE)
+        if self.classes is None:
+            return (DENSE_IMAGE_SIZE, DENSE_IMAGE_SIZE)
+        if self.classes <= MAX_SMALL_CLASSES and self.stem_stride == 1 and channels in (None, 1, 3):
+            return (SMALL_IMAGE_SIZE, SMALL_IMAGE_SIZE)
+        return (IMAGE_SIZE, IMAGE_SIZE)
+
+    @property
+    def is_sequence_first(self) -> bool:
+        """Whether the first recurrent or attention layer expects (sequence, batch, features)."""
+        layer = self.first(nn.RNNBase, nn.MultiheadAttention)
+        return layer is not None and not layer.batch_first
+
+    @property
+    def sequence_length(self) -> int:
+        """The model's context length up to 1,024, else 128."""
+        if self.length is not None:
+            return min(self.length, MAX_LENGTH)
+        return SEQUENCE_LENGTH
+
+
+def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
+    """The facts about `model`; `arguments` are those of its constructor, by name."""
+    layers = tuple(
+        (path, module)
+        for path, module in model.named_modules()
+        if not any(True for _ in module.children()) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase))
+    )
+    image_name, image = _first_value(model, arguments, IMAGE_NAMES, _image)
+    length_name, length = _first_value(model, arguments, LENGTH_NAMES, _positive)
+    if image_name in ("input_size", "in_size") and not any(isinstance(m, ConvNd) for _, m in layers):
+        image_name, image = None, None  # the width of a linear or recurrent layer
+    return Facts(
+        image=image,
+        image_name=image_name,
+        length=length if length is not None and length > 1 else None,
+        length_name=length_name,
+        latent=_first_value(model, arguments, LATENT_NAMES, _positive)[1],
+        channels=_first_value(model, arguments, CHANNEL_NAMES, _positive)[1],
+        frames=_first_value(model, arguments, FRAME_NAMES, _positive)[1],
+        classes=_classes(layers),
+        layers=layers,
+    )
+
+
+def _classes(layers: tuple[tuple[str, nn.Module], ...]) -> int | None:
+    """The width of the last layer with weights; None if it is a convolution with a kernel larger than 1x1 or upsampling."""
+    upsamples = any(isinstance(layer, (ConvTransposeNd, nn.Upsample, nn.PixelShuffle)) for _, layer in layers)
+    for _, layer in reversed(layers):
+        if isinstance(layer, nn.Linear):
+            return layer.out_features
+        if isinstance(layer, ConvNd):
+            # fully convolutional classifiers end in a 1x1 convolution and a pooling layer
+            is_classifier = set(layer.kernel_size) == {1} and not upsamples and layer.out_channels >= 10
+            return layer.out_channels if is_classifier else None
+    return None
+
+
+def _first_value(model: nn.Module, arguments: Mapping[str, Any], names: tuple[str, ...], read: Any) -> tuple[Any, Any]:
+    """(name, value) of the first of `names` that the constructor's arguments, the model or its config define."""
+    plain_names = {_plain(name): name for name in reversed(names)}
+    order = {plain: index for index, plain in enumerate(map(_plain, names))}
+    for space in _namespaces(model, arguments):
+        matches = [
+            (order[_plain(name)], name) for name in space if isinstance(name, str) and _plain(name) in plain_names
+        ]
+        for _, name in sorted(matches):
+            value = read(space[name])
+            if value is not None:
+                return name, value
+    return None, None
+
+
+def _plain(name: str) -> str:
+    """`name` in lower case without underscores: ``imageSize`` and ``image_size`` are the same."""
+    return name.replace("_", "").lower()
+
+
+def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield arguments
+    yield from _configs(arguments)
+    for _, module in zip(range(200), model.modules(), strict=False):
+        if type(module).__module__.startswith("torch.nn."):
+            continue
+        space = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        yield space
+        yield from _configs(space)
+    # options that a script reads into global variables: ``opt = parser.parse_args()``
+    script = getattr(type(model).forward, "__globals__", {})
+    if not str(script.get("__name__", "")).startswith("torch."):
+        yield {name: value for name, value in script.items() if type(value) in (int, tuple, list)}
+        yield from _configs(script)
+
+
+def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for name, value in space.items():
+        if name not in CONFIG_NAMES and not name.endswith(("config", "cfg")):
+            continue
+        if isinstance(value, Mapping):
+            yield value
+        elif hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type, ModuleType)):
+            yield vars(value)
+        elif hasattr(value, "__slots__"):
+            yield {slot: getattr(value, slot, None) for slot in value.__slots__}
+
+
+def _positive(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _image(value: object) -> tuple[int, int] | None:
+    """(height, width) of an image size: a number, (height, width), or (channels, height, width)."""
+    if type(value) is int and value > 3:
+        return (value, value)
+    if isinstance(value, (tuple, list)) and len(value) in (2, 3) and all(type(size) is int for size in value):
+        height, width = value[-2:]
+        return (height, width) if height > 3 and width > 3 else None
+    return None

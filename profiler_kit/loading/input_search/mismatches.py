@@ -1,0 +1,231 @@
+"""What a failed operation got and what it needs, as sizes and numbers of dimensions of its tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.input_search.meta_run import Failure, LayerInputError, origins
+from profiler_kit.loading.input_search.proposals import pattern_rank
+from profiler_kit.loading.layers import needed_shape
+
+_MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
+_LISTS: Final = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack"})
+_VIEWS: Final = frozenset({"view", "reshape", "unflatten"})
+_EXPECTED_DIMENSIONS: Final = re.compile(
+    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
+    re.IGNORECASE | re.DOTALL,
+)
+_UNPACKED: Final = re.compile(r"(?:not enough|too many) values to unpack \(expected (\d+)")
+_OUT_OF_RANGE: Final = re.compile(
+    r"Dimension out of range \(expected to be in range of \[-?\d+, (-?\d+)\], but got (-?\d+)\)"
+)
+_POSITIONS: Final = re.compile(r"(\d+) positions, but the table has (\d+) rows")
+_PATTERN: Final = re.compile(r'pattern "([^"]+->[^"]+)"')  # of einops
+_NO_BATCH: Final = re.compile(r"got (\d) dimensions, a batch has (\d)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeMismatch:
+    """A tensor computed from the inputs `names` has the size `got` in dimension `dim`, and the operation needs `need`.
+
+    With `is_flat`, the sizes are numbers of elements of one example, so that several dimensions of an input can change them.
+    With `is_spatial`, they are sizes of a map or numbers of patches, which follow from the size of an image.
+    """
+
+    names: frozenset[str]
+    dim: int
+    got: int
+    need: int
+    is_flat: bool = False
+    is_spatial: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DimensionMismatch:
+    """A tensor computed from the inputs `names` has `got` dimensions, and the operation needs `need`."""
+
+    names: frozenset[str]
+    got: int
+    need: int
+
+
+Mismatch = SizeMismatch | DimensionMismatch
+
+
+def mismatches(failure: Failure, names: frozenset[str]) -> list[Mismatch]:
+    """All mismatches that the failure shows, the most certain first. `names` are all inputs."""
+    unique = dict.fromkeys(
+        (
+            *_of_layer(failure),
+            *_of_message(failure, names),
+            *_of_function(failure),
+        )
+    )
+    return [mismatch for mismatch in unique if mismatch.got != mismatch.need]
+
+
+def _of_layer(failure: Failure) -> Iterator[Mismatch]:
+    module = failure.module
+    tensor = next(tensors_in(failure.module_arguments), None)
+    if module is None or tensor is None or not origins(tensor):
+        return
+    shape = tuple(tensor.shape)
+    needed = needed_shape(module, shape)
+    if needed is None:
+        return
+    if len(needed) != len(shape):
+        yield DimensionMismatch(names=origins(tensor), got=len(shape), need=len(needed))
+        return
+    for dim, (got, need) in enumerate(zip(shape, needed, strict=True)):
+        if got != need:
+            yield SizeMismatch(
+                names=origins(tensor), dim=dim - len(shape), got=got, need=need,
+                is_flat=isinstance(module, nn.Linear) and len(shape) <= 2,
+            )  # fmt: skip
+
+
+def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
+    text = str(failure.error)
+    positions = _POSITIONS.search(text)
+    if positions is not None:
+        yield SizeMismatch(names=names, dim=1, got=int(positions[1]), need=int(positions[2]))
+    no_batch = _NO_BATCH.search(text) if isinstance(failure.error, LayerInputError) else None
+    tensors = list(tensors_in((failure.arguments, failure.module_arguments)))
+    sources = next((origins(tensor) for tensor in tensors if origins(tensor)), frozenset())
+    if no_batch is not None:
+        yield DimensionMismatch(names=sources, got=int(no_batch[1]), need=int(no_batch[2]))
+    pattern = _PATTERN.search(text)
+    if pattern is not None:
+        for tensor in tensors[:1] or named_tensors(failure):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=pattern_rank(pattern[1]))
+    expected = _EXPECTED_DIMENSIONS.search(text)
+    if expected is not None and sources:
+        yield DimensionMismatch(names=sources, got=int(expected[3]), need=int(expected[2] or expected[1]))
+    out_of_range = _OUT_OF_RANGE.search(text)
+    if out_of_range is not None and sources:
+        highest, index = int(out_of_range[1]), int(out_of_range[2])
+        yield DimensionMismatch(names=sources, got=highest + 1, need=index + 1 if index >= 0 else -index)
+    unpacked = _UNPACKED.search(text)
+    if unpacked is not None:
+        for tensor in named_tensors(failure):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=int(unpacked[1]))
+    if "tuple index out of range" in text or "list index out of range" in text:
+        for tensor in named_tensors(failure):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=tensor.dim() + 1)
+
+
+def named_tensors(failure: Failure) -> list[Tensor]:
+    """The tensors computed from inputs whose variables stand in the failing line of user code."""
+    words = re.findall(r"[A-Za-z_]\w*", failure.source)
+    values = (failure.names.get(word) for word in dict.fromkeys(words))
+    return [value for value in values if isinstance(value, Tensor) and origins(value)]
+
+
+def _of_function(failure: Failure) -> Iterator[Mismatch]:
+    name = getattr(failure.function, "__name__", "")
+    args = failure.arguments
+    if name in _VIEWS and args and isinstance(args[0], Tensor):
+        yield from _of_view(args[0], args[1:])
+        return
+    if name in ("permute", "transpose") and args and isinstance(args[0], Tensor):
+        order = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
+        if name == "permute":
+            yield DimensionMismatch(names=origins(args[0]), got=args[0].dim(), need=len(order))
+        return
+    tensors = [value for value in tensors_in(list(args)) if isinstance(value, Tensor)]
+    if name in _LISTS:
+        yield from _of_list(tensors, args)
+    elif name in _MATRIX_PRODUCTS and len(tensors) >= 2:
+        yield from _of_product(name, *tensors[-2:])
+    elif name == "linear" and len(tensors) >= 2 and tensors[0].dim():
+        got, need = tensors[0].shape[-1], tensors[1].shape[-1]
+        yield SizeMismatch(names=origins(tensors[0]), dim=-1, got=got, need=need, is_flat=tensors[0].dim() <= 2)
+    elif name.startswith("conv") and len(tensors) >= 2 and tensors[0].dim() > 1:
+        rank = tensors[1].dim()
+        if tensors[0].dim() != rank:
+            yield DimensionMismatch(names=origins(tensors[0]), got=tensors[0].dim(), need=rank)
+    elif len(tensors) >= 2:
+        yield from _of_broadcast(tensors[0], tensors[1])
+
+
+def _of_view(tensor: Tensor, sizes: tuple[Any, ...]) -> Iterator[Mismatch]:
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    numbers = [int(size) for size in sizes if type(size) is int]
+    if len(numbers) != len(sizes) or not tensor.dim():
+        return
+    batch = tensor.shape[0] or 1
+    known = [size for size in numbers if size != -1]
+    need = prod(known[1:] if -1 not in numbers and known and known[0] == batch else known)
+    got = tensor.numel() // batch
+    if need > 0 and got != need:
+        yield SizeMismatch(names=origins(tensor), dim=-1, got=got, need=need, is_flat=True)
+
+
+def _of_list(tensors: list[Tensor], args: tuple[Any, ...]) -> Iterator[Mismatch]:
+    for first in tensors:
+        for second in tensors:
+            if first is second or not origins(second):
+                continue
+            if first.dim() != second.dim():
+                yield DimensionMismatch(names=origins(second), got=second.dim(), need=first.dim())
+                continue
+            for dim, (need, got) in enumerate(zip(first.shape, second.shape, strict=True)):
+                if got != need and dim != _cat_dim(args, first.dim()):
+                    back = dim - second.dim()
+                    yield SizeMismatch(
+                        names=origins(second), dim=back, got=got, need=need, is_spatial=_is_spatial(second, back)
+                    )
+
+
+def _is_spatial(tensor: Tensor, dim: int) -> bool:
+    """Whether `dim` (negative) of `tensor` is a side of a map (N, C, H, W) or the number of patches in (N, L, C)."""
+    return dim >= -2 if tensor.dim() >= 4 else tensor.dim() == 3 and dim == -2
+
+
+def _cat_dim(args: tuple[Any, ...], rank: int) -> int:
+    dim = next((value for value in args[1:] if type(value) is int), 0)
+    return dim % rank if rank else 0
+
+
+def _of_product(name: str, left: Tensor, right: Tensor) -> Iterator[Mismatch]:
+    if not left.dim() or not right.dim():
+        return
+    needed_rank = {"mm": 2, "spmm": 2, "addmm": 2, "bmm": 3}.get(name)
+    if needed_rank is not None and {left.dim(), right.dim()} != {needed_rank}:
+        for tensor in (left, right):
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=needed_rank)
+        return
+    inner = -2 if right.dim() > 1 else -1
+    got, need = left.shape[-1], right.shape[inner]
+    if origins(left):
+        yield SizeMismatch(
+            names=origins(left), dim=-1, got=got, need=need, is_flat=not origins(right) and left.dim() <= 2
+        )
+    if origins(right):
+        yield SizeMismatch(names=origins(right), dim=inner, got=need, need=got)
+    yield from _of_rank(left, right)
+
+
+def _of_rank(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
+    for first, second in ((left, right), (right, left)):
+        if origins(second) and first.dim() != second.dim():
+            yield DimensionMismatch(names=origins(second), got=second.dim(), need=first.dim())
+
+
+def _of_broadcast(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
+    for a, b in ((left, right), (right, left)):
+        if not origins(b) or (origins(b) <= origins(a) and origins(a) != origins(b)):
+            continue
+        for back in range(1, min(a.dim(), b.dim()) + 1):
+            need, got = a.shape[-back], b.shape[-back]
+            if got != need and 1 not in (got, need):
+                yield SizeMismatch(names=origins(b), dim=-back, got=got, need=need, is_spatial=_is_spatial(b, -back))
+    yield from _of_rank(left, right)

@@ -1,0 +1,129 @@
+"""Calls in the user's files that pass inputs to the model: ``net(x)``, ``summary(net, (3, 32, 32))``, ``export(model, x)``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.slices import is_main_guard
+
+# Usual names of a model; used unless the document assigns something else to them.
+MODEL_NAMES: Final = frozenset({"model", "net", "network", "m"})
+# Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
+# torchsummary and torchinfo, ptflops, thop, fvcore, torch.onnx, torch.jit, TensorBoard and torchview.
+_TOOLS: Final[dict[str, Literal["sizes", "shape", "inputs"]]] = {
+    "summary": "sizes", "get_model_complexity_info": "shape", "profile": "inputs", "FlopCountAnalysis": "inputs",
+    "export": "inputs", "trace": "inputs", "add_graph": "inputs", "draw_graph": "inputs", "_export": "inputs",
+}  # fmt: skip
+_KEYWORDS: Final = ("inputs", "input_size", "input_res", "input_data", "args", "example_inputs", "input_to_model")
+_PASS_THROUGH: Final = frozenset(
+    {"to", "cuda", "cpu", "float", "half", "double", "eval", "train", "requires_grad_", "DataParallel", "compile",
+     "DistributedDataParallel", "DDP"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelCall:
+    """A call that shows the model's inputs: its arguments, or with `kind`, the argument of another tool."""
+
+    document: Document
+    call: ast.Call
+    kind: Literal["forward", "sizes", "shape", "inputs"] = "forward"
+
+    @property
+    def where(self) -> str:
+        """The line of the call: ``train.py:41``."""
+        return self.document.at(self.call.lineno)
+
+    @property
+    def argument(self) -> ast.expr | None:
+        """The inputs that another tool receives with the model."""
+        keywords = {word.arg: word.value for word in self.call.keywords}
+        by_name = next((keywords[name] for name in _KEYWORDS if name in keywords), None)
+        return by_name if by_name is not None else self.call.args[1] if len(self.call.args) > 1 else None
+
+
+def model_calls(document: Document, factories: frozenset[str], variables: frozenset[str]) -> Iterator[ModelCall]:
+    """The calls of the model in `document`: those below ``if __name__ == "__main__"`` first, then in order of lines.
+
+    `factories` are the names of the classes and functions that build the model; `variables` are names of the model.
+    """
+    names = _model_variables(document.tree, factories) | variables
+    calls = [node for node in ast.walk(document.tree) if isinstance(node, ast.Call)]
+    main = {id(node) for statement in document.tree.body if is_main_guard(statement) for node in ast.walk(statement)}
+    calls.sort(key=lambda call: (id(call) not in main, call.lineno, call.col_offset))
+    methods = _method_calls(document.tree, factories)
+    for call in calls:
+        if id(call) in methods:
+            continue
+        if _is_model(call.func, names, factories):
+            yield ModelCall(document=document, call=call)
+            continue
+        tool = _TOOLS.get(_last_name(call.func))
+        if tool is not None and call.args and _is_model(call.args[0], names, factories):
+            yield ModelCall(document=document, call=call, kind=tool)
+
+
+def _model_variables(tree: ast.Module, factories: frozenset[str]) -> frozenset[str]:
+    """Names that are assigned the model; the usual names of models, unless they are assigned something else."""
+    names: set[str] = set()
+    others: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            text = ast.unparse(target)
+            if _builds(node.value, factories):
+                names.add(text)
+            elif _is_other_class(node.value, factories):
+                others.add(text)
+    return frozenset(names | (MODEL_NAMES - others))
+
+
+def _is_other_class(value: ast.expr, factories: frozenset[str]) -> bool:
+    value = _unwrapped(value)
+    return isinstance(value, ast.Call) and _last_name(value.func)[:1].isupper() and not _builds(value, factories)
+
+
+def _builds(value: ast.expr, factories: frozenset[str]) -> bool:
+    value = _unwrapped(value)
+    return isinstance(value, ast.Call) and _last_name(value.func) in factories
+
+
+def _unwrapped(value: ast.expr) -> ast.expr:
+    """The expression inside ``nn.DataParallel(Net()).to(device)``: ``Net()``."""
+    while isinstance(value, ast.Call) and _last_name(value.func) in _PASS_THROUGH:
+        if isinstance(value.func, ast.Attribute) and isinstance(value.func.value, (ast.Call, ast.Name)):
+            inner: ast.expr | None = value.func.value
+            if isinstance(inner, ast.Name) and value.args:  # torch.compile(model), nn.DataParallel(model)
+                inner = value.args[0]
+        else:
+            inner = value.args[0] if value.args else None
+        if inner is None:
+            return value
+        value = inner
+    return value
+
+
+def _is_model(value: ast.expr, names: frozenset[str], factories: frozenset[str]) -> bool:
+    if isinstance(value, ast.Attribute) and value.attr in ("forward", "module"):
+        value = value.value
+    value = _unwrapped(value)
+    if isinstance(value, (ast.Name, ast.Attribute)):
+        return ast.unparse(value) in names
+    return _builds(value, factories)
+
+
+def _method_calls(tree: ast.Module, factories: frozenset[str]) -> set[int]:
+    """Calls in the bodies of the model's own class, where ``self.net(x)`` is a part of the model."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in factories]
+    return {id(call) for node in classes for call in ast.walk(node) if isinstance(call, ast.Call)}
+
+
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,383 @@
+"""Changes of the inputs that may repair a failed forward pass, the most certain first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from math import isqrt, prod
+from typing import Final
+
+from torch import Tensor, nn
+
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_CHANNELS, Facts
+from profiler_kit.loading.input_search.meta_run import Failure, input_name, origins
+from profiler_kit.loading.input_search.mismatches import DimensionMismatch, SizeMismatch, mismatches, named_tensors
+from profiler_kit.loading.input_search.proposals import (
+    GENERIC_WIDTHS,
+    Value,
+    as_list,
+    data_inputs,
+    layer_inputs,
+    tokens,
+)
+from profiler_kit.loading.input_search.roles import Role, role_of
+from profiler_kit.loading.inputs import InputText
+
+State = tuple[Value, ...]
+
+# Image sizes of data sets and pretrained models: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari.
+USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8)
+_NEEDS_INTEGERS: Final = re.compile(
+    r"indices'? to have one of|used as indices must be|Expected dtype int64|index tensor|expected.*\blong\b.*\bbut got"
+    r"|Expected tensor for argument #1 'indices'|must be long|dtype of indices|IntTensor|one_hot is only",
+    re.IGNORECASE,
+)
+_NEEDS_FLOATS: Final = re.compile(
+    r"same dtype|should be the same|scalar type|not implemented for '(Long|Bool|Int)|long int !=|Floating|floating point"
+    r"|bool tensor is not supported|can only be of floating|Input dtype",
+    re.IGNORECASE,
+)
+_NEEDS_BOOLS: Final = re.compile(
+    r"boolean masks?|bool(ean)? (tensor|mask)s?|bitwise_not|BoolTensor|dtype bool|torch\.bool"
+)
+_NEEDS_NUMBER: Final = re.compile(
+    r"interpreted as an integer|must be (tuple of )?ints?|must be Number|not Tensor|unhashable|can't be used as an integer"
+    r"|only integer tensors"
+)
+_TOO_SMALL: Final = re.compile(
+    r"Kernel size can't be greater|too small|[Pp]adding size should be less|smaller than kernel|negative dimension|non-negative"
+    r"|invalid shape dimension|Trying to create tensor with negative|must be greater|should be at least"
+)
+_NEEDS_LIST: Final = re.compile(r"must be tuple of Tensors|expects? a (list|tuple|sequence) of|argument 'tensors'")
+_SINGLE_ROW: Final = "more than 1 value per channel"
+
+
+def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = False) -> Iterator[State]:
+    """States that differ from `state` in what `failure` suggests. Some of them may repeat.
+
+    With `corrects`, the first states change only the size that is wrong.
+    """
+    names = frozenset(text.name for value in state for text in value if text.name is not None)
+    if _SINGLE_ROW in str(failure.error):
+        yield with_batch(state, 2)
+        return
+    yield from _dtypes(state, failure, facts)
+    causes = mismatches(failure, names)
+    if corrects:
+        for mismatch in causes:
+            if isinstance(mismatch, SizeMismatch):
+                yield from _sizes(state, mismatch)
+            else:
+                yield from _dimensions(state, mismatch, facts)
+    yield from _direct(state, failure, facts)
+    for mismatch in causes:
+        if isinstance(mismatch, SizeMismatch):
+            yield from _sizes(state, mismatch)
+        else:
+            yield from _dimensions(state, mismatch, facts)
+    yield from _viewed(state, failure)
+    yield from _larger(state, failure)
+    yield from _structures(state, failure, facts)
+    yield from _same_shapes(state, failure)
+    yield from _stated_numbers(state, failure)
+
+
+def with_batch(state: State, batch: int) -> State:
+    """`state` with another batch size instead of 1: the first dimension, or the second of a sequence."""
+
+    def changed(text: InputText) -> InputText:
+        if text.literal is not None or not text.shape:
+            return text
+        if text.shape[0] == 1:
+            return replace(text, shape=(batch, *text.shape[1:]))
+        if len(text.shape) == 3 and text.shape[1] == 1:
+            return replace(text, shape=(text.shape[0], batch, text.shape[2]))
+        return text
+
+    return tuple(tuple(map(changed, value)) for value in state)
+
+
+def texts_by_name(state: State) -> dict[str, InputText]:
+    """The tensor inputs of `state` by name."""
+    return {text.name: text for value in state for text in value if text.name is not None and text.literal is None}
+
+
+def with_text(state: State, text: InputText) -> State:
+    """`state` with the input of the same name replaced by `text`."""
+    return tuple(tuple(text if item.name == text.name else item for item in value) for value in state)
+
+
+def with_value(state: State, value: Value) -> State:
+    """`state` with the value of the same parameter replaced by `value`."""
+    parameter = value[0].parameter
+    return tuple(value if item[0].parameter == parameter else item for item in state)
+
+
+def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
+    message = str(failure.error)
+    texts = texts_by_name(state)
+    tensors = [t for t in tensors_in([*failure.arguments, *failure.module_arguments]) if origins(t)]
+    names = dict.fromkeys(name for tensor in tensors for name in sorted(origins(tensor)) if name in texts)
+    is_table = isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag))
+    for name in names:
+        text = texts[name]
+        if (is_table or _NEEDS_INTEGERS.search(message)) and not text.is_integer:
+            rows = failure.module.num_embeddings if isinstance(failure.module, nn.Embedding) else facts.rows or 2
+            ids = tokens(name, facts, rows=rows)
+            if len(text.shape) in (1, 2) and text.shape[0] != ids.shape[0]:
+                ids = replace(ids, shape=text.shape)
+            yield with_text(state, ids)
+            yield with_text(state, replace(ids, shape=text.shape[:1]))
+            yield with_text(state, replace(ids, shape=text.shape))
+        if _NEEDS_BOOLS.search(message) and text.dtype != "bool":
+            yield with_text(state, replace(text, dtype="bool", low=None, high=None))
+        if _NEEDS_FLOATS.search(message) and text.is_whole:
+            yield with_text(state, replace(text, dtype=None, low=None, high=None))
+
+
+def _direct(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
+    """For a layer that received an input unchanged: what this layer takes."""
+    if failure.module is None or (
+        isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag)) and not failure.module_arguments
+    ):
+        return
+    for tensor in tensors_in(list(failure.module_arguments[:1])):
+        name = input_name(tensor)
+        if name is None or name not in texts_by_name(state):
+            continue
+        batch = 2 if texts_by_name(state)[name].shape[:1] == (2,) else 1
+        for text in layer_inputs(failure.module, facts, name=name, batch=batch):
+            if needed_fits(text, tensor):
+                yield with_text(state, text)
+
+
+def needed_fits(text: InputText, tensor: Tensor) -> bool:
+    """Whether `text` differs from what `tensor` already is."""
+    return text.shape != tuple(tensor.shape) or text.is_integer == tensor.is_floating_point()
+
+
+def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
+    texts = texts_by_name(state)
+    got, need = mismatch.got, mismatch.need
+    names = sorted(mismatch.names & texts.keys())
+    for name in names:
+        text = texts[name]
+        for dim in _dims_by_preference(text, mismatch):
+            if text.shape[dim] == got:
+                yield with_text(state, with_size(text, dim, need))
+    for name in names:
+        text = texts[name]
+        if mismatch.is_flat and text.shape[1:] != (need,) and not text.is_integer:
+            yield with_text(state, replace(text, shape=(*text.shape[:1], need)))
+        for dim in _dims_by_preference(text, mismatch)[:-1]:
+            size = text.shape[dim]
+            if size + need - got > 0:
+                yield with_text(state, with_size(text, dim, size + need - got))
+            if size * need % got == 0 and size != size * need // got:
+                yield with_text(state, with_size(text, dim, size * need // got))
+    yield from _shares(state, mismatch)
+
+
+def _shares(state: State, mismatch: SizeMismatch) -> Iterator[State]:
+    """For features of several inputs that are concatenated: a share of the needed size for each of them."""
+    texts = texts_by_name(state)
+    floats = [texts[name] for name in sorted(mismatch.names & texts.keys()) if not texts[name].is_whole]
+    # images have three channels, the rest is features; noise has more features than labels and codes
+    floats.sort(key=lambda text: (-len(text.shape), role_of(text.name or "") is not Role.NOISE))
+    if len(floats) < 2 or any(len(text.shape) < 2 for text in floats):
+        return
+    first, others = floats[0], floats[1:]
+    for share in (IMAGE_CHANNELS, 1) if len(first.shape) == 4 else (mismatch.need - GENERIC_WIDTHS[1] * len(others),):
+        remainder = (mismatch.need - share) // len(others)
+        if share < 1 or remainder < 1:
+            continue
+        changed = with_text(state, with_size(first, 1, share))
+        for other in others:
+            changed = with_text(changed, with_size(other, 1, remainder))
+        yield changed
+
+
+def _dims_by_preference(text: InputText, mismatch: SizeMismatch) -> list[int]:
+    """The dimensions of `text`, that of the mismatch first and the batch last; one for both sides of an image."""
+    dims = list(range(1, len(text.shape) - 1 if len(text.shape) in (4, 5) else len(text.shape))) or [0]
+    position = mismatch.dim + len(text.shape) if mismatch.dim < 0 else mismatch.dim
+    return [*sorted(dims, key=lambda dim: dim != position), 0]
+
+
+def with_size(text: InputText, dim: int, size: int) -> InputText:
+    """`text` with another size in dimension `dim`; images stay square."""
+    if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2:
+        return with_side(text, size)
+    shape = list(text.shape)
+    shape[dim] = size
+    return replace(text, shape=tuple(shape))
+
+
+def _dimensions(state: State, mismatch: DimensionMismatch, facts: Facts) -> Iterator[State]:
+    texts = texts_by_name(state)
+    for name in sorted(mismatch.names & texts.keys()):
+        text = texts[name]
+        rank = len(text.shape) + mismatch.need - mismatch.got
+        if rank < 1:
+            continue
+        for shape in _shapes_of_rank(text.shape, rank, facts):
+            yield with_text(state, replace(text, shape=shape))
+        for other in data_inputs(name, facts):
+            if len(other.shape) == rank:
+                yield with_text(state, other)
+
+
+def _shapes_of_rank(shape: tuple[int, ...], rank: int, facts: Facts) -> Iterator[tuple[int, ...]]:
+    """`shape` with dimensions removed or added: the usual shape with that number of dimensions."""
+    size = len(shape)
+    if rank == size - 1:
+        yield (*shape[:1], *shape[2:])
+        yield shape[:-1]
+        yield shape[1:]
+    elif rank == size - 2:
+        yield (shape[0], *shape[3:])
+        yield shape[:-2]
+    elif rank == size + 1:
+        if size == 2:
+            yield (shape[0], facts.sequence_length, shape[1])
+            yield (shape[0], 1, shape[1])
+            yield (shape[0], shape[1], facts.sequence_length)
+        elif size == 4:
+            yield (shape[0], 8, *shape[1:])
+        elif size == 1:
+            yield (1, *shape)
+            yield (*shape, 1)
+        else:
+            if shape[0] > 1:  # an image without a batch
+                yield (1, *shape)
+            yield (shape[0], 1, *shape[1:])
+            yield (shape[0], 3, *shape[1:])
+            yield (1, *shape)
+    elif rank == size + 2 and size == 2:
+        side = isqrt(shape[1])
+        if side * side == shape[1]:
+            yield (shape[0], 1, side, side)
+        for channels in dict.fromkeys((facts.channels or 3, 3, 1)):
+            yield (shape[0], channels, *facts.image_size(channels))
+
+
+def _viewed(state: State, failure: Failure) -> Iterator[State]:
+    """For features that are viewed like an image: an image with as many elements."""
+    if getattr(failure.function, "__name__", "") not in ("view", "reshape") or not isinstance(
+        failure.arguments[0], Tensor
+    ):
+        return
+    features = failure.arguments[0].numel() // max(failure.arguments[0].shape[0], 1)
+    for text in texts_by_name(state).values():
+        for channels in (IMAGE_CHANNELS, 1):
+            side = isqrt(features // channels)
+            if len(text.shape) == 4 and channels * side * side == features:
+                yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
+
+
+def _larger(state: State, failure: Failure) -> Iterator[State]:
+    """For a map that became too small: larger images and longer sequences."""
+    if _TOO_SMALL.search(str(failure.error)) is None:
+        return
+    for text in texts_by_name(state).values():
+        if len(text.shape) < 3 or text.is_whole:
+            continue
+        spatial = len(text.shape) - 2
+        side = text.shape[-1]
+        sizes = sorted(size for size in USUAL_SIZES if size > side) if spatial > 1 else [side * 4, side * 64]
+        for size in sizes:
+            yield with_text(state, with_side(text, size))
+
+
+def with_side(text: InputText, size: int) -> InputText:
+    """`text` with another height and width, or another length of a sequence with one spatial dimension."""
+    kept_dims = 2 if len(text.shape) == 4 else 3 if len(text.shape) == 5 else len(text.shape) - 1
+    return replace(text, shape=(*text.shape[:kept_dims], *(size,) * (len(text.shape) - kept_dims)))
+
+
+def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
+    """Lists, numbers and flags instead of a tensor."""
+    message = str(failure.error)
+    texts = texts_by_name(state)
+    tensors = [*tensors_in(list(failure.arguments)), *named_tensors(failure)]
+    names = [name for name in dict.fromkeys(map(input_name, tensors)) if name is not None and name in texts]
+    for name in names:
+        text = texts[name]
+        if text.item is not None:
+            continue
+        index = re.search(r"index (\d+) is out of bounds", message)
+        if _NEEDS_LIST.search(message) or index is not None or "unpack" in message:
+            unpacked = re.search(r"expected (\d+)", message)
+            count = int(index[1]) + 1 if index is not None else int(unpacked[1]) if unpacked is not None else 2
+            yield with_value(state, as_list(text, min(count, 8)))
+            for other in data_inputs(name, facts)[:3]:
+                yield with_value(state, as_list(other, min(count, 8)))
+        if _NEEDS_NUMBER.search(message):
+            for literal in ("1", "16", "0.5"):
+                yield with_value(state, (InputText(name=name, shape=(), literal=literal),))
+        reads_flag = failure.needs_values or "ambiguous" in message
+        if reads_flag and re.match(rf"(el)?if (not )?{re.escape(name)}\b", failure.source):
+            yield with_value(state, (InputText(name=name, shape=(), literal="False"),))
+        if "has no attribute" in message and "Tensor" in message:
+            yield with_value(state, (InputText(name=name, shape=(), literal="None"),))
+
+
+def _same_shapes(state: State, failure: Failure) -> Iterator[State]:
+    """For an operation on several inputs: the same shape for all of them."""
+    texts = texts_by_name(state)
+    names = [
+        n
+        for n in dict.fromkeys(n for t in tensors_in(list(failure.arguments)) for n in sorted(origins(t)))
+        if n in texts
+    ]
+    for first in names:
+        for second in names:
+            if texts[first].shape != texts[second].shape:
+                yield with_text(state, replace(texts[second], shape=texts[first].shape))
+
+
+def _stated_numbers(state: State, failure: Failure) -> Iterator[State]:
+    """Sizes that a failed assertion or another message of the user's code states."""
+    if (
+        not isinstance(failure.error, (AssertionError, ValueError, RuntimeError))
+        and "inops" not in type(failure.error).__name__
+    ):
+        return
+    numbers = [int(word) for word in re.findall(r"(?<![\w.])\d{1,5}(?![\w.])", str(failure.error))]
+    numbers += list(_asserted_numbers(failure))
+    texts = texts_by_name(state)
+    related = {name for tensor in named_tensors(failure) for name in origins(tensor)} or set(texts)
+    for number in [n for n in dict.fromkeys(numbers) if n > 1][:4]:
+        for name in sorted(related & texts.keys()):
+            text = texts[name]
+            if len(text.shape) in (4, 5) and text.shape[-1] != number:
+                yield with_text(state, with_side(text, number))
+            for dim in range(1, len(text.shape)):
+                if text.shape[dim] != number:
+                    yield with_text(state, with_size(text, dim, number))
+
+
+def _asserted_numbers(failure: Failure) -> Iterator[int]:
+    """The integers among the attributes that a failed assertion reads: ``assert h == self.size``."""
+    owner = failure.names.get("self")
+    if not failure.source.startswith("assert") or owner is None:
+        return
+    for attribute in re.findall(r"self\.(\w+)", failure.source):
+        value = getattr(owner, attribute, None)
+        for size in value if isinstance(value, (tuple, list)) else (value,):
+            if type(size) is int:
+                yield size
+
+
+def usual_sides(text: InputText, got: int, need: int) -> list[int]:
+    """Sides to try for an image or a sequence, the closest to what a map of `need` instead of `got` elements suggests."""
+    side, spatial = text.shape[-1], min(len(text.shape) - 2, 2)
+    ratio = need / max(got, 1)
+    likely = max(1, round(side * ratio ** (1 / max(spatial, 1))))
+    exact = isqrt(need)
+    sizes = {*USUAL_SIZES, DENSE_IMAGE_SIZE} if spatial > 1 else {likely, *(likely + step for step in (-2, -1, 1, 2))}
+    if spatial > 1 and prod(text.shape[1:]) == got and exact * exact == need:
+        sizes.add(exact)
+    return sorted((size for size in sizes if size > 0), key=lambda size: abs(size - likely) / (size + likely))[:10]

@@ -1,0 +1,170 @@
+"""What each parameter of forward receives, from its name, its annotation, and the text of forward."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from torch import nn
+
+
+class Role(Enum):
+    """What a parameter of forward receives."""
+
+    DATA = "data"  # images, signals, features: whatever the first layer takes
+    TOKENS = "tokens"
+    MASK = "mask"
+    PADDING_MASK = "padding mask"
+    ATTENTION_MASK = "attention mask"
+    LENGTHS = "lengths"
+    TIME = "time"
+    NOISE = "noise"
+    CLASS = "class"
+    STATE = "state"
+    ADJACENCY = "adjacency"
+    EDGES = "edges"
+    POSITIONS = "positions"
+    INTEGER = "integer"
+    NUMBER = "number"
+    FLAG = "flag"
+    LIST = "list"
+    DICT = "dict"
+
+
+# Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
+# PyTorch's examples and tutorials, and papers' notation. The first role that matches is used.
+_WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
+    (Role.MASK, frozenset({"mask", "masks"})),
+    (Role.LENGTHS, frozenset({"lengths", "lens", "seqlens", "xlens"})),
+    (Role.POSITIONS, frozenset({"position", "positions", "pos"})),
+    (Role.TOKENS, frozenset(
+        ["ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words", "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq", "seqs", "input_ids", "tokenids", "chars", "utterance", "source"])),
+    (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
+    (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
+    (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
+    (Role.STATE, frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})),
+    (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
+    (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
+    (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
+    (Role.NUMBER, frozenset({"ratio", "temperature", "alpha", "lambda", "lambd", "eps", "beta", "gamma", "weight"})),
+    (Role.INTEGER, frozenset({"num", "n", "length", "len", "size", "steps", "k", "maxlen", "step", "epoch", "iteration"})),
+)  # fmt: skip
+IMAGE_WORDS: Final = frozenset(
+    ["img", "imgs", "image", "images", "pixel", "pixels", "frame", "frames", "photo", "picture"]
+)
+_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_ANNOTATIONS: Final = (
+    (re.compile(r"^(builtins\.)?int\b"), Role.INTEGER),
+    (re.compile(r"^(builtins\.)?float\b"), Role.NUMBER),
+    (re.compile(r"^(builtins\.)?bool\b"), Role.FLAG),
+    (re.compile(r"^(typing\.)?(list|List|Sequence|Iterable|tuple|Tuple)\["), Role.LIST),
+    (re.compile(r"^(typing\.|collections\.abc\.)?(dict|Dict|Mapping)\b"), Role.DICT),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One parameter of forward that needs a value. `keys` are the keys that forward reads from a dict, or the count of a list."""
+
+    name: str
+    role: Role
+    is_keyword: bool = False
+    keys: tuple[str, ...] = ()
+    items: int = 0
+
+
+def role_of(name: str, annotation: str = "") -> Role:
+    """The role of a parameter, from its annotation if that says more than ``Tensor``, else from its name."""
+    for pattern, role in _ANNOTATIONS:
+        if pattern.match(annotation.removeprefix("Optional[")):
+            return role
+    if annotation.endswith("LongTensor") and not name_words(name) & {"mask", "label", "labels"}:
+        return Role.TOKENS
+    words = name_words(name)
+    for role, members in _WORDS:
+        if words & members:
+            if role is Role.MASK:
+                return _mask_role(words)
+            return Role.DATA if role is Role.TOKENS and words & {"img", "image", "images"} else role
+    return Role.DATA
+
+
+def _mask_role(words: frozenset[str]) -> Role:
+    """``src_key_padding_mask`` has one value per token, ``src_mask`` one per pair of tokens in torch.nn.Transformer."""
+    if words & {"padding", "pad"}:
+        return Role.PADDING_MASK
+    return Role.ATTENTION_MASK if words & {"attn", "src", "tgt", "trg", "memory", "causal"} else Role.MASK
+
+
+def name_words(name: str) -> frozenset[str]:
+    """The words of a name, in lower case: ``inputIds`` and ``input_ids`` give {input, ids}; also without digits."""
+    words = {word.lower() for word in _NAME_WORDS.findall(name)}
+    plain = name.lower().strip("_")
+    return frozenset(words | {plain, plain.rstrip("0123456789_")})
+
+
+def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...] | None:
+    """The parameters of the model's forward that need a value, and those in `named`; None without a signature.
+
+    Without a required parameter, this is the first parameter with a default, or one positional value for ``*inputs``.
+    """
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    reads = _reads(model)
+    required = [
+        p
+        for p in parameters
+        if (p.default is p.empty or p.name in named) and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if not required:
+        required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
+        required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
+    skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
+    return tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+
+
+def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], int]], *, by_name: bool) -> Parameter:
+    keys, items = reads.get(parameter.name, (set(), 0))
+    role = role_of(parameter.name, _annotation_text(parameter.annotation))
+    if keys:
+        role = Role.DICT
+    return Parameter(
+        name=parameter.name,
+        role=role,
+        is_keyword=by_name or parameter.kind is parameter.KEYWORD_ONLY,
+        keys=tuple(sorted(keys)),
+        items=items,
+    )
+
+
+def _annotation_text(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    if isinstance(annotation, str):
+        return annotation.strip("'\"")
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _reads(model: nn.Module) -> dict[str, tuple[set[str], int]]:
+    """For each parameter of forward: the keys that it is subscripted with, and the number of names it is unpacked into."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    reads: dict[str, tuple[set[str], int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+                reads.setdefault(node.value.id, (set(), 0))[0].add(node.slice.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            target = node.targets[0]
+            if isinstance(target, (ast.Tuple, ast.List)):
+                reads[node.value.id] = (reads.get(node.value.id, (set(), 0))[0], len(target.elts))
+    return reads

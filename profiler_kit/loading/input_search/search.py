@@ -1,0 +1,398 @@
+"""Searches inputs with which a model's forward runs, on tensors without data.
+
+The search begins with what the parameters of forward usually receive. When forward fails, the failing operation shows which
+input it got and what it needs; this input is changed, and forward runs again. The state that got furthest is changed first.
+The number of trials is fixed, so that the result does not depend on the speed of the machine; the time limit is for models
+whose forward takes seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts, facts_of
+from profiler_kit.loading.input_search.meta_run import META, Failure, MetaRunner, Outcome, input_name, mark
+from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
+from profiler_kit.loading.input_search.proposals import Value, proposals
+from profiler_kit.loading.input_search.repairs import (
+    State,
+    repairs,
+    texts_by_name,
+    usual_sides,
+    with_side,
+    with_text,
+)
+from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
+from profiler_kit.loading.inputs import InputText, build_arguments
+
+MAX_TRIALS: Final = 160
+MAX_SECONDS: Final = 20.0
+MAX_BISECTIONS: Final = 12
+_FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
+_SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
+_FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in (28, 32, 64, 96, 128))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputGuess:
+    """Inputs that the search found to run, as ``-i`` texts, and the number of trials.
+
+    `is_verified` is false if forward reads values, which tensors without data do not have: the shapes fit up to there.
+    `output_shapes` are the shapes of the tensors that forward returned.
+    """
+
+    texts: tuple[InputText, ...]
+    is_verified: bool
+    trials: int
+    facts: Facts
+    output_shapes: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoGuess:
+    """The failure that remained when the search ended, and the inputs with which forward got furthest."""
+
+    texts: tuple[InputText, ...]
+    failure: Failure | None
+    trials: int
+
+
+def search_inputs(
+    model: nn.Module,
+    arguments: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    start: tuple[InputText, ...] = (),
+    corrects: bool = False,
+    max_trials: int = MAX_TRIALS,
+) -> InputGuess | NoGuess:
+    """Search inputs for `model`, which is on the meta device and does not change.
+
+    `arguments` are those of its constructor, by name. `start` are named inputs to begin with, such as an image of the data
+    set that a training script loads. With `corrects`, they are inputs that failed, and the search changes them as little as
+    possible.
+    """
+    parameters = required_parameters(model, frozenset(text.parameter or "" for text in start))
+    if parameters is None:
+        parameters = (Parameter(name="input", role=Role.DATA),)
+    best: NoGuess | None = None
+    trials = 0
+    for needs_batch in (True, False):
+        search = _Search(
+            model,
+            parameters,
+            facts_of(model, arguments),
+            seed,
+            needs_batch=needs_batch,
+            corrects=corrects,
+            max_trials=max_trials,
+        )
+        result = search.run(start)
+        trials += result.trials
+        if isinstance(result, InputGuess):
+            return replace(result, trials=trials)
+        best = best or result
+        if needs_batch and not search.refused_batch:
+            break
+    assert best is not None
+    return replace(best, trials=trials)
+
+
+class _Search:
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: tuple[Parameter, ...],
+        facts: Facts,
+        seed: int,
+        *,
+        needs_batch: bool,
+        corrects: bool,
+        max_trials: int,
+    ) -> None:
+        self._corrects = corrects
+        self._max_trials = max_trials
+        self._parameters = parameters
+        self._facts = facts
+        self._model = model
+        self._seed = seed
+        self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
+        self._strict = needs_batch
+        self._outcomes: dict[State, Outcome] = {}
+        self._deadline = time.monotonic() + MAX_SECONDS
+        self._order = itertools.count()
+        self._queue: list[tuple[tuple[int, int, int], State]] = []
+        self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
+        self._expanded: set[State] = set()
+        self.refused_batch = False
+
+    def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
+        for state in self._first_states(start):
+            self._push(state, (-1, -1))
+        best: tuple[tuple[int, int], State, Failure | None] | None = None
+        while self._queue and not self._is_over():
+            _, state = heapq.heappop(self._queue)
+            if state in self._expanded:
+                continue
+            self._expanded.add(state)
+            outcome = self._outcome(state)
+            failure = self._problem(state, outcome)
+            if failure is None:
+                polished = (state, outcome) if self._corrects else self._polished(state, outcome)
+                return self._guess(*polished, is_verified=True)
+            if failure.needs_values or isinstance(failure.error, TimeoutError):
+                changed = next(
+                    (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
+                    None,
+                )
+                if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
+                    return self._guess(state, outcome, is_verified=False)
+            if best is None or failure.progress > best[0]:
+                best = (failure.progress, state, failure)
+            if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
+                continue
+            solved = self._solve(state, failure)
+            if solved is not None:
+                self._push(solved, self._progress(solved))
+            for changed in itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24):
+                self._push(changed, failure.progress)
+        state, failure = (best[1], best[2]) if best is not None else ((), None)
+        return NoGuess(texts=self._texts(state), failure=failure, trials=len(self._outcomes))
+
+    def _takes_flag(self, failure: Failure) -> bool:
+        names = {input_name(value) for value in failure.names.values() if isinstance(value, Tensor)}
+        return any(failure.source.startswith((f"if {name}", f"if not {name}")) for name in names if name)
+
+    def _first_states(self, start: tuple[InputText, ...]) -> Iterator[State]:
+        by_name: dict[str, Value] = {}
+        for text in start:
+            parameter_name = text.parameter or ""
+            by_name[parameter_name] = (*by_name.get(parameter_name, ()), text)
+        choices: list[list[Value]] = []
+        for parameter in self._parameters:
+            values = proposals(parameter, self._parameters, self._facts, self._model)
+            if parameter.name in by_name:
+                values.insert(0, by_name[parameter.name])
+            choices.append(values)
+        if not choices:
+            yield ()
+            return
+        first = tuple(values[0] for values in choices)
+        yield first
+        if len(choices) > 1:  # networks of two images, two sentences: the same kind for all inputs
+            for index in range(1, min(map(len, choices))):
+                yield tuple(values[index] for values in choices)
+        for position, values in enumerate(choices):
+            for value in values[1:12]:
+                yield (*first[:position], value, *first[position + 1 :])
+
+    def _push(self, state: State, progress: tuple[int, int]) -> None:
+        if state not in self._expanded and progress > self._queued.get(state, (-2, -2)):
+            self._queued[state] = progress
+            heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
+
+    def _is_over(self) -> bool:
+        return len(self._outcomes) >= self._max_trials or time.monotonic() > self._deadline
+
+    def _progress(self, state: State) -> tuple[int, int]:
+        failure = self._outcomes[state].failure
+        return failure.progress if failure is not None else (1 << 30, 0)
+
+    def _outcome(self, state: State) -> Outcome:
+        """The outcome of a forward pass with the inputs `state`; each state runs once."""
+        outcome = self._outcomes.get(state)
+        if outcome is None:
+            outcome = self._run(state)
+            if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
+                # a new copy: forward may have stored tensors without values, such as a mask
+                copy = meta_copy(self._model)
+                self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
+                outcome = self._run(state)
+            self._outcomes[state] = outcome
+            error = outcome.failure.error if outcome.failure is not None else None
+            self.refused_batch |= type(error).__name__ == "LayerInputError"
+        return outcome
+
+    def _run(self, state: State) -> Outcome:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter, value in zip(self._parameters, state, strict=True):
+            positional, named = build_arguments((text, _meta_tensor(text)) for text in value)
+            argument = named[parameter.name] if named else positional[0]
+            if parameter.is_keyword:
+                kwargs[parameter.name] = argument
+            else:
+                args.append(argument)
+        return self._runner.run(tuple(args), kwargs)
+
+    def _problem(self, state: State, outcome: Outcome) -> Failure | None:
+        """Why the outcome is not a result: a failure, no tensor, or an output without the batch of the inputs."""
+        if outcome.failure is not None:
+            return outcome.failure
+        outputs = list(tensors_in(_plain(outcome.output)))
+        if not self._strict or not outputs or not any(text.shape for value in state for text in value):
+            return None
+        batches = {size for value in state for text in value for size in text.shape[: 2 if len(text.shape) < 4 else 1]}
+        if any(not output.dim() or batches & set(output.shape[:2]) for output in outputs):
+            return None
+        self.refused_batch = True
+        return Failure(
+            error=ValueError(f"the output has {outputs[0].shape[0]} rows for a batch of 1"),
+            module=None, module_arguments=(), function=None, arguments=(outputs[0],), source="", names={}, line=None,
+            progress=(1 << 20, 0),
+        )  # fmt: skip
+
+    def _solve(self, state: State, failure: Failure) -> State | None:
+        """The state with another image size or length, if the failing operation needs another number of elements."""
+        mixed = failure.progress[0] == 1 << 20
+        names = frozenset(texts_by_name(state))
+        if mixed:
+            flat = SizeMismatch(names=names, dim=0, got=failure.arguments[0].shape[0], need=1, is_flat=True)
+        else:
+            sizes = [m for m in mismatches(failure, names) if isinstance(m, SizeMismatch)]
+            solvable = next((m for m in sizes if m.is_flat or m.is_spatial), None)
+            if solvable is None:
+                return None
+            flat = solvable
+        texts = texts_by_name(state)
+        for name in sorted(flat.names & texts.keys()):
+            text = texts[name]
+            if len(text.shape) not in (3, 4, 5) or text.is_whole or (text.shape[1:2] == (flat.got,) and not mixed):
+                continue
+            for side in usual_sides(text, flat.got, flat.need):
+                changed = with_text(state, with_side(text, side))
+                if self._is_over():
+                    return None
+                if self._is_past(changed, failure):
+                    return changed
+            found_state = self._bisect(state, text, failure, flat)
+            if found_state is not None:
+                return found_state
+        return None
+
+    def _is_past(self, state: State, failure: Failure) -> bool:
+        """Whether `state` gets further than `failure`."""
+        problem = self._problem(state, self._outcome(state))
+        if problem is None:
+            return True
+        return problem.progress > failure.progress and problem.position != failure.position
+
+    def _bisect(self, state: State, text: InputText, failure: Failure, flat: SizeMismatch) -> State | None:
+        low, high = 1, 1024 if len(text.shape) > 3 else 1 << 17
+        for _ in range(MAX_BISECTIONS + (6 if len(text.shape) == 3 else 0)):
+            if low > high or self._is_over():
+                return None
+            side = (low + high) // 2
+            changed = with_text(state, with_side(text, side))
+            if self._is_past(changed, failure):
+                return changed
+            problem = self._problem(changed, self._outcome(changed))
+            sizes = (
+                [
+                    m
+                    for m in mismatches(problem, frozenset((text.name or "",)))
+                    if isinstance(m, SizeMismatch) and m.need == flat.need
+                ]
+                if problem is not None and problem.position == failure.position
+                else []
+            )
+            if sizes and sizes[0].got > flat.need:
+                high = side - 1
+            else:  # too small, or failed earlier because a map vanished
+                low = side + 1
+        return None
+
+    def _polished(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
+        """`state` in the form in which its author would write it, if that runs too."""
+        for change in (self._as_images, self._as_sequences, self._usual_image):
+            for changed in change(state, outcome):
+                other = self._outcome(changed)
+                if self._problem(changed, other) is None:
+                    state, outcome = changed, other
+                    break
+        return state, outcome
+
+    def _as_sequences(self, state: State, outcome: Outcome) -> Iterator[State]:
+        """A sequence instead of one value per example, if forward splits its input into steps for a recurrent cell."""
+        for name, text in texts_by_name(state).items():
+            if text.shape[1:] == (1,) and outcome.consumers.get(name) in _SPLITTING and not text.is_whole:
+                yield with_text(state, replace(text, shape=(text.shape[0], self._facts.sequence_length)))
+
+    def _as_images(self, state: State, outcome: Outcome) -> Iterator[State]:
+        """Images instead of flat rows, if forward flattens its input."""
+        for name, text in texts_by_name(state).items():
+            if text.is_whole or outcome.consumers.get(name) not in _FLATTENING:
+                continue
+            if len(text.shape) == 3 and text.shape[1] == text.shape[2]:
+                yield with_text(state, replace(text, shape=(text.shape[0], 1, *text.shape[1:])))
+            if len(text.shape) != 2:
+                continue
+            for channels, side in _FLAT_IMAGES:
+                if channels * side * side == text.shape[1]:
+                    yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
+
+    def _usual_image(self, state: State, outcome: Outcome) -> Iterator[State]:
+        """A larger image for outputs with the size of the input; a classifier's image if the layers did not show one."""
+        outputs = list(tensors_in(_plain(outcome.output)))
+        if self._facts.image is not None or not outputs:
+            return
+        is_dense = any(output.dim() in (4, 5) and min(output.shape[-2:]) > 8 for output in outputs)
+        images = [text for text in texts_by_name(state).values() if len(text.shape) == 4 and text.shape[-1] > 1]
+        usual = self._facts.image_size(images[0].shape[1]) if images else (0, 0)
+        for text in images:
+            if tuple(text.shape[-2:]) != usual:
+                return  # another size was needed
+        if is_dense and usual != (DENSE_IMAGE_SIZE,) * 2:
+            yield self._with_sides(state, images, DENSE_IMAGE_SIZE)
+        elif not is_dense and usual == (DENSE_IMAGE_SIZE,) * 2 and all(output.dim() == 2 for output in outputs):
+            yield self._with_sides(state, images, IMAGE_SIZE)
+
+    def _with_sides(self, state: State, images: list[InputText], side: int) -> State:
+        for text in images:
+            state = with_text(state, with_side(text, side))
+        return state
+
+    def _guess(self, state: State, outcome: Outcome, *, is_verified: bool) -> InputGuess:
+        for text in texts_by_name(state).values():
+            rows = outcome.rows.get(text.name or "")
+            if rows is not None and (text.is_integer or text.dtype is None):
+                state = with_text(state, replace(text, low=0, high=rows))
+        shapes = tuple(tuple(output.shape) for output in tensors_in(_plain(outcome.output)))
+        return InputGuess(
+            texts=self._texts(state), is_verified=is_verified, trials=len(self._outcomes), facts=self._facts,
+            output_shapes=shapes,
+        )  # fmt: skip
+
+    def _texts(self, state: State) -> tuple[InputText, ...]:
+        """The ``-i`` texts of `state`: without names as long as positions are enough."""
+        texts: list[InputText] = []
+        is_positional = True
+        for parameter, value in zip(self._parameters, state, strict=False):
+            is_positional &= not parameter.is_keyword and len(value) == 1 and value[0].name == parameter.name
+            is_positional &= value[0].literal is None
+            texts += [replace(text, name=None) if is_positional else text for text in value]
+        return tuple(texts)
+
+
+def _meta_tensor(text: InputText) -> Any:
+    if text.literal is not None or text.name is None:
+        return text.make(generator=torch.Generator(), dtype=torch.float32, device=META)
+    small = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=META)
+    return mark(small, text.name) if isinstance(small, Tensor) else small
+
+
+def _plain(output: Any) -> Any:
+    """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
+    if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
+        return output
+    return dict(vars(output)) if hasattr(output, "__dict__") else output

@@ -1,0 +1,76 @@
+"""Runs functions on a copy of a model with meta tensors, to learn about outputs and losses without computation."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from profiler_kit.loading.batch import Batch, map_batch
+from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.loading.user_environment import seeded
+from profiler_kit.loading.user_locations import is_out_of_memory
+from profiler_kit.loading.values import ValueTracking, copy_values
+
+
+class MetaTrials:
+    """A model and its batch on meta tensors. The model itself is not changed, and its output is computed only once."""
+
+    def __init__(self, model: nn.Module, batch: Batch, seed: int) -> None:
+        self._original = model
+        self._seed = seed
+        self._batch = map_batch(batch, _on_meta, _on_meta)
+        self._model: nn.Module | None = None
+        self._output: Any = None
+        self._has_output = False
+
+    @property
+    def batch(self) -> Batch:
+        """The batch on meta tensors."""
+        return self._batch
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model on meta tensors; None for a model with lazy layers, whose shapes are unknown."""
+        if self._model is None:
+            tensors = [*self._original.parameters(), *self._original.buffers()]
+            if not any(is_lazy(tensor) for tensor in tensors):
+                self._model = meta_copy(self._original)
+        return self._model
+
+    def output(self) -> Any:
+        """The output of the model; None if it does not run on meta tensors."""
+        model = self.model
+        if not self._has_output and model is not None:
+            self._has_output = True
+            with contextlib.suppress(Exception):
+                self._output = self.run(lambda: model(*self._batch.args, **self._batch.kwargs))
+        return self._output
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """The result of `function`, with gradients: on meta tensors, or else with the values of small ones. Raises its error."""
+        with (
+            seeded(self._seed),
+            torch.enable_grad(),
+            contextlib.redirect_stdout(sys.stderr),
+            compilation_disabled(),
+        ):
+            try:
+                return function()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+            with ValueTracking():
+                return function()
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    if tensor.is_meta:
+        return tensor
+    return copy_values(tensor.detach().to("meta"), tensor)

@@ -1,0 +1,93 @@
+"""Labels for models that compute their own loss: an optional parameter of forward, such as ``targets``, turns it on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.batch import Batch, tensors_in
+from profiler_kit.loading.losses import main_output
+from profiler_kit.loading.output_losses import loss_in_output
+from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.values import MAX_INTEGERS
+
+LABEL_PARAMETERS: Final = (
+    "labels", "label", "targets", "target", "lm_labels", "y", "y_true", "gt", "gts", "ground_truth",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLabel:
+    """A label for the parameter `name` of forward. `label` is None if the batch brings a label, which is used."""
+
+    name: str
+    label: Label | None
+    example: Example
+
+    @property
+    def text(self) -> str:
+        """The label as an ``-i`` text."""
+        return self.label.text(self.example) if self.label is not None else self.name
+
+    def make(self, seed: int, device: torch.device) -> Tensor:
+        """The random label as an input. On meta, a small one has values, because code may read them."""
+        assert self.label is not None
+        is_small = prod(self.label.size(self.example)) <= MAX_INTEGERS
+        place = torch.device("cpu") if is_small or device.type != "meta" else device
+        generator = torch.Generator().manual_seed(
+            (seed + 1) % 2**64
+        )  # labels that differ from inputs of the same shape
+        return self.label.make(self.example, generator, place)
+
+
+def label_parameter(model: nn.Module, batch: Batch) -> str | None:
+    """The optional label parameter of the model's forward that `batch` does not fill; None without one."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    filled = {p.name for p in parameters[: len(batch.args)]} | set(batch.kwargs)
+    optional = {p.name for p in parameters if p.default is None and p.kind is not p.POSITIONAL_ONLY}
+    return next((name for name in LABEL_PARAMETERS if name in optional and name not in filled), None)
+
+
+def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
+    """The label for the parameter `name` with which the model returns its loss; None if no label makes it do so."""
+    model, batch, output = trials.model, trials.batch, trials.output()
+    if model is None or output is None or loss_in_output(output) is not None:
+        return None
+    try:
+        main = main_output(output)
+    except TargetError:
+        return None  # forward without labels returns no tensor to compare labels with
+    example = Example(main=main, inputs=tuple(batch.tensors()))
+
+    def loss(labels: Mapping[str, Tensor]) -> Any:
+        result = trials.run(lambda: model(*batch.args, **{**batch.kwargs, **labels}))
+        own = loss_in_output(result)
+        return own.value if own is not None else result
+
+    provided = next(tensors_in(batch.labels), None)
+    if provided is not None:
+        returned = _loss_or_none(trials, model, batch, name, provided)
+        return ModelLabel(name=name, label=None, example=example) if returned is not None else None
+    trial = labels_for_loss((name,), example, loss)
+    if trial.labels is None:
+        return None
+    return ModelLabel(name=name, label=trial.labels[0], example=example)
+
+
+def _loss_or_none(trials: MetaTrials, model: nn.Module, batch: Batch, name: str, label: Tensor) -> object:
+    try:
+        result = trials.run(lambda: model(*batch.args, **{**batch.kwargs, name: label}))
+    except Exception:  # noqa: BLE001 - forward does not take this label: the loss is computed outside of it
+        return None
+    return loss_in_output(result)

@@ -1,0 +1,175 @@
+"""A loss that runs the statements of a training script: its variables are outputs, inputs, labels and constants."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.batch import Batch, map_tensors, tensors_in
+from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.losses import main_output
+from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial, labels_for_loss
+from profiler_kit.loading.training_step.step_code import OUTPUT, StepCode
+
+_FUNCTION: Final = "training_step_loss"
+_MAX_TEXT: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptLoss:
+    """The loss of a training script.
+
+    - `name`, `text`, `where`: a short name, the expression as written, and its location.
+    - `inputs`: the variables that are inputs of the model, with their position and name in forward.
+    - `label_names`: the variables that are labels; `labels` are the random labels for them, None before `fitted`.
+    - `constants`: the values of all other variables. `model_names` are variables that hold the model.
+    """
+
+    name: str
+    text: str
+    where: str
+    code: CodeType
+    inputs: tuple[tuple[str, int | None, str | None], ...]
+    label_names: tuple[str, ...]
+    constants: Mapping[str, Any]
+    model_names: tuple[str, ...] = ()
+    labels: tuple[Label, ...] | None = None
+
+    @property
+    def note(self) -> str:
+        """The loss with its location, for the report."""
+        text = " ".join(self.text.split())
+        text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
+        return f"loss: {text}, as at {self.where}"
+
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether the loss depends on inputs of the model."""
+        return bool(self.inputs)
+
+    def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> ScriptLoss:
+        """This loss for `model` on `device`, with the modules among its constants replaced by ``change(module)``."""
+        constants = {name: _moved(value, device, change) for name, value in self.constants.items()}
+        return replace(self, constants=constants | dict.fromkeys(self.model_names, model))
+
+    def __call__(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Any:
+        """The value of the loss."""
+        values = dict(zip(self.label_names, labels, strict=False))
+        for name, position, parameter in self.inputs:
+            if name not in values:
+                values[name] = _input(batch, position, parameter)
+        return self._run(output, values)
+
+    def _run(self, output: object, values: Mapping[str, Any]) -> Any:
+        function = FunctionType(self.code, dict(self.constants), _FUNCTION)
+        return function(output, *(values[name] for name in self._parameters()))
+
+    def _parameters(self) -> tuple[str, ...]:
+        return self.code.co_varnames[1 : self.code.co_argcount]
+
+    def make_labels(self, output: object, batch: Batch, generator: torch.Generator) -> tuple[Any, ...]:
+        """Random labels for `output`, on its device."""
+        example = Example(main=main_output(output), inputs=tuple(batch.tensors()))
+        return tuple(label.make(example, generator, example.main.device) for label in self.labels or ())
+
+    def fitted(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> ScriptLoss | str:
+        """This loss with the kinds and shapes of its labels, determined on meta tensors; the reason if it does not run.
+
+        `labels` are those of the batch; without any, random labels are used.
+        """
+        try:
+            main = main_output(output)
+        except TargetError as error:
+            return error.message
+        meta_output, meta_batch = map_tensors(output, _on_meta), _meta_batch(batch)
+        model = next((self.constants[name] for name in self.model_names), None)
+        on_meta = self.moved(torch.device("meta"), meta_copy(model) if model is not None else nn.Identity(), meta_copy)
+        example = Example(main=_on_meta(main), inputs=tuple(meta_batch.tensors()))
+        if labels:
+            provided = tuple(map_tensors(label, _on_meta) for label in labels)
+            if len(provided) < len(self.label_names):
+                return f"it needs {len(self.label_names)} labels, and the batch has {len(provided)}"
+            trial = labels_for_loss((), example, lambda _: on_meta(meta_output, meta_batch, provided), {})
+            return self if trial.labels is not None else trial.failure
+        inputs = {
+            name: value
+            for name, position, parameter in self.inputs
+            if isinstance(value := _input(meta_batch, position, parameter), Tensor)
+        }
+        missing = tuple(name for name, *_ in self.inputs if name not in inputs and name not in self.label_names)
+        first_failure = ""
+        # An input that the loss compares with probabilities needs values in [0, 1], so it becomes a label. The same helps
+        # if the script changes its shape before the call of the model.
+        attempts = [missing, (*missing, *inputs)] if inputs else [missing]
+        for extra in attempts:
+            names = (*self.label_names, *extra)
+            trial = _trial(on_meta, names, example, meta_output, inputs)
+            if trial.labels is not None and not (trial.compared & inputs.keys() - set(extra)):
+                return replace(
+                    self,
+                    label_names=names,
+                    labels=trial.labels,
+                    inputs=tuple(i for i in self.inputs if i[0] not in names),
+                )
+            first_failure = first_failure or trial.failure
+        return first_failure
+
+
+def _trial(
+    loss: ScriptLoss, names: tuple[str, ...], example: Example, output: object, inputs: Mapping[str, Tensor]
+) -> LabelTrial:
+    unchanged = {name: value for name, value in inputs.items() if name not in names}
+    return labels_for_loss(names, example, lambda labels: loss._run(output, {**unchanged, **labels}), unchanged)
+
+
+def _input(batch: Batch, position: int | None, parameter: str | None) -> Any:
+    if position is not None and position < len(batch.args):
+        return batch.args[position]
+    return batch.kwargs.get(parameter) if parameter is not None else None
+
+
+def _meta_batch(batch: Batch) -> Batch:
+    return Batch(args=map_tensors(batch.args, _on_meta), kwargs=map_tensors(batch.kwargs, _on_meta))
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    """A tensor on meta like `tensor`; it is no leaf if it requires a gradient, because losses may change it in place."""
+    with torch.enable_grad():
+        empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        return empty.requires_grad_().clone() if tensor.requires_grad else empty
+
+
+def _moved(value: Any, device: torch.device, change: Callable[[nn.Module], nn.Module]) -> Any:
+    if isinstance(value, nn.Module):
+        return change(value).to(device)
+    if isinstance(value, torch.device) or (
+        isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "mps")
+    ):
+        return device if isinstance(value, torch.device) else str(device)
+    if isinstance(value, (Tensor, tuple, list)) and next(tensors_in(value), None) is not None:
+        return map_tensors(value, lambda tensor: tensor.detach().to(device))
+    return value
+
+
+def compile_loss(code: StepCode, parameters: tuple[str, ...], filename: str) -> CodeType:
+    """The code of a function ``(output, *parameters)`` that returns the loss. Errors in it have their line in `filename`."""
+    names = [OUTPUT, *parameters]
+    arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(arg=name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    result = ast.copy_location(ast.Return(value=code.loss), code.statement)
+    function = ast.FunctionDef(
+        name=_FUNCTION, args=arguments, body=[*code.statements, result], decorator_list=[], returns=None
+    )
+    if hasattr(function, "type_params"):
+        function.type_params = []
+    module = ast.Module(body=[ast.copy_location(function, code.statement)], type_ignores=[])
+    compiled = compile(ast.fix_missing_locations(module), filename, "exec")
+    return next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))

@@ -1,0 +1,150 @@
+"""The optimizer as a training script or the model's ``configure_optimizers`` builds it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from profiler_kit.loading.training_step.model_names import dotted_name
+from profiler_kit.loading.training_step.step_code import bound_names, read_names
+from profiler_kit.loading.user_locations import one_line_message
+
+CONFIGURE: Final = "configure_optimizers"
+MAX_CANDIDATES: Final = 6
+_LISTED_DEFAULTS: Final = ("lr", "momentum", "betas", "weight_decay")
+# Optimizers that check for a device with fused kernels, which meta is not.
+_WITH_FUSED: Final = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSite:
+    """An assignment that builds an optimizer. `tests` are the ``if`` conditions around it, with the value that each needs."""
+
+    statement: ast.stmt
+    expression: ast.expr
+    tests: tuple[tuple[ast.expr, ast.stmt, bool], ...]
+
+
+def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[OptimizerSite]:
+    """The assignments in `tree` that may build an optimizer for the parameters of a model in a variable of `names`."""
+    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+    stepped = {
+        dotted_name(node.func.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("step", "zero_grad")
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        targets = {dotted_name(target) for target in node.targets}
+        is_optimizer = any("optim" in (target or "").lower() for target in targets) or bool(targets & stepped)
+        if is_optimizer and _depends_on(node.value, names, tree):
+            yield OptimizerSite(statement=node, expression=node.value, tests=tuple(_tests(node, parents)))
+
+
+def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> bool:
+    """Whether `value` reads the model, directly or through one variable such as ``params``."""
+    reads = set(read_names(value))
+    if reads & names:
+        return True
+    return any(
+        reads & set(bound_names(statement)) and names & set(read_names(statement))
+        for statement in ast.walk(tree)
+        if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr))
+    )
+
+
+def _tests(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> Iterator[tuple[ast.expr, ast.stmt, bool]]:
+    while node in parents and not isinstance(parents[node], (ast.FunctionDef, ast.ClassDef)):
+        parent = parents[node]
+        if isinstance(parent, ast.If) and not _is_main_test(parent.test):
+            yield parent.test, parent, node in parent.body
+        node = parent
+
+
+def _is_main_test(test: ast.expr) -> bool:
+    return "__name__" in set(read_names(test))
+
+
+def optimizer_in(value: object) -> Optimizer | None:
+    """The first optimizer in what ``configure_optimizers`` returns: itself, or in a tuple, list or dict with schedulers."""
+    if isinstance(value, Optimizer):
+        return value
+    if isinstance(value, Mapping):
+        return optimizer_in(value.get("optimizer"))
+    if isinstance(value, Sequence) and not isinstance(value, str) and value:
+        return optimizer_in(value[0])
+    return None
+
+
+def own_configuration(model: nn.Module) -> Callable[[nn.Module], Any] | None:
+    """A function that calls the model's own ``configure_optimizers()``; None if it has none or if it needs arguments."""
+    method = getattr(model, CONFIGURE, None)
+    if not callable(method) or _required_arguments(method):
+        return None
+    return lambda other: optimizer_in(getattr(other, CONFIGURE)())
+
+
+def _required_arguments(function: Callable[..., Any]) -> list[str]:
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+
+
+def optimizer_problem(build: Callable[[nn.Module], Any], model: nn.Module) -> tuple[Optimizer | None, str]:
+    """(optimizer, reason): the optimizer that `build` creates for `model`, or None with the reason why it is not usable."""
+    try:
+        with without_fused_kernels(model), contextlib.redirect_stdout(sys.stderr):
+            optimizer = build(model)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+        return None, one_line_message(error)
+    if not isinstance(optimizer, Optimizer):
+        return None, f"it is of type {type(optimizer).__name__}"
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return None, "LBFGS evaluates the model several times in a step"
+    parameters = {id(parameter) for parameter in model.parameters()}
+    if not any(id(p) in parameters for group in optimizer.param_groups for p in group["params"]):
+        return None, "it has no parameter of this model"
+    return optimizer, ""
+
+
+def optimizer_text(optimizer: Optimizer) -> str:
+    """The optimizer with its main settings: ``SGD(lr=0.1, momentum=0.9)``."""
+    defaults = optimizer.defaults
+    listed = [f"{name}={defaults[name]!r}" for name in _LISTED_DEFAULTS if defaults.get(name)]
+    return f"{type(optimizer).__name__}({', '.join(listed)})"
+
+
+@contextlib.contextmanager
+def without_fused_kernels(model: nn.Module) -> Iterator[None]:
+    """Ignore ``fused=True`` of torch's optimizers inside the block if `model` is on meta, which has no fused kernels."""
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        yield
+        return
+    originals = [(kind, kind.__init__) for kind in _WITH_FUSED]
+    for kind, original in originals:
+        kind.__init__ = _without_fused(original)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for kind, original in originals:
+            kind.__init__ = original  # type: ignore[method-assign]
+
+
+def _without_fused(original: Callable[..., None]) -> Callable[..., None]:
+    def initialize(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{**kwargs, "fused": None} if "fused" in kwargs else kwargs)
+
+    initialize.__wrapped__ = original  # type: ignore[attr-defined]  # code that reads the signature sees the original
+    return initialize

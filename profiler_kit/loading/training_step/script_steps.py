@@ -1,0 +1,263 @@
+"""Finds the training step of a model in its documents: the loss that a script computes from the model's output."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from torch import nn
+from torch.optim import Optimizer
+
+from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.slices import place_of
+from profiler_kit.loading.source import Source
+from profiler_kit.loading.training_step.model_names import dotted_name, model_names
+from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
+from profiler_kit.loading.training_step.script_optimizer import (
+    OptimizerSite,
+    optimizer_in,
+    optimizer_problem,
+    optimizer_sites,
+    optimizer_text,
+)
+from profiler_kit.loading.training_step.step_code import (
+    StepCode,
+    find_returned_loss,
+    find_step_codes,
+    read_names,
+    stored_names,
+)
+
+MAX_STEPS: Final = 8  # examined training steps
+MAX_DERIVATIONS: Final = 5  # statements between the data of a loop and a label
+_MISSING: Final = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptOptimizer:
+    """An optimizer of a script: a function that builds it for a model, its location, and its settings."""
+
+    build: Callable[[nn.Module], Optimizer | None]
+    where: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSteps:
+    """Searches the documents of a target for its training step.
+
+    `builders` are the names of the model's class and factory. `variables` are known variables that hold the model, as pairs of
+    a document and a name.
+    """
+
+    source: Source
+    model: nn.Module
+    forward: Forward
+    builders: frozenset[str]
+    variables: tuple[tuple[Document, str], ...] = ()
+
+    def _documents(self) -> Iterator[Document]:
+        """The documents that may train the model: its file and the files that import it."""
+        return (document for document in self.source.documents if document.kind in ("target", "importer"))
+
+    def losses(self) -> Iterator[ScriptLoss | str]:
+        """The losses in the documents, in order. A text says why one cannot be used."""
+        count = 0
+        for document in self._documents():
+            names = self._model_names(document)
+            for code in self._codes(document, names):
+                yield self._loss(document, names, code)
+                count += 1
+                if count == MAX_STEPS:
+                    return
+
+    def optimizer(self) -> tuple[ScriptOptimizer | None, str]:
+        """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
+        failure, count = "", 0
+        for document in self._documents():
+            names = self._model_names(document)
+            for site in optimizer_sites(document.tree, names):
+                taken = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
+                if any(
+                    value is not _MISSING and bool(value) != is_body
+                    for value, (*_, is_body) in zip(taken, site.tests, strict=True)
+                ):
+                    continue
+                candidate = ScriptOptimizer(
+                    build=self._builder(document, site, names), where=document.at(site.statement.lineno)
+                )
+                optimizer, problem = optimizer_problem(candidate.build, self.model)
+                if optimizer is not None:
+                    return replace(candidate, text=optimizer_text(optimizer)), ""
+                failure = failure or f"{candidate.where}: {problem}"
+                count += 1
+                if count == MAX_STEPS:
+                    return None, failure
+        return None, failure
+
+    def _builder(
+        self, document: Document, site: OptimizerSite, names: frozenset[str]
+    ) -> Callable[[nn.Module], Optimizer | None]:
+        place = place_of(document, site.statement)
+
+        def build(model: nn.Module) -> Optimizer | None:
+            bindings = dict.fromkeys((name for name in names if "." not in name), model)
+            return optimizer_in(self.source.evaluator.value(place, site.expression, bindings))
+
+        return build
+
+    def _model_names(self, document: Document) -> frozenset[str]:
+        aliases = {
+            alias.asname
+            for node in ast.walk(document.tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.asname and alias.name in self.builders
+        }
+        variable = next((name for owner, name in self.variables if owner is document), None)
+        return model_names(document.tree, self.builders | aliases, variable)
+
+    def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
+        def decide(test: ast.expr, statement: ast.stmt) -> bool | None:
+            value = self._value(document, statement, test, names)
+            return bool(value) if isinstance(value, (bool, int, str, float, type(None), list, tuple, dict)) else None
+
+        for node in ast.walk(document.tree):
+            if isinstance(node, ast.ClassDef) and node.name == type(self.model).__name__:
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and method.name == "training_step":
+                        code = find_returned_loss(method, _module_names(method), decide)
+                        if code is not None:
+                            yield code
+        yield from find_step_codes(document.tree, names, decide)
+
+    def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
+        bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
+        try:
+            return self.source.evaluator.value(place_of(document, statement), expression, bindings)
+        except EvaluationError:
+            return _MISSING
+
+    def _loss(self, document: Document, names: frozenset[str], code: StepCode) -> ScriptLoss | str:
+        inputs = {name: self._input(name, key) for name, key in reversed(code.inputs)}
+        free = [name for name in code.free_names if name not in inputs]
+        derived = _Derivations(code, inputs)
+        statements: list[ast.stmt] = []
+        constants: dict[str, Any] = {}
+        labels: list[str] = []
+        held: list[str] = []
+        while free:
+            name = free.pop(0)
+            if name in inputs or name in constants or name in labels or name in held:
+                continue
+            if name in names:
+                held.append(name)
+                continue
+            if hasattr(builtins, name) and not derived.binds(name):
+                continue
+            statement = derived.statement(name)
+            if statement is not None:
+                statements.insert(0, statement)
+                free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
+                continue
+            if derived.is_data(name) and not _is_called(name, code):
+                labels.append(name)
+                continue
+            variable = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
+            value = self._value(document, code.statement, variable, names)
+            if value is _MISSING:
+                if _is_called(name, code):
+                    return f"the value of {name} is unknown"
+                labels.append(name)
+            elif isinstance(value, nn.Module) and any(p.requires_grad for p in value.parameters()):
+                return f"it uses another network, {name}"
+            else:
+                constants[name] = value
+        where = document.at(code.line)
+        code = replace(code, statements=(*statements, *code.statements))
+        variables = tuple(name for name in inputs if name in code.free_names or _reads(statements, name))
+        order = {name: index for index, name in enumerate(derived.data_order())}
+        labels.sort(key=lambda name: order.get(name, len(order)))
+        criterion = constants.get(code.label)
+        label = type(criterion).__name__ if isinstance(criterion, nn.Module) else code.label
+        return ScriptLoss(
+            name=label,
+            text=code.text,
+            where=where,
+            code=compile_loss(code, (*variables, *labels), where.rpartition(":")[0]),
+            inputs=tuple((name, *inputs[name]) for name in variables),
+            label_names=tuple(labels),
+            constants={**constants, **dict.fromkeys(held, self.model)},
+            model_names=tuple(held),
+        )
+
+    def _input(self, name: str, key: int | str) -> tuple[int | None, str | None]:
+        """(position, parameter of forward) of the input `key` of the model's call."""
+        positional = self.forward.positional
+        if isinstance(key, int):
+            return key, positional[key] if key < len(positional) else None
+        return (positional.index(key) if key in positional else None), key
+
+
+def _module_names(method: ast.FunctionDef) -> frozenset[str]:
+    """The names that a method uses for the model: its own `self`."""
+    first = method.args.args[0].arg if method.args.args else "self"
+    return frozenset({first})
+
+
+def _is_called(name: str, code: StepCode) -> bool:
+    return any(
+        isinstance(node, ast.Call) and (dotted_name(node.func) or "").partition(".")[0] == name
+        for statement in (*code.statements, code.loss)
+        for node in ast.walk(statement)
+    )
+
+
+def _reads(statements: list[ast.stmt], name: str) -> bool:
+    return any(name in read_names(statement) for statement in statements)
+
+
+class _Derivations:
+    """Which names of a step are data, and which follow from inputs and constants by a statement of the step."""
+
+    def __init__(self, code: StepCode, inputs: Mapping[str, Any]) -> None:
+        self._code = code
+        self._inputs = inputs
+        self._bindings: dict[str, list[ast.stmt]] = {}
+        for statement in code.before:
+            for name in stored_names(statement):
+                self._bindings.setdefault(name, []).append(statement)
+
+    def binds(self, name: str) -> bool:
+        """Whether the step assigns `name`."""
+        return name in self._bindings or name in self._code.loop_names or name in self._code.parameters
+
+    def is_data(self, name: str, depth: int = 0) -> bool:
+        """Whether `name` depends on what a data loader yields, or on the arguments of the step's function."""
+        if name in self._code.loop_names:
+            return True
+        if depth > MAX_DERIVATIONS:
+            return False
+        statements = [s for s in self._bindings.get(name, ()) if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
+        reads = {n for statement in statements for n in read_names(statement) if "." not in n}
+        return any(self.is_data(n, depth + 1) for n in reads - {name} - self._inputs.keys())
+
+    def statement(self, name: str) -> ast.stmt | None:
+        """The assignment of `name` if it reads only inputs and constants, of which at least one input."""
+        statement = next(reversed(self._bindings.get(name, [])), None)
+        if not isinstance(statement, ast.Assign):
+            return None
+        reads = [n for n in read_names(statement) if "." not in n]
+        from_inputs = any(n in self._inputs or self.statement(n) is not None for n in reads if n != name)
+        if not from_inputs or name in reads or self.is_data(name):
+            return None
+        return statement
+
+    def data_order(self) -> list[str]:
+        """The names of data in the order in which the loop and the step bind them."""
+        return [*self._code.loop_names, *self._bindings]

@@ -1,0 +1,108 @@
+"""Counting neither imports torch's compiler for nothing nor compiles anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NETS = """
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 2)
+        self.positions = nn.Embedding(4, 4)  # torch.nn.init on meta tensors also calls `disable`
+        nn.init.trunc_normal_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).mean((2, 3)))
+
+
+class Recomputed(Plain):
+    def forward(self, x):
+        features = torch.utils.checkpoint.checkpoint(self.conv, x, use_reentrant=True)
+        return self.head(features.mean((2, 3)))
+
+
+def refuse(graph, example_inputs):
+    raise AssertionError("the count must not compile")
+
+
+class CompilesInForward(Plain):
+    def forward(self, x):
+        return torch.compile(super().forward, backend=refuse)(x)
+
+
+class ReadsTheCompiler(Plain):
+    def forward(self, x):
+        import torch._dynamo
+        from torch._dynamo.utils import counters
+
+        torch._dynamo.graph_break()
+        assert torch._dynamo.config.cache_size_limit > 0 and counters is not None
+        return super().forward(x)
+"""
+SETUP = """
+import sys
+import torch
+import profiler_kit
+from profiler_kit.records.target import TargetSpec
+
+
+def macs(name, **options):
+    report = profiler_kit.count(TargetSpec(spec=f"nets.py:{name}", inputs=("2,3,8,8",), **options))
+    assert report.static.memory is not None, report.static.notes
+    return report.static.forward.macs
+
+
+def compiler_is_unchanged():
+    from torch._dynamo import eval_frame
+    from torch.optim import Optimizer
+
+    assert eval_frame._stance.stance == "default"
+    for function in (Optimizer.add_param_group.__wrapped__, Optimizer.zero_grad.__wrapped__):
+        assert getattr(function, "__dynamo_disable", None) is not function
+    graphs = []
+    torch.compile(lambda x: x + 1, backend=lambda graph, _: graphs.append(graph) or graph.forward)(torch.ones(2))
+    assert len(graphs) == 1
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
+for name in ("Plain", "Recomputed"):
+    for options in ({}, {"optimizer": "sgd"}, {"mode": "infer"}):
+        macs(name, **options)
+assert "torch._dynamo" not in sys.modules and "_dynamo" not in vars(torch)
+compiler_is_unchanged()
+""",
+        """
+assert macs("CompilesInForward") == macs("Plain")
+compiler_is_unchanged()
+assert macs("CompilesInForward") == macs("Plain")  # now the compiler is loaded
+compiler_is_unchanged()
+""",
+        """
+assert macs("ReadsTheCompiler") == macs("Plain")
+import torch._dynamo
+assert torch._dynamo.__file__ and sys.modules["torch._dynamo"] is torch._dynamo
+compiler_is_unchanged()
+""",
+    ],
+    ids=["not imported", "compiles in forward", "reads the compiler"],
+)
+def test_a_count_leaves_the_compiler_alone(code: str, tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(NETS)
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
