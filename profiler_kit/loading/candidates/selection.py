@@ -116,7 +116,8 @@ def _first_built(
         except TargetError as error:
             failures.append((candidate, error))
             continue
-        if candidate.is_model or len(candidates) == 1 or _has_parameters(selection.built.model):
+        is_last_resort = candidate.evidence in _LAST_RESORT
+        if candidate.is_model or is_last_resort or len(candidates) == 1 or _has_parameters(selection.built.model):
             return selection
         fallback = fallback or selection
     if fallback is not None:
