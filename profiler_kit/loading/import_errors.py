@@ -94,7 +94,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
 def _script_hint(spec: TargetSpec, code: str) -> str:
     if not spec.sliced:
         return f"skip it, without --no-slice: {next_command(replace(spec, sliced=True))}"
-    return f"move the {code} under {_GUARD}, then run {next_command(spec)}"
+    return f"move the {code} under {_GUARD}"
 
 
 def _import_command(file: Path | None, spec: TargetSpec) -> str:
