@@ -260,7 +260,7 @@ ROWS = [
     bad("no forward", BARE, "Net defines no forward", "net.py:3", "define forward(self, x)"),
     bad(
         "nothing to train", HEAD + "model = nn.ReLU()\n",
-        "ReLU has no trainable parameters", "net.py:3", "--mode infer", inputs=("2,3",),
+        "ReLU has no trainable parameters", "net.py:3", "--mode infer", inputs=("2,3",), optimizer="sgd",
     ),
     # inputs
     *(
