@@ -72,7 +72,7 @@ class ModuleSlice:
         why = f" ({', '.join(reasons)})" if reasons else " (not needed by a model)"
         word = "lines" if len(ranges) > 1 or "-" in ranges[0] else "line"
         return (
-            f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+            f"import: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
         )
 
 
