@@ -136,13 +136,15 @@ def analyze_spec(
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
     require_torch()
+    from profiler_kit.loading.progress import progress_to
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
     experiments = experiments or ExperimentOptions()
     device_name = environment.pick_device(device)
     on_progress("counting")
-    counted = counted_if_possible(spec, convention, device_name)
+    with progress_to(on_progress):
+        counted = counted_if_possible(spec, convention, device_name)
     by_kit = counted.by_kit
     experiment_runs.check_shapes(experiments, counted.info)
     plan_of = partial(
