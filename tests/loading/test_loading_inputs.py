@@ -160,7 +160,7 @@ SMOKE = "if __name__ == '__main__':\n"
         ("    B = 4\n    size = 7\n    m = Net()\n    m.forward(torch.zeros(B, 3, size, size))\n", "4,3,7,7"),
         (
             "    model = whatever()\n    x = torch.ones(1, 2)\n    x = torch.ones(2, 3, 6, 6)\n    model(x=x)\n",
-            "2,3,6,6",
+            "3,3,5,5",  # test() builds the model that it calls
         ),
         ("    test()\n", "3,3,5,5"),
         (
