@@ -263,7 +263,9 @@ def test_amp_autocasts_on_a_real_device(folder: Path) -> None:
 
 
 def test_a_model_without_trainable_parameters_is_counted_as_inference(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text("from torch import nn\nmodel = nn.Sequential(nn.Linear(4, 3)).requires_grad_(False)\n")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\nmodel = nn.Sequential(nn.Linear(4, 3)).requires_grad_(False)\n"
+    )
     target = load(TargetSpec(spec=str(tmp_path / "net.py"), inputs=("2,4",)))
     assert (target.info.mode, target.info.loss, target.model.training) == ("infer", None, False)
     assert any(note.startswith("mode: infer, because Sequential") for note in target.info.notes)

@@ -115,7 +115,8 @@ def test_weights_are_not_downloaded() -> None:
 
 NET = (
     "import os, torch\nfrom torch import nn\n"
-    "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(3, 2)\n        {act}\n"
+    "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.fc = nn.Linear(3, 2)\n        {act}\n"
     "    def forward(self, x):\n        return self.fc(x)\n"
 )
 
