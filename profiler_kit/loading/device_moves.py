@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from profiler_kit.loading.missing_accelerators import LEGACY_NAME, LegacyType, substitutes
+from profiler_kit.loading.values import copy_values
 
 HOST: Final = torch.device("cpu")
 _NAMED: Final = re.compile(r"\b(cuda|mps|xpu)\b|\.pin_memory\(")
@@ -128,7 +129,7 @@ class DeviceMoves(TorchFunctionMode):
         """`tensor` on the device of the run, with the remaining arguments of ``Tensor.to``. A meta tensor stays on meta."""
         device = tensor.device if tensor.is_meta else self.device
         moved: Tensor = _TO(tensor, device, *args, **{n: v for n, v in keywords.items() if n != "device"})
-        return moved
+        return copy_values(moved, tensor) if moved.is_meta and not tensor.is_meta else moved
 
     def _to_host(
         self, tensor: Tensor, move: Callable[[], Any], args: tuple[Any, ...] = (), keywords: Mapping[str, Any] = {}

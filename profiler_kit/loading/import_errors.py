@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.progress import report_progress
 from profiler_kit.loading.scripts.placeholders import UnavailableError
-from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
-from profiler_kit.loading.user_locations import display_path, one_line_message, user_frame, user_place
+from profiler_kit.loading.scripts.time_limit import Stack, TimeLimitError, time_limit
+from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message, user_place
 from profiler_kit.records.target import TargetSpec
 
 _GUARD = 'if __name__ == "__main__":'
@@ -36,11 +35,8 @@ def watchdog(spec: TargetSpec, file: Path | None, act: str = "import") -> Iterat
     thread only.
     """
 
-    def location(frame: FrameType | None) -> tuple[str, int] | None:
-        return _frame_in(frame, file) or user_frame(frame)
-
-    def report(frame: FrameType | None) -> None:
-        line = location(frame)
+    def report(stack: Stack) -> None:
+        line = _running_line(stack, file)
         report_progress(f"{act}ing {f'{display_path(line[0])}:{line[1]}' if line else spec.spec} ...")
 
     try:
@@ -49,22 +45,18 @@ def watchdog(spec: TargetSpec, file: Path | None, act: str = "import") -> Iterat
     except TimeLimitError as error:
         if error.limit is not limit:
             raise
-        line = location(limit.frame)
+        line = _running_line(limit.stack, file)
         raise TargetError(
             f"{act} still running after {limit.seconds:g} s" + (f" at line {line[1]} (training loop?)" if line else ""),
             where=f"{display_path(line[0])}:{line[1]}" if line else spec.spec,
-            hint=f"move the loop under {_GUARD}",
+            hint=_script_hint(spec, "loop"),
         ) from error
 
 
-def _frame_in(frame: FrameType | None, file: Path | None) -> tuple[str, int] | None:
-    """(file, line) of the outermost frame of `file`: the top-level statement that is still running."""
-    location = None
-    while frame is not None and file is not None:
-        if frame.f_code.co_filename == str(file):
-            location = (frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return location
+def _running_line(stack: Stack, file: Path | None) -> tuple[str, int] | None:
+    """(file, line) of the top-level statement of `file` that is running; otherwise of the innermost line of user code."""
+    in_file = [line for line in stack if file is not None and line[0] == str(file)]
+    return in_file[-1] if in_file else next((line for line in stack if is_user_code(line[0])), None)
 
 
 def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) -> TargetError:
@@ -83,7 +75,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
         return TargetError(
             f"the import called sys.exit({'' if error.code is None else repr(error.code)})",
             where=where,
-            hint=f"move the script code under {_GUARD}",
+            hint=_script_hint(spec, "script code"),
         )
     if isinstance(error, SyntaxError):
         place = f"{display_path(error.filename)}:{error.lineno}" if error.filename else where
@@ -97,6 +89,12 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
         where=where,
         hint=f"fix it until this works: {_import_command(file, spec)}",
     )
+
+
+def _script_hint(spec: TargetSpec, code: str) -> str:
+    if not spec.sliced:
+        return f"skip it, without --no-slice: {next_command(replace(spec, sliced=True))}"
+    return f"move the {code} under {_GUARD}"
 
 
 def _import_command(file: Path | None, spec: TargetSpec) -> str:
@@ -135,6 +133,12 @@ def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> Targ
             hint=f"run the command in the folder that contains {top!r}, or use the path: {bare_command(spec, 'path/to/file.py')}",
         )
     for folder in [] if file is None else list(file.parents)[1:6]:
+        if "." in name and (folder / top).is_dir():
+            return TargetError(
+                message,
+                where=where,
+                hint=f"change the import: {display_path(folder / top)} has no {name.partition('.')[2]!r}",
+            )
         if (folder / f"{top}.py").is_file() or (folder / top).is_dir():
             return TargetError(
                 message,

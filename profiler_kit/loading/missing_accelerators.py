@@ -66,7 +66,7 @@ class LegacyType(type):
     device_kind: str
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, torch.Tensor) and value.dtype == cls.dtype
+        return isinstance(value, cls.original)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """A tensor of the type on the device of the run."""

@@ -23,6 +23,7 @@ from profiler_kit.loading.scripts.execution import Evaluator
 from profiler_kit.loading.scripts.importing import ImportSession, execute_file
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder
+from profiler_kit.loading.scripts.repository import MAX_LEVELS
 from profiler_kit.loading.scripts.runner import Failure
 from profiler_kit.loading.syntax import definition_lines, nearby_models
 from profiler_kit.loading.user_environment import seeded, user_code
@@ -35,7 +36,7 @@ class Source:
     """An imported target: its module, its file and syntax tree (None without them), and the requested attribute.
 
     `is_fresh`: this load imported it, so no other code shares its globals. `imported` are the modules imported with it;
-    `flags` are the cuDNN flags that the import set, which were reset. `notes` say what the import replaced or assumed.
+    `flags` are the cuDNN flags that the import set, which were reset. `notes` are replacements and assumptions of the import.
     """
 
     spec: TargetSpec
@@ -64,7 +65,7 @@ class Source:
 
     @property
     def ran(self) -> str:
-        """One line that says which statements ran and which were skipped; empty if nothing was skipped."""
+        """One line with the statements that ran and were skipped; empty if nothing was skipped."""
         run = self.session.runs.get(self.file) if self.file is not None else None
         return run.plan.note(self.at(None)) if run is not None else ""
 
@@ -129,10 +130,11 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
         )
     file = path.resolve()
     tree = _parse(file)
+    keep = companion.imported if companion is not None else frozenset()
+    drop_earlier_imports((*list(file.parents)[: MAX_LEVELS + 1], Path.cwd()), keep)
     root, name, packages = _package(file, tree if spec.sliced else None)
     in_package = root != file.parent or file.name == "__init__.py"
     folders = tuple(dict.fromkeys(folder.resolve() for folder in (root, file.parent, Path.cwd())))
-    drop_earlier_imports(folders, companion.imported if companion is not None else frozenset())
     if in_package:
         _reject_other_package(spec, name.split(".")[0], root)
         is_fresh = name not in sys.modules
@@ -186,13 +188,18 @@ def _open(
         file = Path(origin).resolve() if origin else None
         tree = _parse(file) if file is not None and file.suffix == ".py" else None
     session.module = module
-    documents = cache(partial(find_documents, file, tree) if file is not None and tree is not None else tuple)
-    evaluator = Evaluator(module=module, session=session, documents=documents, is_isolated=spec.sliced)
+    evaluator = Evaluator(
+        module=module, session=session, documents=cache(partial(_documents, file, tree)), is_isolated=spec.sliced
+    )
     return Source(
         spec=spec, module=module, file=file, tree=tree, folders=session.folders, attr=attr, is_fresh=is_fresh,
         imported=imported, flags=tuple(flags), session=session, evaluator=evaluator,
         notes=tuple(dict.fromkeys((*session.notes, *notes))),
     )  # fmt: skip
+
+
+def _documents(file: Path | None, tree: ast.Module | None) -> tuple[Document, ...]:
+    return find_documents(file, tree) if file is not None and tree is not None else ()
 
 
 def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:

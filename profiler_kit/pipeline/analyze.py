@@ -13,6 +13,7 @@ from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import rooflines
+from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
@@ -135,13 +136,15 @@ def analyze_spec(
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
     require_torch()
+    from profiler_kit.loading.progress import progress_to
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
     experiments = experiments or ExperimentOptions()
     device_name = environment.pick_device(device)
     on_progress("counting")
-    counted = counted_if_possible(spec, convention, device_name)
+    with progress_to(on_progress):
+        counted = counted_if_possible(spec, convention, device_name)
     by_kit = counted.by_kit
     experiment_runs.check_shapes(experiments, counted.info)
     plan_of = partial(
@@ -153,6 +156,13 @@ def analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
+    with_batch = with_chosen_batch(counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s)
+    if with_batch is not counted:
+        counted = with_batch
+        plan_of = partial(plan_of, info=counted.info)
+        plan = plan_of(only=configs, also=experiments.also)
+    if counted.target is not None:
+        spec = counted.target.spec  # with the choices of this load, so that every process loads the same
     notes = (*plan.notes, *_missing_device_note(counted, device_name))
     traced_runs: list[Traced] = []
 

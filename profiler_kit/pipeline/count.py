@@ -88,8 +88,9 @@ def count_spec(
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
+    from profiler_kit.loading.progress import progress_to
 
-    with as_target_errors(spec.spec):
+    with as_target_errors(spec.spec), progress_to(on_progress):
         on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
         on_progress("counting")

@@ -267,7 +267,11 @@ class Mixed(nn.Module):
 
 @pytest.mark.parametrize(
     "create",
-    [lambda: torch.arange(3).float(), lambda: torch.ones(3, device="cpu"), lambda: torch.ones(3).to("cpu")],
+    [
+        lambda: torch.arange(3).float(),
+        lambda: torch.ones(3, device="cpu"),
+        lambda: torch.ones(3).to("cpu"),
+    ],
     ids=["default device", "cpu", "moved to cpu"],
 )
 def test_tensors_created_in_forward_join_the_device_of_the_count(create: Callable[[], Tensor]) -> None:

@@ -165,9 +165,9 @@ def test_the_process_is_left_as_it_was(write: Write, ends: str, capsys: pytest.C
     handler, stdout = signal.getsignal(signal.SIGALRM), sys.stdout
     if ends:
         with pytest.raises(TargetError):
-            loaded("nets/net.py")
+            load(TargetSpec(spec="nets/net.py", inputs=("2,3",), sliced=False))
     else:
-        loaded("nets/net.py")
+        load(TargetSpec(spec="nets/net.py", inputs=("2,3",), sliced=False))
     assert (sys.path, sys.argv, Path.cwd(), random.getstate(), sys.stdout) == (path, argv, cwd, state, stdout)
     assert torch.equal(torch.get_rng_state(), drawn)
     assert signal.getsignal(signal.SIGALRM) is handler
@@ -234,7 +234,7 @@ def test_the_watchdog_is_not_swallowed_by_the_users_handlers(write: Write) -> No
         {"net.py": "import time\nwhile True:\n    try:\n        time.sleep(5)\n    except Exception:\n        pass\n"}
     )
     with pytest.raises(TargetError, match=r"still running after 0\.2 s at line 4"):
-        load(TargetSpec(spec="net.py", import_timeout_s=0.2))
+        load(TargetSpec(spec="net.py", import_timeout_s=0.2, sliced=False))
 
 
 def test_weights_and_inputs_depend_on_the_seed_alone(write: Write) -> None:

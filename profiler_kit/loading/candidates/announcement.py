@@ -46,14 +46,13 @@ def announcement(
         reasons.append(", the first function that returns a model" if candidate.evidence == "factory" else "")
     if arguments.assumed:
         verb = "is" if len(arguments.assumed) == 1 else "are"
-        cause = (
-            "because nothing in the repository builds it"
-            if candidate.site is None and not arguments.failures
-            else f"because {arguments.failures[0]}"
-            if arguments.failures
-            else "because the call does not pass it"
-        )
-        reasons.append(f"; {join_words(arguments.assumed)} {verb} assumed, {cause}")
+        if arguments.failures:
+            cause = f": {arguments.failures[0]}"
+        elif candidate.site is None:
+            cause = ", because nothing in the repository builds it"
+        else:
+            cause = ", because the call does not pass a value"
+        reasons.append(f"; {join_words(arguments.assumed)} {verb} assumed{cause}")
     text += "".join(reasons)
     if failed:
         text += "; " + "; ".join(f"{name} failed: {error.message}" for name, error in list(failed.items())[:2])
@@ -71,10 +70,11 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
     for other in ranked:
         name = other.name
         if other.evidence == "library":
-            name = other.site.variable if other.site is not None and other.site.role in ("script", "main") else None
+            is_variable = other.value is not None and other.site is not None and other.site.role in ("script", "main")
+            name = other.site.variable if is_variable and other.site is not None else None
         elif other.evidence not in _SELECTABLE or name.split(".")[0] not in source.names:
             name = None
-        if name is not None and (is_part_name(name) or PRETRAINED.search(name)):
+        if name is not None and (not name.isidentifier() or is_part_name(name) or PRETRAINED.search(name)):
             name = None
         if (
             name is not None

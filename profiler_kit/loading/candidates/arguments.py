@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
-from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config_parameter, with_usual_values
+from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config, is_config_parameter, with_usual_values
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
 from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
@@ -35,6 +36,7 @@ class Arguments:
     bound: dict[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    errors: tuple[BaseException, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,24 @@ class Binder:
     classes: Mapping[str, ModuleClass]
     evaluator: Evaluator
     texts: Mapping[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
+    globals: dict[str, Any] = field(default_factory=dict)
+
+    def complete(self, error: BaseException, module_names: dict[str, Any]) -> bool:
+        """Add the usual value of the global name or of the field of a configuration that `error` misses; whether there is one."""
+        for cause in causes(error):
+            if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
+                name = str(cause.name)
+                value = plausible_value(name, self.globals)
+                if value is UNKNOWN or value is None or name in self.globals:
+                    return False
+                self.globals[name] = module_names[name] = value
+                return True
+            if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj) and cause.name not in self.fields:
+                value = plausible_value(cause.name, self.fields)
+                self.fields[cause.name] = False if value is UNKNOWN else value
+                return True
+        return False
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
         """The arguments for the value of `candidate`. Raises MissingArguments."""
@@ -68,6 +88,12 @@ class Binder:
             result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
+        self._replace_zeros(signature, result)
+        for value in result.bound.values():
+            for name, item in self.fields.items():
+                if is_config(value) and not hasattr(value, name):
+                    setattr(value, name, item)
+        result.assumed += (*self.globals, *self.fields)
         if generic:
             self._complete_configs(signature, result)
         missing = []
@@ -84,8 +110,17 @@ class Binder:
             else:
                 result.kwargs[required] = value
         if missing:
-            raise MissingArguments(tuple(missing), next(iter(result.failures), None))
+            raise MissingArguments(tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None))
         return result
+
+    def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0."""
+        for name, value in result.kwargs.items():
+            if type(value) is int and value == 0 and name in signature and name not in self.texts:
+                usual = plausible_value(name, result.bound)
+                if type(usual) is int and usual > 0:
+                    result.kwargs[name] = result.bound[name] = usual
+                    result.assumed += (name,)
 
     def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give fields that are None a usual value: a script sets them from its data set."""
@@ -145,7 +180,7 @@ class _SiteArguments:
 
     def add_to(self, result: Arguments) -> None:
         """Evaluate the arguments and add them; those that cannot be evaluated are added to `failures`."""
-        values, failures = self._values()
+        values, errors = self._values()
         call = self._site.call
         positional: list[Any] = []
         for expression in call.args:
@@ -165,7 +200,8 @@ class _SiteArguments:
             else:
                 result.kwargs[word.arg] = value
         self._place(positional, result)
-        result.failures += tuple(failures)
+        result.errors += tuple(errors)
+        result.failures += tuple(_reason(error) for error in errors)
 
     def _place(self, values: list[Any], result: Arguments) -> None:
         """Add positional `values` by the name of their parameter, so that some may be left out."""
@@ -177,8 +213,8 @@ class _SiteArguments:
             if value is not UNKNOWN and parameter.name not in self._replaced:
                 result.kwargs[parameter.name] = value
 
-    def _values(self) -> tuple[dict[int, Any], list[str]]:
-        """(id of the expression -> value, reasons of those without a value)."""
+    def _values(self) -> tuple[dict[int, Any], list[BaseException]]:
+        """(id of the expression -> value, the errors of those without a value)."""
         call = self._site.call
         expressions = [a.value if isinstance(a, ast.Starred) else a for a in call.args]
         keys = [id(a) for a in call.args]
@@ -186,30 +222,38 @@ class _SiteArguments:
             if word.arg is None or word.arg not in self._replaced:
                 expressions.append(word.value)
                 keys.append(id(word.value))
-        if not expressions:
-            return {}, []
-        together = ast.Tuple(elts=expressions, ctx=ast.Load())
+        # With the called name, so that globals that only the script defines exist for the class.
+        together = ast.copy_location(ast.Tuple(elts=[*expressions, call.func], ctx=ast.Load()), call)
         try:  # one slice for all arguments, so that objects that they share stay shared
-            ast.copy_location(together, call)
-            return self._available(zip(keys, self._evaluator.value(self._site.place, together), strict=True))
+            values = self._evaluator.value(self._site.place, together)
+            return _available(zip(keys, values[:-1], strict=True))
         except EvaluationError as error:
-            if len(expressions) == 1:
-                return {}, [f"{error.reason} ({error.where})"]
-        values, failures = {}, []
+            if len(expressions) <= 1:
+                return {}, [error] if expressions else []
+        available: dict[int, Any] = {}
+        errors: list[BaseException] = []
         for key, expression in zip(keys, expressions, strict=True):
             try:
-                values[key] = self._evaluator.value(self._site.place, expression)
+                available[key] = self._evaluator.value(self._site.place, expression)
             except EvaluationError as error:
-                failures.append(f"{error.reason} ({error.where})")
-        return values, failures
+                errors.append(error)
+        return available, errors
 
-    def _available(self, values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[str]]:
-        """`values` without those that depend on something that does not exist here, and the reasons for these."""
-        available, failures = {}, []
-        for key, value in values:
-            if isinstance(value, Placeholder):
-                error = placeholder_error(value)
-                failures.append(f"{error} ({error.where})" if error.where not in str(error) else str(error))
-            else:
-                available[key] = value
-        return available, failures
+
+def _available(values: Iterable[tuple[int, Any]]) -> tuple[dict[int, Any], list[BaseException]]:
+    """`values` without those that depend on something that does not exist here, and the errors of these."""
+    available: dict[int, Any] = {}
+    errors: list[BaseException] = []
+    for key, value in values:
+        if isinstance(value, Placeholder):
+            errors.append(placeholder_error(value))
+        else:
+            available[key] = value
+    return available, errors
+
+
+def _reason(error: BaseException) -> str:
+    """Why an expression has no value, with the line."""
+    if isinstance(error, EvaluationError):
+        return f"{error.reason} ({error.where})"
+    return str(error)

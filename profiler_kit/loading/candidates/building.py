@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +56,9 @@ def missing_error(
     spec: TargetSpec, name: str, missing: MissingArguments, where: str, alternative: str | None = None
 ) -> TargetError:
     """The error for a call without required arguments. `alternative`: a target that needs no arguments, for the hint."""
+    if missing.error is not None and uses_missing_package(missing.error):
+        package = next(cause for cause in causes(missing.error) if isinstance(cause, (UnavailableError, ModuleNotFoundError)))
+        return import_failure(spec, None, package)
     add = [word for parameter in missing.names for word in ("--kw", f"{parameter}=...")]
     fallback = f"run {next_command(spec, target=alternative)}" if alternative else "define get_model()"
     reason = f"; {missing.reason}" if missing.reason else ""
@@ -67,13 +70,16 @@ def missing_error(
 
 
 def uses_missing_package(error: BaseException) -> bool:
-    """Whether the error, or the exception that caused it, is a missing package."""
+    """Whether the error, or an exception that caused it, is a missing package."""
+    return any(isinstance(cause, ModuleNotFoundError) for cause in causes(error))
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the exceptions that caused it."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, (ModuleNotFoundError, UnavailableError)):
-            return True
-        cause = cause.__cause__
-    return False
+        yield cause
+        cause = cause.cause if isinstance(cause, UnavailableError) and cause.cause is not None else cause.__cause__
 
 
 def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, *, on_meta: bool) -> BuiltModel:
@@ -106,13 +112,17 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
 
 
 def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> TargetError:
-    if uses_missing_package(error):
+    if isinstance(error, UnavailableError) or uses_missing_package(error):
         return import_failure(spec, None, error)
     return TargetError(
         f"{name}() raised {one_line_message(error)}",
         where=user_place(error) or where,
         hint="the call fails in plain Python, too: fix it there, or pass other arguments with --kw NAME=VALUE",
     )
+
+
+class NotAModelError(Exception):
+    """A call returned something else than a model."""
 
 
 def _built_model(name: str, value: object, where: str) -> BuiltModel:
@@ -124,4 +134,4 @@ def _built_model(name: str, value: object, where: str) -> BuiltModel:
         f"{name}() returned {type_with_article(value)}",
         where=where,
         hint="return the module, or (module, inputs)",
-    )
+    ) from NotAModelError()

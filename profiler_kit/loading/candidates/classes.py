@@ -44,8 +44,13 @@ class ModuleClass:
         return _PART_NAME.search(self.name) is not None
 
 
-def module_classes(tree: ast.Module | None, names: Mapping[str, Any], module_name: str) -> dict[str, ModuleClass]:
-    """The classes of modules that the module `module_name` defines in `names`, in the order of the file."""
+def module_classes(
+    tree: ast.Module | None, names: Mapping[str, Any], module_name: str, unavailable: frozenset[str] = frozenset()
+) -> dict[str, ModuleClass]:
+    """The classes of modules that the module `module_name` defines in `names`, in the order of the file.
+
+    `unavailable`: names of classes that could not be defined; the classes that they use are parts, too.
+    """
     values = {
         name: value
         for name, value in names.items()
@@ -58,6 +63,8 @@ def module_classes(tree: ast.Module | None, names: Mapping[str, Any], module_nam
     direct = {name: _used_classes(name, definitions, values) for name in values}
     bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
     contained = _passed_classes(tree, values)
+    for owner in unavailable:
+        contained |= _used_classes(owner, definitions, values)
     for owner, used in direct.items():
         contained |= {
             name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.loading.candidates.classes import is_module_class
@@ -31,6 +32,11 @@ def is_config_parameter(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return bool(_CONFIG_PARAMETER.fullmatch(parameter.name) or _CONFIG_CLASS.search(text))
+
+
+def is_config(value: object) -> bool:
+    """Whether `value` is a plain object with fields, and not a module, a class, a function or a container."""
+    return hasattr(value, "__dict__") and not callable(value) and not isinstance(value, (ModuleType, AssumedConfig))
 
 
 def assumed_config(parameter: inspect.Parameter, factory: Callable[..., Any], names: Mapping[str, Any]) -> Any:

@@ -10,9 +10,9 @@ from typing import Any, Final
 _SAME_MODEL: Final = frozenset({
     "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_", "share_memory",
 })  # fmt: skip
-_WRAPPERS: Final = frozenset(
-    {"DataParallel", "DistributedDataParallel", "DDP", "compile", "script", "convert_sync_batchnorm"}
-)
+WRAPPERS: Final = frozenset({
+    "DataParallel", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel", "compile", "script", "convert_sync_batchnorm",
+})  # fmt: skip
 
 
 def spine(expression: ast.expr) -> ast.expr:
@@ -21,7 +21,7 @@ def spine(expression: ast.expr) -> ast.expr:
         function = expression.func
         if isinstance(function, ast.Attribute) and function.attr in _SAME_MODEL and not _is_module_like(function.value):
             expression = function.value
-        elif last_name(function) in _WRAPPERS and expression.args:
+        elif last_name(function) in WRAPPERS and expression.args:
             expression = expression.args[0]
         else:
             break
@@ -64,8 +64,8 @@ def resolve_dotted(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
     for part in attributes:
         try:
             value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part, None)
-        except AttributeError:
-            return None
+        except Exception:  # noqa: BLE001
+            return None  # a module with its own __getattr__ may raise anything, torch.classes a RuntimeError
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
     return value

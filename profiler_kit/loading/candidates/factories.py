@@ -28,11 +28,15 @@ class Factories:
             self._results[code] = False  # a recursive function is no evidence for itself
             node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
             names = getattr(plain, "__globals__", {})
-            self._results[code] = node is not None and self.node_returns_model(node, names.get)
+            owner = names.get(getattr(plain, "__qualname__", "").split(".")[0])
+            self._results[code] = node is not None and self.node_returns_model(node, names.get, owner)
         return self._results[code]
 
-    def node_returns_model(self, node: ast.FunctionDef, lookup: Callable[[str], Any]) -> bool:
-        """The same for the definition `node`; `lookup` returns the value of a global name, or None."""
+    def node_returns_model(self, node: ast.FunctionDef, lookup: Callable[[str], Any], owner: Any = None) -> bool:
+        """The same for the definition `node`; `lookup` returns the value of a global name, or None.
+
+        `owner`: the class whose method it is.
+        """
         assigned: dict[str, list[ast.expr]] = {}
         returned: list[ast.expr] = []
         for inner in _own_nodes(node):
@@ -47,7 +51,7 @@ class Factories:
             call = constructor_call(expression)
             if call is not None:
                 if isinstance(call.func, ast.Name) and call.func.id == "cls":
-                    return True  # of a class method; the caller resolved the class
+                    return is_module_class(owner)
                 value = resolve_dotted(call.func, lookup)
                 if is_module_class(value):
                     return not is_loss(value)

@@ -13,7 +13,7 @@ from torch import nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
-from profiler_kit.loading.candidates.building import check_names, construct, missing_error, uses_missing_package
+from profiler_kit.loading.candidates.building import NotAModelError, check_names, construct, missing_error, uses_missing_package
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.factories import Factories
@@ -33,6 +33,8 @@ from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.records.target import TargetSpec
 
 MAX_BUILDS: Final = 8
+_MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before the others are not tried
+_MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
 _BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
 _LAST_RESORT: Final = ("part", "loss")
 
@@ -63,7 +65,12 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
     pinned = source.spec.pinned
     if pinned is not None:
         candidates = [c for c in candidates if c.key == pinned.candidate] or candidates
-    usable = [c for c in candidates if c.evidence not in _LAST_RESORT] or candidates
+    usable = [c for c in candidates if c.evidence not in _LAST_RESORT]
+    if not usable:
+        unavailable = _unavailable_model(source) if source.attr is None else None
+        if unavailable is not None:
+            raise unavailable
+        usable = candidates
     if pinned is None:
         usable = reached_first(usable, source.evaluator)
     binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
@@ -73,7 +80,7 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
 def _surroundings(source: Source) -> Surroundings:
     factories = Factories()
     tree = source.tree
-    classes = module_classes(tree, source.names, source.module.__name__)
+    classes = module_classes(tree, source.names, source.module.__name__, frozenset(_unavailable_classes(source)))
     return Surroundings(
         module_name=source.module.__name__,
         names=source.names,
@@ -89,6 +96,7 @@ def _first_built(
     source: Source, binder: Binder, candidates: Sequence[Candidate], ranked: Sequence[Candidate], *, on_meta: bool
 ) -> Selection:
     failures: list[tuple[Candidate, KitError]] = []
+    fallback: Selection | None = None  # a module without parameters is rarely the model
     deadline = time.monotonic() + _BUILD_LIMIT_S
     attempts = [(candidate, False) for candidate in candidates]
     attempts += [
@@ -97,15 +105,41 @@ def _first_built(
     for candidate, generic in attempts[:MAX_BUILDS]:
         if failures and time.monotonic() > deadline:
             break
+        if sum(uses_missing_package(error) for _, error in failures) >= _MAX_MISSING_PACKAGES:
+            break
         if generic and any(failed == candidate and uses_missing_package(error) for failed, error in failures):
             continue  # other arguments do not help
         try:
-            return _build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
+            selection = _completed_build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
         except UsageError:
             raise
         except TargetError as error:
             failures.append((candidate, error))
+            continue
+        is_last_resort = candidate.evidence in _LAST_RESORT
+        if candidate.is_model or is_last_resort or len(candidates) == 1 or _has_parameters(selection.built.model):
+            return selection
+        fallback = fallback or selection
+    if fallback is not None:
+        return fallback
+    if all(candidate.value is None and isinstance(error.__cause__, NotAModelError) for candidate, error in failures):
+        raise _no_model(source)
     raise _explain(failures)
+
+
+def _completed_build(source: Source, binder: Binder, candidate: Candidate, *args: Any, **options: Any) -> Selection:
+    """`_build`, again with usual values for global names and fields of configurations that a data set or an option would set."""
+    for _ in range(_MAX_COMPLETIONS):
+        try:
+            return _build(source, binder, candidate, *args, **options)
+        except UsageError:
+            raise
+        except TargetError as error:
+            if source.attr is None and uses_missing_package(error):
+                raise
+            if not binder.complete(error, vars(source.module)):
+                raise
+    return _build(source, binder, candidate, *args, **options)
 
 
 def _build(
@@ -167,8 +201,12 @@ def _evaluated(source: Source, candidate: Candidate) -> Any:
     try:
         return source.evaluator.value(site.place, site.call)
     except EvaluationError as error:
-        if isinstance(error.__cause__, UnavailableError):
-            raise import_failure(source.spec, source.file, error.__cause__) from error
+        names = {node.id for node in ast.walk(site.call) if isinstance(node, ast.Name)}
+        missing: BaseException | None = next((f.error for f in source.failures if names & set(f.names)), None)
+        if uses_missing_package(error) or isinstance(error.__cause__, UnavailableError):
+            missing = error.__cause__
+        if missing is not None:
+            raise import_failure(source.spec, source.file, missing) from missing
         raise TargetError(
             f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
             where=error.where,
@@ -178,10 +216,14 @@ def _evaluated(source: Source, candidate: Candidate) -> Any:
 
 def _check_parameters(candidate: Candidate, model: Any, where: str, spec: TargetSpec) -> None:
     """Raise TargetError for a module of a package without parameters: a layer that a script calls, and no model."""
-    if candidate.evidence == "library" and isinstance(model, nn.Module) and not any(True for _ in model.parameters()):
+    if candidate.evidence == "library" and not _has_parameters(model):
         raise TargetError(
             f"{candidate.name}() has no parameters", where=where, hint=bare_command(spec, f"{spec.spec}:Net")
         )
+
+
+def _has_parameters(model: Any) -> bool:
+    return not isinstance(model, nn.Module) or any(True for _ in model.parameters())
 
 
 def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
@@ -189,7 +231,7 @@ def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
     main = next((error for _, error in failures if uses_missing_package(error)), failures[0][1])
     names = list(dict.fromkeys(candidate.name for candidate, error in failures if error is not main))
     tried = [name for name in names if name not in main.message]
-    if not tried:
+    if not tried or uses_missing_package(main):
         return main
     error = TargetError(f"{main.message}; {join_words(tried)} failed too", where=main.where, hint=main.hint)
     error.__cause__ = main.__cause__
@@ -205,13 +247,20 @@ def _reject_arguments(source: Source, candidates: Sequence[Candidate], arguments
 
 def _unavailable_model(source: Source) -> TargetError | None:
     """The error of a class of modules of the file that could not be defined, such as a missing package; None without one."""
-    definitions = (
-        {node.name: node for node in source.tree.body if isinstance(node, ast.ClassDef)} if source.tree else {}
-    )
-    for failure in source.failures:
-        if any(name in definitions and is_module_definition(definitions[name], {}) for name in failure.names):
-            return import_failure(source.spec, source.file, failure.error)
-    return None
+    classes = _unavailable_classes(source)
+    error = next((failure.error for failure in source.failures if classes & set(failure.names)), None)
+    return import_failure(source.spec, source.file, error) if error is not None else None
+
+
+def _unavailable_classes(source: Source) -> set[str]:
+    """The classes of modules in the text of the file that its import could not define."""
+    nodes = source.tree.body if source.tree is not None else []
+    names = source.names
+    return {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and node.name not in names and is_module_definition(node, {})
+    }
 
 
 def _no_model(source: Source) -> TargetError:

@@ -8,11 +8,12 @@ from typing import Any
 
 
 class MissingArguments(Exception):
-    """Some required parameters have no value. `reason` is the first error of an expression in a document, if any."""
+    """Some required parameters have no value. `reason` and `error`: why an expression in a document has none, if there is one."""
 
-    def __init__(self, names: tuple[str, ...], reason: str | None = None) -> None:
+    def __init__(self, names: tuple[str, ...], reason: str | None = None, error: BaseException | None = None) -> None:
         super().__init__(", ".join(names))
-        self.names, self.reason = names, reason
+        self.names, self.reason, self.error = names, reason, error
+        self.__cause__ = error
 
 
 def parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import dotted_name, last_name, resolve_dotted, spine
+from profiler_kit.loading.candidates.expressions import WRAPPERS, dotted_name, last_name, resolve_dotted, spine
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.imports import TargetNames
 from profiler_kit.loading.scripts.documents import Document
@@ -91,7 +91,7 @@ def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factor
         return None
     if is_module_class(value):
         is_library = _is_library(value.__module__)
-        if is_loss(value) or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
+        if is_loss(value) or last_name(function) in WRAPPERS or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
             return None
         return name, value, is_library
     if not isinstance(value, type) and factories.is_factory(value):
@@ -168,23 +168,22 @@ def _sites(
         role, function = _role(document, scopes, statement, factories, names)
         if model is None and document.kind == "target" and role not in ("factory", "module"):
             variable = _variable(statement, call)
-            if variable is not None and _MODEL_VARIABLE.match(variable.rpartition(".")[2]) and not _is_conversion(call):
+            name = variable.removeprefix("self.") if variable is not None else ""
+            if _MODEL_VARIABLE.match(name) and not _NO_MODEL.search(name) and not _is_conversion(call):
                 model = (ast.unparse(call.func), None, False)
         if model is not None:
             found.append((model, call, scopes, statement, role, function))
     calls = [entry[1] for entry in found]
     for (name, value, is_library), call, scopes, statement, role, function in found:
         variable = _variable(statement, call)
-        if is_library and variable is None:
-            continue  # a layer inside another expression
-        if is_library and role in ("factory", "module"):
-            continue
+        if is_library and (role in ("factory", "module") or not (variable or "").removeprefix("self.").isidentifier()):
+            continue  # a layer of a model
         is_part = any(
             other is not call
             and any(
                 inner is call or (variable is not None and isinstance(inner, ast.Name) and inner.id == variable)
                 for argument in (*other.args, *(word.value for word in other.keywords))
-                for inner in ast.walk(argument)
+                for inner in _passed_values(argument)
             )
             for other, other_scopes in zip(calls, (entry[2] for entry in found), strict=True)
             if other_scopes == scopes
@@ -194,6 +193,18 @@ def _sites(
             document=document, place=place, call=call, variable=variable, role=role, function=function, is_part=is_part
         )
         yield SiteModel(name=name, value=value, site=site, is_library=is_library)
+
+
+def _passed_values(argument: ast.expr) -> Iterator[ast.expr]:
+    """The argument, and the items of a list, tuple or dict."""
+    if isinstance(argument, (ast.List, ast.Tuple, ast.Set)):
+        for item in argument.elts:
+            yield from _passed_values(item)
+    elif isinstance(argument, ast.Dict):
+        for item in argument.values:
+            yield from _passed_values(item)
+    else:
+        yield spine(argument)
 
 
 def _is_conversion(call: ast.Call) -> bool:

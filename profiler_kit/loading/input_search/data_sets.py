@@ -76,6 +76,11 @@ def _batch_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> i
     for call in calls:
         if _name(call) == "DataLoader":
             argument = next((word.value for word in call.keywords if word.arg == "batch_size"), None)
+            if argument is None:  # DataLoader(dataset, **{"batch_size": 64})
+                options = [evaluate(word.value) for word in call.keywords if word.arg is None]
+                size = next((o["batch_size"] for o in options if isinstance(o, dict) and "batch_size" in o), None)
+                if type(size) is int and size > 0:
+                    return size
             if argument is None and len(call.args) > 1:
                 argument = call.args[1]
             size = evaluate(argument) if argument is not None else None

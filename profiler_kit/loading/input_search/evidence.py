@@ -159,7 +159,7 @@ class Evidence:
             return None  # other evidence follows
 
     def _runs(self, batch: Batch) -> bool:
-        runner = MetaRunner(meta_copy(self.model), seed=self.seed, needs_batch=False, reads_values=True)
+        runner = MetaRunner(meta_copy(self.model), seed=self.seed, needs_batch=False)
         on_meta = map_batch(batch, lambda tensor: tensor.to("meta"), lambda tensor: tensor)
         failure = runner.run(on_meta.args, on_meta.kwargs).failure
         return failure is None or failure.needs_values or isinstance(failure.error, TimeoutError)

@@ -36,6 +36,7 @@ class Role(Enum):
     DICT = "dict"
 
 
+STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
 # Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
 # PyTorch's examples and tutorials, and papers' notation. The first role that matches is used.
 _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
@@ -47,7 +48,7 @@ _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
     (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
     (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
     (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
-    (Role.STATE, frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})),
+    (Role.STATE, STATE_WORDS),
     (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
     (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
     (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
@@ -82,7 +83,8 @@ def role_of(name: str, annotation: str = "") -> Role:
     """The role of a parameter, from its annotation if that says more than ``Tensor``, else from its name."""
     for pattern, role in _ANNOTATIONS:
         if pattern.match(annotation.removeprefix("Optional[")):
-            return role
+            # the state of an LSTM is a tuple of tensors
+            return Role.STATE if role is Role.LIST and name_words(name) & STATE_WORDS else role
     if annotation.endswith("LongTensor") and not name_words(name) & {"mask", "label", "labels"}:
         return Role.TOKENS
     words = name_words(name)

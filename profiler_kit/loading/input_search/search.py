@@ -36,7 +36,9 @@ from profiler_kit.loading.input_search.roles import Parameter, Role, required_pa
 from profiler_kit.loading.inputs import InputText, build_arguments
 
 MAX_TRIALS: Final = 160
-MAX_SECONDS: Final = 20.0
+MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same result
+READS_VALUES: Final = "forward reads values, so only its first part was checked"
+TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
 _SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
@@ -47,12 +49,13 @@ _FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in 
 class InputGuess:
     """Inputs that the search found to run, as ``-i`` texts, and the number of trials.
 
-    `is_verified` is false if forward reads values, which tensors without data do not have: the shapes fit up to there.
+    `doubt` says why forward did not run to its end: it reads values, which tensors without data do not have, or takes long. The
+    shapes fit up to there. It is empty if forward ran.
     `output_shapes` are the shapes of the tensors that forward returned.
     """
 
     texts: tuple[InputText, ...]
-    is_verified: bool
+    doubt: str
     trials: int
     facts: Facts
     output_shapes: tuple[tuple[int, ...], ...] = ()
@@ -129,7 +132,7 @@ class _Search:
         self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self._outcomes: dict[State, Outcome] = {}
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._deadline = time.thread_time() + MAX_SECONDS
         self._order = itertools.count()
         self._queue: list[tuple[tuple[int, int, int], State]] = []
         self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
@@ -149,14 +152,15 @@ class _Search:
             failure = self._problem(state, outcome)
             if failure is None:
                 polished = (state, outcome) if self._corrects else self._polished(state, outcome)
-                return self._guess(*polished, is_verified=True)
+                return self._guess(*polished, doubt="")
             if failure.needs_values or isinstance(failure.error, TimeoutError):
                 changed = next(
                     (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
                     None,
                 )
                 if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
-                    return self._guess(state, outcome, is_verified=False)
+                    doubt = READS_VALUES if failure.needs_values else TAKES_LONG
+                    return self._guess(state, outcome, doubt=doubt)
             if best is None or failure.progress > best[0]:
                 best = (failure.progress, state, failure)
             if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
@@ -202,7 +206,7 @@ class _Search:
             heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
 
     def _is_over(self) -> bool:
-        return len(self._outcomes) >= self._max_trials or time.monotonic() > self._deadline
+        return len(self._outcomes) >= self._max_trials or time.thread_time() > self._deadline
 
     def _progress(self, state: State) -> tuple[int, int]:
         failure = self._outcomes[state].failure
@@ -362,14 +366,14 @@ class _Search:
             state = with_text(state, with_side(text, side))
         return state
 
-    def _guess(self, state: State, outcome: Outcome, *, is_verified: bool) -> InputGuess:
+    def _guess(self, state: State, outcome: Outcome, *, doubt: str) -> InputGuess:
         for text in texts_by_name(state).values():
             rows = outcome.rows.get(text.name or "")
             if rows is not None and (text.is_integer or text.dtype is None):
                 state = with_text(state, replace(text, low=0, high=rows))
         shapes = tuple(tuple(output.shape) for output in tensors_in(_plain(outcome.output)))
         return InputGuess(
-            texts=self._texts(state), is_verified=is_verified, trials=len(self._outcomes), facts=self._facts,
+            texts=self._texts(state), doubt=doubt, trials=len(self._outcomes), facts=self._facts,
             output_shapes=shapes,
         )  # fmt: skip
 

@@ -71,7 +71,7 @@ def _value(action: argparse.Action) -> Any:
     if action.choices:
         value: Any = next(iter(action.choices))
     elif action.type in (int, float, str):
-        value = action.type()  # type: ignore[operator]
+        value = action.type()
     else:
         value = "" if action.type is None and action.nargs != 0 else None
     if action.nargs in ("+", "*") or (isinstance(action.nargs, int) and action.nargs > 0):

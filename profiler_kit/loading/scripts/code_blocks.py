@@ -102,9 +102,9 @@ def docstring_blocks(text: str) -> Iterator[CodeBlock]:
     for index, line in enumerate(lines):
         if _EXAMPLE.match(line):
             start, end = _indented(lines, index + 1)
-            code = textwrap.dedent("\n".join(lines[start:end]))
-            if end > start and _parses(code):
-                yield CodeBlock(text=code, line_offset=start)
+            example = textwrap.dedent("\n".join(lines[start:end]))
+            if end > start and _parses(example):
+                yield CodeBlock(text=example, line_offset=start)
 
 
 def _parses(text: str) -> bool:

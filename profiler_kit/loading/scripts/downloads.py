@@ -24,7 +24,7 @@ class SkippedWeights(OrderedDict[str, Any]):
 
 @contextlib.contextmanager
 def skipped_downloads(note: Callable[[str], None]) -> Iterator[None]:
-    """Replace torch's functions that download weights inside the block, wherever they were imported to."""
+    """Replace torch's functions that download weights inside the block, in every module that imported them."""
     skipped: list[str] = []
 
     def load(url: str, *args: object, **kwargs: object) -> SkippedWeights:

@@ -1,6 +1,6 @@
 """Statements that must not run: training, data sets, downloads, processes, files. Recognized in the syntax tree.
 
-This saves time and explains what was skipped. `side_effects` stops whatever is not recognized here.
+This saves time and gives the reason for a skipped statement. `side_effects` stops every other act.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping
 
     `functions` are the document's functions that must not run, with the reason.
     """
-    reasons = set()
+    reasons: set[str | None] = set()
     for node in walk_scope(statement):
         if isinstance(node, (ast.For, ast.AsyncFor)) and any(
             isinstance(name, ast.Name) and _LOADER.search(name.id) for name in ast.walk(node.iter)

@@ -127,7 +127,7 @@ class Evaluator:
         code = compile(
             tree, _filename(place.document), "eval", flags=future_flags(place.document.tree), dont_inherit=True
         )
-        return eval(code, namespace)
+        return eval(code, namespace)  # noqa: S307  # the user's own code
 
     def _namespace(
         self, place: Place, names: frozenset[str], bindings: Mapping[str, Any], depth: int
@@ -205,7 +205,7 @@ class Evaluator:
     def _parameter(
         self, place: Place, function: FunctionNode, name: str, bindings: Mapping[str, Any], depth: int
     ) -> Any:
-        """The value of a parameter: what a call passes, or its default. Raises EvaluationError."""
+        """The value of a parameter: the argument of a call, or its default. Raises EvaluationError."""
         where = place.document.at(function.lineno)
         if depth >= _MAX_DEPTH:
             raise EvaluationError(f"{name} of {function.name}() depends on too many calls", where)

@@ -71,16 +71,16 @@ _sessions: list[ImportSession] = []
 @contextlib.contextmanager
 def sliced_imports(session: ImportSession) -> Iterator[None]:
     """Import user code by its slice inside the block."""
-    finders = [_UserFinder(session), _ParentFinder(session)]
-    sys.meta_path.insert(0, finders[0])
-    sys.meta_path.append(finders[1])
+    finder, parent_finder = _UserFinder(session), _ParentFinder(session)
+    sys.meta_path.insert(0, finder)
+    sys.meta_path.append(parent_finder)
     _sessions.append(session)
     try:
         yield
     finally:
         _sessions.remove(session)
-        for finder in finders:
-            sys.meta_path.remove(finder)
+        sys.meta_path.remove(finder)
+        sys.meta_path.remove(parent_finder)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -100,7 +100,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         plan = slice_module(tree, session.roots if is_target else requested_names())
         runner = Runner(
             namespace=module.__dict__, filename=self.path, at=partial(_location, path), effect=facts_of(tree).effect,
-            flags=future_flags(tree), open_names=open_names(tree), is_strict=True,
+            flags=future_flags(tree), open_names=open_names(tree), is_strict=is_target,
         )  # fmt: skip
         session.runs[path] = ModuleRun(plan=plan, failures=runner.failures)
         session.loaded.add(module.__name__)
@@ -138,12 +138,12 @@ class _UserFinder:
     ) -> importlib.machinery.ModuleSpec | None:
         session = self._session
         if name in session.packages:
-            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
-            spec.submodule_search_locations = [str(session.packages[name])]
+            package = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            package.submodule_search_locations = [str(session.packages[name])]
             session.loaded.add(name)
-            return spec
-        found = importlib.machinery.PathFinder.find_spec(name, path)
-        return with_slices(found, session) if found is not None and session.contains(found.origin) else None
+            return package
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        return with_slices(spec, session) if spec is not None and session.contains(spec.origin) else None
 
 
 def with_slices(spec: importlib.machinery.ModuleSpec, session: ImportSession) -> importlib.machinery.ModuleSpec:
@@ -177,7 +177,7 @@ class _ParentFinder:
             return None
         root = repository_root(importer)
         for folder in list(importer.parents)[: MAX_LEVELS + 1]:
-            spec = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
+            spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
             if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
                 self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")
                 sys.path.append(str(folder))

@@ -17,7 +17,7 @@ def isolated(
 ) -> Iterator[None]:
     """Import user code by its slice inside the block, and stop its side effects. Without a session, do nothing.
 
-    `note` receives what was replaced: weights that were not downloaded, arguments without a default.
+    `note` receives a text for weights that were not downloaded and for arguments without a default.
     """
     if session is None:
         yield

@@ -61,7 +61,7 @@ class ModuleSlice:
     skipped: tuple[tuple[int, int, str | None], ...]
 
     def note(self, name: str) -> str:
-        """One line that says what was run and skipped; empty if nothing was skipped."""
+        """One line with the numbers and lines that ran and were skipped; empty if nothing was skipped."""
         if not self.skipped:
             return ""
         ranges = [f"{first}-{last}" if last > first else str(first) for first, last, _ in self.skipped]
@@ -85,15 +85,18 @@ def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:
     facts, roots = facts_of(tree), frozenset(roots)
     available = _available(tree, facts)
     dropped: list[ast.stmt] = []
-    for prints in (True, False):  # what a training script prints does not interest if it does not train
+    for prints in (True, False):  # prints of a training script are noise if it does not train
         slicer = _ModuleSlicer(facts, available, prints=prints)
         needed = _needed_by_definitions(facts) | roots | _conventions(tree)
-        kept = slicer.slice(tree.body, needed)
+        statements = slicer.slice(tree.body, needed)
         dropped = [s for s in slicer.dropped.values() if not _is_inert(s) and not _is_print(s, facts)]
         if not dropped:
             break
     return ModuleSlice(
-        statements=tuple(kept), kept_count=len(kept), total=len(tree.body), skipped=_ranges(tree.body, dropped, facts)
+        statements=tuple(statements),
+        kept_count=len(statements),
+        total=len(tree.body),
+        skipped=_ranges(tree.body, dropped, facts),
     )
 
 

@@ -59,12 +59,14 @@ class Runner:
         for statement in statements:
             if isinstance(statement, ast.If):
                 self._run_branch(statement)
+            elif isinstance(statement, ast.Try) and _only_reports(statement):
+                self.run([*statement.body, *statement.orelse, *statement.finalbody])
             else:
                 self._run_statement(statement)
 
     def _run_branch(self, statement: ast.If) -> None:
         try:
-            test = eval(self._compile(ast.Expression(body=statement.test), "eval"), self.namespace)
+            test = eval(self._compile(ast.Expression(body=statement.test), "eval"), self.namespace)  # noqa: S307  # the user's own code
             is_taken = bool(test)
         except (Exception, SystemExit) as error:  # noqa: BLE001
             self._record(statement, error)
@@ -87,7 +89,7 @@ class Runner:
                 return
         try:
             with _requesting(statement):
-                exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)
+                exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)  # noqa: S102
         except ImportError as error:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 self._run_import(statement, error)
@@ -138,6 +140,13 @@ class Runner:
 
     def _compile(self, tree: ast.Module | ast.Expression, mode: str) -> Any:
         return compile(tree, self.filename, mode, flags=self.flags, dont_inherit=True)
+
+
+def _only_reports(statement: ast.Try) -> bool:
+    """Whether the handlers of imports have no replacement for a missing package: they print, or raise again."""
+    return any(isinstance(inner, (ast.Import, ast.ImportFrom)) for inner in statement.body) and not any(
+        bound_names(inner) for handler in statement.handlers for inner in handler.body
+    )
 
 
 def _import_of(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.Import | ast.ImportFrom:

@@ -9,12 +9,12 @@ import contextlib
 import io
 import os
 import re
-import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
@@ -34,9 +34,21 @@ _NETWORK: Final = {
     "ftplib.connect": "network access",
     "smtplib.connect": "network access",
 }
-_PROCESSES: Final = dict.fromkeys(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile", "os.kill", "os.killpg"), "a new process")  # fmt: skip
-_FILES: Final = dict.fromkeys(("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.utime", "os.setxattr", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree", "shutil.move", "shutil.rmtree", "shutil.make_archive", "shutil.unpack_archive", "tempfile.mkstemp", "tempfile.mkdtemp"), "a change of files")  # fmt: skip
-_ACTS: Final = {**_NETWORK, **_PROCESSES, **_FILES, "open": "a written file"}
+_PROCESSES: Final = (
+    "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile",
+    "os.kill", "os.killpg",
+)  # fmt: skip
+_FILES: Final = (
+    "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.utime",
+    "os.setxattr", "shutil.copyfile", "shutil.copymode", "shutil.copystat", "shutil.copytree", "shutil.move", "shutil.rmtree",
+    "shutil.make_archive", "shutil.unpack_archive", "tempfile.mkstemp", "tempfile.mkdtemp",
+)  # fmt: skip
+_ACTS: Final = {
+    **_NETWORK,
+    **dict.fromkeys(_PROCESSES, "a new process"),
+    **dict.fromkeys(_FILES, "a change of files"),
+    "open": "a written file",
+}
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _DEVICES: Final = re.compile(r"/dev/(null|zero|nvidia\S*|shm/\S*)$|/proc/self/\S+$")
 
@@ -66,14 +78,15 @@ def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
     """Stop side effects of the code inside the block, its new threads included. Each attempt raises SideEffectError.
 
     Weights that the code wants to download are replaced by an empty state dict, which `load_state_dict` accepts. Standard
-    input is empty. ``os._exit`` raises SystemExit. Bytecode is not written. `note` receives what was replaced.
+    input is empty. ``os._exit`` raises SystemExit. Bytecode is not written. `note` receives a text for each replacement.
     """
     if _guards:
         yield  # everything is already in place
         return
     _install()
-    current = threading.get_ident()
-    guard = Guard(exempt=frozenset(t.ident for t in threading.enumerate() if t.ident not in (None, current)))  # type: ignore[misc]
+    current = threading.get_native_id()  # unlike `get_ident`, not reused by the next thread
+    threads = {thread.native_id for thread in threading.enumerate()}
+    guard = Guard(exempt=frozenset(ident for ident in threads if ident is not None and ident != current))
     with contextlib.ExitStack() as stack:
         stack.enter_context(_patched(sys, "dont_write_bytecode", True))
         stack.enter_context(_patched(sys, "stdin", io.StringIO()))
@@ -117,7 +130,7 @@ def _install() -> None:
 def _hook(event: str, args: tuple[Any, ...]) -> None:
     if not _guards or event not in _ACTS:
         return
-    if threading.get_ident() in _guards[-1].exempt:
+    if threading.get_native_id() in _guards[-1].exempt:
         return
     if event == "open":
         if not _is_write(args) or _is_allowed_file(args[0]):
@@ -141,9 +154,6 @@ def _is_allowed_file(path: object) -> bool:
     text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
     if _DEVICES.match(text):
         return True
-    with contextlib.suppress(OSError, ValueError):
-        if stat.S_ISCHR(os.stat(text).st_mode) and text == os.devnull:
-            return True
     return _is_library_temporary((text,))
 
 
@@ -153,7 +163,7 @@ def _is_library_temporary(args: tuple[Any, ...]) -> bool:
     if not isinstance(path, (str, bytes, os.PathLike)):
         return False
     folder = tempfile.gettempdir()
-    return os.path.abspath(os.fsdecode(path)).startswith(folder + os.sep) and _user_caller() is None
+    return Path(os.fsdecode(path)).absolute().is_relative_to(folder) and _user_caller() is None
 
 
 def _user_caller() -> FrameType | None:

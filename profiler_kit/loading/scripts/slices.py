@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.effects import effect_of, functions_with_effects, imported_origins
@@ -305,7 +305,7 @@ class Slicer:
         body = self.slice(statement.body, in_body := set(in_else))
         if not (body or orelse or final):
             return None
-        handlers: list[ast.excepthandler] = []
+        handlers: list[ast.ExceptHandler] = []
         for handler in statement.handlers:
             in_handler = set(after)
             handler_body = self.slice(handler.body, in_handler)
@@ -333,5 +333,9 @@ def _stored(node: ast.expr) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
 
 
-def _replaced(new: ast.AST, old: ast.AST):  # type: ignore[no-untyped-def]  # the type of `new`
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _replaced(new: _Node, old: ast.AST) -> _Node:
+    """`new` at the place of `old`."""
     return ast.fix_missing_locations(ast.copy_location(new, old))

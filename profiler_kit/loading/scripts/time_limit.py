@@ -14,32 +14,35 @@ PROGRESS_AFTER_S: Final = 3.0  # before the first progress text, and between two
 _REPEAT_S: Final = 1.0  # between two interrupts, for code that catches every exception
 
 
+Stack = tuple[tuple[str, int], ...]  # (file, line) of each frame, the innermost first
+
+
 class TimeLimitError(BaseException):
     """Raised inside user code when a limit is reached. A BaseException, so that ``except Exception`` does not catch it."""
 
-    def __init__(self, limit: TimeLimit, frame: FrameType | None) -> None:
+    def __init__(self, limit: TimeLimit) -> None:
         super().__init__(f"still running after {limit.seconds:g} s")
-        self.limit, self.frame = limit, frame
+        self.limit = limit
 
 
 class TimeLimit:
-    """An active limit. `frame` is the frame that it interrupted first."""
+    """An active limit. `stack` is the stack that it interrupted first."""
 
-    def __init__(self, seconds: float, on_tick: Callable[[FrameType | None], None] | None) -> None:
+    def __init__(self, seconds: float, on_tick: Callable[[Stack], None] | None) -> None:
         now_s = time.monotonic()
         self.seconds = seconds
         self.deadline_s = now_s + seconds
         self.on_tick = on_tick
         self.next_tick_s = now_s + PROGRESS_AFTER_S
-        self.frame: FrameType | None = None
+        self.stack: Stack = ()
 
 
 _active: list[TimeLimit] = []
 
 
 @contextmanager
-def time_limit(seconds: float, on_tick: Callable[[FrameType | None], None] | None = None) -> Iterator[TimeLimit]:
-    """Raise TimeLimitError in the block after `seconds`; until then, call `on_tick` with the current frame every few seconds.
+def time_limit(seconds: float, on_tick: Callable[[Stack], None] | None = None) -> Iterator[TimeLimit]:
+    """Raise TimeLimitError in the block after `seconds`; until then, call `on_tick` with the stack every few seconds.
 
     Works in the main thread only, where Python handles signals. A timer of other code continues afterwards; if it would
     expire earlier, nothing is limited.
@@ -75,10 +78,18 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     now_s = time.monotonic()
     for limit in _active:
         if now_s >= limit.deadline_s:
-            limit.frame = limit.frame or frame
-            raise TimeLimitError(limit, frame)
+            limit.stack = limit.stack or _stack(frame)
+            raise TimeLimitError(limit)
     for limit in _active:
         if limit.on_tick is not None and now_s >= limit.next_tick_s:
             limit.next_tick_s = now_s + PROGRESS_AFTER_S
-            limit.on_tick(frame)
+            limit.on_tick(_stack(frame))
     _arm()
+
+
+def _stack(frame: FrameType | None) -> Stack:
+    lines = []
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -68,7 +69,7 @@ class ScriptLoss:
         return self._run(output, values)
 
     def _run(self, output: object, values: Mapping[str, Any]) -> Any:
-        function = FunctionType(self.code, dict(self.constants), _FUNCTION)
+        function = FunctionType(self.code, {"__builtins__": builtins, **self.constants}, _FUNCTION)
         return function(output, *(values[name] for name in self._parameters()))
 
     def _parameters(self) -> tuple[str, ...]:

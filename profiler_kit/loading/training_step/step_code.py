@@ -168,18 +168,19 @@ def _described(
     name = dotted_name(loss)
     if name is None:
         return ast.unparse(loss), statement.lineno, _short_name(loss, "loss", names)
-    added = ""
+    added, added_names = "", ""
     for candidate in reversed(list(_nested(before))):
         if isinstance(candidate, ast.AugAssign) and dotted_name(candidate.target) == name:
             sign = "+" if isinstance(candidate.op, ast.Add) else "-"
             if isinstance(candidate.op, (ast.Add, ast.Sub)):
                 added = f" {sign} {ast.unparse(candidate.value)}{added}"
+                added_names = f" {sign} {_short_name(candidate.value, name, names)}{added_names}"
             continue
         for target, item in _assigned(candidate):
             if dotted_name(target) == name:
                 if isinstance(item, ast.BinOp) and dotted_name(item.left) == name:
                     continue  # loss = loss / accumulation_steps
-                return ast.unparse(item) + added, candidate.lineno, name if added else _short_name(item, name, names)
+                return ast.unparse(item) + added, candidate.lineno, _short_name(item, name, names) + added_names
             for index, element in enumerate(target.elts if isinstance(target, ast.Tuple) else ()):
                 if dotted_name(element) == name:
                     is_output = isinstance(item, ast.Call) and dotted_name(item.func) in names
@@ -207,7 +208,15 @@ def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _short_name(value: ast.expr, variable: str, names: frozenset[str]) -> str:
-    """``nll_loss`` for ``F.nll_loss(output, target)``; the variable for a sum of losses."""
+    """``nll_loss`` for ``F.nll_loss(output, target)``, ``bce + kl`` for a sum of two losses; else the variable."""
+    if isinstance(value, ast.Name) and value.id not in names:
+        return value.id
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        sign = "+" if isinstance(value.op, ast.Add) else "-"
+        return f"{_short_name(value.left, variable, names)} {sign} {_short_name(value.right, variable, names)}"
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)):
+        sides = [side for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Call))]
+        return _short_name(sides[-1 if isinstance(value.op, ast.Mult) else 0], variable, names) if sides else variable
     if isinstance(value, ast.Call):
         name = dotted_name(value.func)
         if name is not None and name not in names:

@@ -20,6 +20,7 @@ _KINDS: Final[Mapping[Callable[..., Any], LabelKind]] = {
     F.multi_margin_loss: "classes",
     F.binary_cross_entropy: "binary",
     F.binary_cross_entropy_with_logits: "binary",
+    F.multilabel_soft_margin_loss: "binary",
     F.mse_loss: "like",
     F.l1_loss: "like",
     F.smooth_l1_loss: "like",
