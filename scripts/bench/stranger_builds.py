@@ -23,6 +23,7 @@ from typing import Any
 from scripts.bench.stranger_expectations import ExpectedFile, read_expectations
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+PURE_CALLS = ("partial", "namedtuple", "dict", "tuple", "list", "range")
 
 
 def definitions_of(folder: Path, path: str) -> dict[str, Any]:
@@ -55,7 +56,8 @@ def build(text: str, namespace: dict[str, Any]) -> Any:
 
 
 def _is_constant(value: ast.expr) -> bool:
-    return not any(isinstance(node, ast.Call | ast.Await) for node in ast.walk(value))
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
+    return all(isinstance(call.func, ast.Name) and call.func.id in PURE_CALLS for call in calls)
 
 
 def print_builds(folder: Path, file: ExpectedFile) -> None:

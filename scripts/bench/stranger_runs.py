@@ -91,7 +91,7 @@ def _large_files(folder: str, names: list[str]) -> list[str]:
 
 def run_count(arguments: Sequence[str], sandbox: Sandbox, packages: Sequence[Path], time_limit_s: float) -> Run:
     """Run the command line with `arguments`, for example ``count models/net.py``, in the sandbox."""
-    before = _snapshot(sandbox)
+    before = snapshot(sandbox)
     mark = uuid.uuid4().hex
     command = [*_without_network(), sys.executable, "-m", "profiler_kit", *arguments, "-f", "json"]
     start = time.perf_counter()
@@ -114,7 +114,7 @@ def run_count(arguments: Sequence[str], sandbox: Sandbox, packages: Sequence[Pat
         stdout, stderr = process.communicate()
         exit_code = None
     seconds = time.perf_counter() - start
-    side_effects = [*_left_processes(mark, process.pid), *_changed_files(before, _snapshot(sandbox), sandbox)]
+    side_effects = [*_left_processes(mark, process.pid), *changed_files(before, snapshot(sandbox), sandbox)]
     stderr = ESCAPE.sub("", stderr)
     return Run(
         seconds=seconds,
@@ -185,7 +185,7 @@ def _environment(sandbox: Sandbox, packages: Sequence[Path], mark: str) -> dict[
     }
 
 
-def _snapshot(sandbox: Sandbox) -> dict[Path, tuple[int, int]]:
+def snapshot(sandbox: Sandbox) -> dict[Path, tuple[int, int]]:
     """Return size and time of change of each file, and zeros for each folder."""
     entries = {}
     for folder in sandbox.folders:
@@ -196,9 +196,10 @@ def _snapshot(sandbox: Sandbox) -> dict[Path, tuple[int, int]]:
     return entries
 
 
-def _changed_files(
+def changed_files(
     before: dict[Path, tuple[int, int]], after: dict[Path, tuple[int, int]], sandbox: Sandbox
 ) -> Iterator[str]:
+    """Yield the differences of two snapshots. A new folder stands for the files in it."""
     base = sandbox.repository.parent
     created: set[Path] = set()
     for path in sorted(before.keys() | after.keys()):
@@ -206,7 +207,7 @@ def _changed_files(
             continue
         if path not in before:
             created.add(path)
-            if path.parent in created:  # the folder stands for its files
+            if path.parent in created:
                 continue
         change = "deleted" if path not in after else "created" if path not in before else "changed"
         yield f"{change} {path.relative_to(base)}"
