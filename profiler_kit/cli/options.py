@@ -30,7 +30,8 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     group = parser.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
-        help="input as [name=]DIMS[:dtype][[lo:hi]], for example 8,3,224,224 or ids=8,128:int64[0:50257]; or "
+        help="input as [name=]DIMS[:dtype][[lo:hi]], for example 8,3,224,224 or ids=8,128:int64[0:50257]; "
+        "xs[0]=... or batch.image=... for an item of a list or dict; NAME:=VALUE for a value that is not a tensor; or "
         "file.py:FUNCTION that returns all inputs (repeatable)",
     )  # fmt: skip
     group.add_argument(
