@@ -196,7 +196,7 @@ OTHERS = [
         "cross entropy", F.cross_entropy, t(6, 4, grad=True), t(6, dtype=torch.int64),
         flops=5 * 24 + 6, bwd=0, bwd_flops=6 + 4 * 24,
     ),
-    case("dropout", lambda x: A.native_dropout(x, 0.5, True)[0], t(3, 4, grad=True), flops=12, bwd=0, bwd_flops=12),
+    case("dropout", lambda x: A.native_dropout(x, 0.5, True)[0], t(3, 4, grad=True), flops=24, bwd=0, bwd_flops=12),
     case("fft", torch.fft.fft, t(3, 8, dtype=COMPLEX), flops=round(3 * 5 * 8 * log2(8))),
     case("real fft", torch.fft.rfft, t(3, 8), flops=round(3 * 5 * 8 * log2(8)) // 2),
     case("distances", A._cdist_forward, t(3, 4), t(5, 4), 2.0, None, macs=60, flops=180),
