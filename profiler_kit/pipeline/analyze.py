@@ -80,8 +80,8 @@ def analyze(
     For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`.
 
     `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
-    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
-    the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
+    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C
+    stops the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
         TargetError: also for a model that cannot be sent to another process.

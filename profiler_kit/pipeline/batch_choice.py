@@ -31,11 +31,13 @@ def with_chosen_batch(
     counted: Counted, spec: TargetSpec, convention: str, device: str, *, configs: int, budget_s: float
 ) -> Counted:
     """`counted` again with the chosen batch size; `counted` itself if its inputs are no single example, or nothing fits."""
+    from profiler_kit.worker import environment
+
     static, target = counted.by_kit, counted.target
     if static is None or target is None or not is_one_example(spec, counted.info):
         return counted
     seconds = static.step.flops / _flops_per_second(device) * STEPS * PROCESSES * max(configs, 1)
-    free = _free_bytes(device)
+    free = environment.free_memory_bytes(device)
     batch = next(
         (
             size
@@ -83,14 +85,3 @@ def _peak_bytes(static: StaticCount, batch: int) -> int:
     fixed = static.memory.categories
     constant = sum(size or 0 for size in (fixed.parameters, fixed.gradients, fixed.optimizer_state))
     return constant + batch * max(static.memory.peak_bytes - constant, 0)
-
-
-def _free_bytes(device: str) -> int:
-    if device.startswith("cuda"):
-        import torch
-
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    from profiler_kit.loading.tensor_kinds import free_bytes
-
-    return free_bytes()

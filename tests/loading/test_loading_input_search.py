@@ -231,7 +231,9 @@ def test_values_that_are_not_known_leave_a_doubt(monkeypatch: pytest.MonkeyPatch
 
 def test_the_search_changes_no_model_and_is_repeatable() -> None:
     model = flat_net(48).to("meta")
-    before = {path: len(module._forward_hooks) + len(module._forward_pre_hooks) for path, module in model.named_modules()}
+    before = {
+        path: len(module._forward_hooks) + len(module._forward_pre_hooks) for path, module in model.named_modules()
+    }
     first, second = search_inputs(model, {}), search_inputs(model, {})
     assert isinstance(first, InputGuess)
     assert isinstance(second, InputGuess)

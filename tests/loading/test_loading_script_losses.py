@@ -76,16 +76,28 @@ def train_script(*lines: str) -> str:
 @pytest.mark.parametrize(
     ("lines", "name", "kind"),
     [
-        (["output = model(data)", "loss = F.nll_loss(F.log_softmax(output, 1), target)", "loss.backward()"], "nll_loss", "class"),
-        (["F.cross_entropy(model(data), target).backward()"], "cross_entropy", "class"),
-        (["loss = nn.CrossEntropyLoss()(model(data), target)", "loss.backward()"], "CrossEntropyLoss", "class"),
-        (["with torch.autocast('cpu'):", "    out = model(data)", "    loss = F.mse_loss(out, target)", "loss.backward()"], "mse_loss", "like"),
-        (["out = model(data).sigmoid()", "loss = F.binary_cross_entropy(out, target)", "scaler.scale(loss).backward()"], "binary_cross_entropy", "binary"),
-        (["loss = F.cross_entropy(model(data), target, label_smoothing=args.smooth)", "accelerator.backward(loss)"], "cross_entropy", "class"),
+        (
+            "output = model(data); loss = F.nll_loss(F.log_softmax(output, 1), target); loss.backward()",
+            "nll_loss",
+            "class",
+        ),
+        ("F.cross_entropy(model(data), target).backward()", "cross_entropy", "class"),
+        ("loss = nn.CrossEntropyLoss()(model(data), target); loss.backward()", "CrossEntropyLoss", "class"),
+        ("with torch.autocast('cpu'): loss = F.mse_loss(model(data), target)\nloss.backward()", "mse_loss", "like"),
+        (
+            "out = model(data).sigmoid(); loss = F.binary_cross_entropy(out, target); scaler.scale(loss).backward()",
+            "binary_cross_entropy",
+            "binary",
+        ),
+        (
+            "loss = F.cross_entropy(model(data), target, label_smoothing=args.smooth); accelerator.backward(loss)",
+            "cross_entropy",
+            "class",
+        ),
     ],
-)  # fmt: skip
-def test_the_loss_of_the_training_loop_is_used(lines: list[str], name: str, kind: str, device: str) -> None:
-    target = load_text(train_script(*lines), "3,6", device=device)
+)
+def test_the_loss_of_the_training_loop_is_used(lines: str, name: str, kind: str, device: str) -> None:
+    target = load_text(train_script(*lines.splitlines()), "3,6", device=device)
     loss, (label,) = step(target)
     assert target.info.loss == name
     assert any(note.startswith("loss: ") and ", as at net.py:" in note for note in target.info.notes)

@@ -13,7 +13,13 @@ from torch import nn
 from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
-from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config, is_config_parameter, with_usual_values
+from profiler_kit.loading.candidates.configs import (
+    DATA_FIELD,
+    assumed_config,
+    is_config,
+    is_config_parameter,
+    with_usual_values,
+)
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
@@ -60,7 +66,12 @@ class Binder:
                     return False
                 self.globals[name] = module_names[name] = value
                 return True
-            if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj) and cause.name not in self.fields:
+            if (
+                isinstance(cause, AttributeError)
+                and cause.name
+                and is_config(cause.obj)
+                and cause.name not in self.fields
+            ):
                 value = plausible_value(cause.name, self.fields)
                 self.fields[cause.name] = False if value is UNKNOWN else value
                 return True

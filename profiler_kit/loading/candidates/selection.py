@@ -13,7 +13,13 @@ from torch import nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
-from profiler_kit.loading.candidates.building import NotAModelError, check_names, construct, missing_error, uses_missing_package
+from profiler_kit.loading.candidates.building import (
+    NotAModelError,
+    check_names,
+    construct,
+    missing_error,
+    uses_missing_package,
+)
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.factories import Factories

@@ -91,7 +91,11 @@ def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factor
         return None
     if is_module_class(value):
         is_library = _is_library(value.__module__)
-        if is_loss(value) or last_name(function) in WRAPPERS or (is_library and value.__module__.startswith("torch.nn.modules.loss")):
+        if (
+            is_loss(value)
+            or last_name(function) in WRAPPERS
+            or (is_library and value.__module__.startswith("torch.nn.modules.loss"))
+        ):
             return None
         return name, value, is_library
     if not isinstance(value, type) and factories.is_factory(value):

@@ -79,15 +79,13 @@ class Outcome:
     """The result of one forward pass: an output, or a failure.
 
     `rows` has the smallest number of rows of the embeddings that each input indexes. `consumers` has the name of the first
-    function or layer that received each input, and `layers` the layer types that received it unchanged.
+    function that received each input.
     """
 
     output: Any = None
     failure: Failure | None = None
     rows: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, str] = field(default_factory=dict)
-    layers: dict[str, nn.Module] = field(default_factory=dict)
-    smallest_map: int | None = None
 
 
 def origins(value: object) -> frozenset[str]:
@@ -265,15 +263,6 @@ class MetaRunner:
             yield
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        for tensor in tensors_in(args):
-            name = input_name(tensor)
-            if name is not None and not list(module.children()):
-                self._outcome.layers.setdefault(name, module)
-        if isinstance(module, (nn.Conv2d, nn.Conv3d)):
-            tensor = next(tensors_in(args), None)
-            if tensor is not None and tensor.dim() > 2:
-                smallest = min(tensor.shape[-2:])
-                self._outcome.smallest_map = min(smallest, self._outcome.smallest_map or smallest)
         _check_channels(module, args)
         if self.needs_batch:
             _check_layer_input(module, args)

@@ -42,7 +42,7 @@ class Example:
         return is_class_last(self.main, shapes, None)
 
 
-# Shapes of labels, by name. None: there is no such shape. Each is a usual convention of a loss function or a training loop.
+# Shapes of labels, by name; None if the example has no tensor for the shape. Each is a usual convention of loss functions.
 _SHAPES: Final[Mapping[str, Callable[[Example], Shape | None]]] = {
     "tokens": lambda e: tuple(e.tokens.shape) if e.tokens is not None else None,
     "classes": lambda e: class_shape(e.main, e.is_class_last) if e.main.dim() > 1 else None,

@@ -141,7 +141,7 @@ def _meta_batch(batch: Batch) -> Batch:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    """A tensor on meta like `tensor`; it is no leaf if it requires a gradient, because losses may change it in place."""
+    """A tensor on meta like `tensor`; if it requires a gradient, it is not a leaf, because losses may change it in place."""
     with torch.enable_grad():
         empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         return empty.requires_grad_().clone() if tensor.requires_grad else empty

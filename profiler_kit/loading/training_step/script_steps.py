@@ -65,8 +65,9 @@ class ScriptSteps:
     def _documents(self) -> Iterator[Document]:
         """The documents that may train the model: its file and the files that import it."""
         documents = [document for document in self.source.documents if document.kind in ("target", "importer")]
-        if self.site is not None:
-            documents.sort(key=lambda document: document is not self.site.document)
+        site = self.site
+        if site is not None:
+            documents.sort(key=lambda document: document is not site.document)
         return iter(documents)
 
     def losses(self) -> Iterator[ScriptLoss | str]:
@@ -86,10 +87,10 @@ class ScriptSteps:
         for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
-                taken = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
+                test_values = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
                 if any(
                     value is not _MISSING and bool(value) != is_body
-                    for value, (*_, is_body) in zip(taken, site.tests, strict=True)
+                    for value, (*_, is_body) in zip(test_values, site.tests, strict=True)
                 ):
                     continue
                 candidate = ScriptOptimizer(
@@ -155,13 +156,13 @@ class ScriptSteps:
         statements: list[ast.stmt] = []
         constants: dict[str, Any] = {}
         labels: list[str] = []
-        held: list[str] = []
+        model_variables: list[str] = []
         while free:
             name = free.pop(0)
-            if name in inputs or name in constants or name in labels or name in held:
+            if name in inputs or name in constants or name in labels or name in model_variables:
                 continue
             if name in names:
-                held.append(name)
+                model_variables.append(name)
                 continue
             if hasattr(builtins, name) and not derived.binds(name):
                 continue
@@ -196,8 +197,8 @@ class ScriptSteps:
             code=compile_loss(code, (*variables, *labels), where.rpartition(":")[0]),
             inputs=tuple((name, *inputs[name]) for name in variables),
             label_names=tuple(labels),
-            constants={**constants, **dict.fromkeys(held, self.model)},
-            model_names=tuple(held),
+            constants={**constants, **dict.fromkeys(model_variables, self.model)},
+            model_names=tuple(model_variables),
         )
 
     def _input(self, key: int | str) -> tuple[int | None, str | None]:
@@ -242,7 +243,7 @@ class _Derivations:
         return name in self._bindings or name in self._code.loop_names or name in self._code.parameters
 
     def is_data(self, name: str, depth: int = 0) -> bool:
-        """Whether `name` depends on what a data loader yields, or on the arguments of the step's function."""
+        """Whether `name` depends on values of a data loader, or on the arguments of the step's function."""
         if name in self._code.loop_names:
             return True
         if depth > MAX_DERIVATIONS:

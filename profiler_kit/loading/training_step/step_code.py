@@ -11,7 +11,6 @@ from typing import Final
 from profiler_kit.loading.training_step.model_names import dotted_name
 
 OUTPUT: Final = "model_output"
-_TRAINING_METHODS: Final = ("training_step",)
 # Methods that return the same elements, so the variable can stand for the input that the model gets.
 _SAME_ELEMENTS: Final = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "view", "reshape", "flatten", "squeeze", "unsqueeze",
@@ -140,7 +139,7 @@ def _step_code(
         return None
     text, line, label = _described(loss, path.before, statement, names)
     renamed = _Dotted(slicer.dotted)
-    statements = tuple(ast.fix_missing_locations(renamed.visit(s)) for s in slicer.kept)
+    statements = tuple(ast.fix_missing_locations(renamed.visit(s)) for s in slicer.parts)
     value = renamed.visit(value)
     return StepCode(
         statements=statements,
@@ -164,7 +163,7 @@ def _step_code(
 def _described(
     loss: ast.expr, before: list[ast.stmt], statement: ast.stmt, names: frozenset[str]
 ) -> tuple[str, int, str]:
-    """(text, line, short name) of the loss: of its last assignment, with what is added to it, if it is a variable."""
+    """(text, line, short name) of the loss: of its last assignment and the terms added later, if it is a variable."""
     name = dotted_name(loss)
     if name is None:
         return ast.unparse(loss), statement.lineno, _short_name(loss, "loss", names)
@@ -246,7 +245,7 @@ class _Slicer(ast.NodeTransformer):
 
     def __init__(self, names: frozenset[str], decide: Decide) -> None:
         self.needed: set[str] = set()
-        self.kept: list[ast.stmt] = []
+        self.parts: list[ast.stmt] = []
         self.unused: list[ast.stmt] = []
         self.calls: list[ast.Call] = []
         self.inputs: list[tuple[str, int | str]] = []
@@ -287,14 +286,14 @@ class _Slicer(ast.NodeTransformer):
         """Process the statements before the loss, in their order."""
         ordered = list(statements)
         while ordered and not self.calls:
-            self.kept[:0] = self._reversed_slice([ordered.pop()])
+            self.parts[:0] = self._reversed_slice([ordered.pop()])
         self.unused = ordered
 
     def _reversed_slice(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        kept: list[ast.stmt] = []
+        parts: list[ast.stmt] = []
         for statement in reversed(list(_flat(statements))):
-            kept[:0] = self._slice(statement)
-        return kept
+            parts[:0] = self._slice(statement)
+        return parts
 
     def _slice(self, statement: ast.stmt) -> list[ast.stmt]:
         bound = set(bound_names(statement))

@@ -44,7 +44,7 @@ class LabelUses(TorchFunctionMode):
     """A mode that follows `labels`, by name, through their conversions and records the first use of each in a loss function."""
 
     def __init__(self, labels: Mapping[str, Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.uses: dict[str, LabelUse] = {}
         self._names = {id(tensor): name for name, tensor in labels.items()}
         self._alive: list[Tensor] = list(labels.values())  # so that no other tensor gets the same id
