@@ -29,7 +29,10 @@ PURE_CALLS = ("partial", "namedtuple", "dict", "tuple", "list", "range")
 def definitions_of(folder: Path, path: str) -> dict[str, Any]:
     """Return the names that the definitions of a file bind. A definition that fails is left out."""
     file = folder / path
-    package = ".".join(Path(path).parent.parts) if (file.parent / "__init__.py").exists() else ""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    is_relative = any(isinstance(node, ast.ImportFrom) and node.level for node in tree.body)
+    is_in_package = is_relative or (file.parent / "__init__.py").exists()
+    package = ".".join(Path(path).parent.parts) if is_in_package else ""
     module = types.ModuleType(f"{package}.{file.stem}".lstrip("."))
     module.__package__, module.__file__ = package, str(file)
     namespace = module.__dict__
@@ -39,7 +42,7 @@ def definitions_of(folder: Path, path: str) -> dict[str, Any]:
         with contextlib.suppress(Exception):
             importlib.import_module(package)
     sys.modules[module.__name__] = module  # dataclasses look their module up
-    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+    for statement in tree.body:
         if isinstance(statement, DEFINITIONS) or (isinstance(statement, ast.Assign) and _is_constant(statement.value)):
             code = compile(ast.Module([statement], []), str(file), "exec")
             with contextlib.suppress(Exception, SystemExit):
