@@ -246,3 +246,59 @@ def test_an_endless_loop_that_the_model_needs_is_stopped_with_its_line(
         opened(text, import_timeout_s=0.5)
     assert lines
     assert all(line.startswith("importing net.py:1") and line.endswith(" ...") for line in lines)
+
+
+CASES = NET + (
+    "import argparse\n"
+    "parser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--data', required=True)\n"
+    "options = parser.parse_args()\n"
+    "if options.data == 'cifar':\n"
+    "    images = load_cifar()\n"
+    "    WIDTH = 3\n"
+    "elif options.data == 'mnist':\n"
+    "    images = load_mnist()\n"
+    "    WIDTH, DEPTH = 1, 2\n"
+    "    WIDTH = 1\n"
+)
+
+
+def test_a_chain_over_a_required_option_binds_the_constants_of_its_first_case(opened: Open) -> None:
+    source = opened(CASES)
+    assert source.module.WIDTH == 3
+    assert source.module.Net().fc.in_features == 3
+    assert not hasattr(source.module, "DEPTH")
+    assert [note for note in source.notes if note.startswith("WIDTH")] == [
+        "WIDTH = 3: the first case at net.py:13, since no case applies"
+    ]
+
+
+def test_a_case_that_applies_binds_its_own_constants(opened: Open) -> None:
+    source = opened(CASES.replace("required=True", "default='mnist'"))
+    assert source.module.WIDTH == 1
+    assert not any(note.startswith("WIDTH") for note in source.notes)
+
+
+def test_a_constant_of_a_plain_branch_stays_unbound(opened: Open) -> None:
+    source = opened("import sys\nif sys.version_info < (3,):\n    OLD = True\n" + NET + "WIDTH = 3\n")
+    assert not hasattr(source.module, "OLD")
+
+
+@pytest.mark.parametrize("error", ["OSError('libtorch.so: undefined symbol')", "RuntimeError('no kernel')", "AttributeError('int')"])
+def test_an_installed_package_that_cannot_be_imported_is_unavailable(
+    opened: Open, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    packages = tmp_path_factory.mktemp("packages")
+    (packages / "textlibrary.py").write_text(f"raise {error}\n")
+    monkeypatch.syspath_prepend(str(packages))
+    source = opened("from textlibrary import data\n" + NET + "WIDTH = 3\n")
+    assert source.module.Net().fc.in_features == 3
+    assert isinstance(source.module.data, Placeholder)
+    message = error.partition("'")[2].removesuffix("')")
+    with pytest.raises(Exception, match=f"data is not available: .*{message}.*net.py:1"):
+        source.module.data.Field()
+
+
+def test_an_error_in_the_import_of_a_file_of_the_repository_is_raised(opened: Open) -> None:
+    with pytest.raises(TargetError, match="invalid syntax|expected"):
+        opened({"net.py": "from helper import width\n" + NET, "helper.py": "def width(:\n"})

@@ -177,6 +177,7 @@ class Evaluator:
         Runner(
             namespace=namespace, filename=_filename(document), at=document.at, effect=facts_of(tree).effect,
             flags=future_flags(tree), open_names=open_names(tree), propagates=True,
+            note=self._note,
         ).run(statements)  # fmt: skip
 
     def _is_imported(self, statement: ast.stmt) -> bool:

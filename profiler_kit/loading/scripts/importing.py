@@ -101,6 +101,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         runner = Runner(
             namespace=module.__dict__, filename=self.path, at=partial(_location, path), effect=facts_of(tree).effect,
             flags=future_flags(tree), open_names=open_names(tree), is_strict=is_target,
+            note=session.notes.append,
         )  # fmt: skip
         session.runs[path] = ModuleRun(plan=plan, failures=runner.failures)
         session.loaded.add(module.__name__)

@@ -5,18 +5,23 @@ import __future__ as future_features
 
 import ast
 import importlib
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
+from profiler_kit.loading.scripts.repository import repository_root
 from profiler_kit.loading.scripts.side_effects import SideEffectError
+from profiler_kit.loading.user_locations import is_user_code
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_MIN_CASES: Final = 2  # of a chain: a plain `if` is optional
 _requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
 
 
@@ -41,7 +46,8 @@ class Runner:
     - `effect`: why a node must not run; None if it may.
     - `open_names`: names that only a star import can bind.
     - `propagates`: a statement that uses a placeholder does not run, so that no value contains one.
-    - `is_strict`: an unexpected error in an import or definition is raised, not recorded.
+    - `is_strict`: an unexpected error in a definition, or in the import of a user's file, is raised, not recorded.
+    - `note`: takes one line on each assumption.
     """
 
     namespace: dict[str, Any]
@@ -53,25 +59,43 @@ class Runner:
     propagates: bool = False
     open_names: frozenset[str] = frozenset()
     failures: list[Failure] = field(default_factory=list)
+    note: Callable[[str], None] = lambda _: None
 
     def run(self, statements: Iterable[ast.stmt]) -> None:
         """Run `statements` in order. Raises the unexpected errors if `is_strict`."""
         for statement in statements:
             if isinstance(statement, ast.If):
-                self._run_branch(statement)
+                self._run_cases(statement)
+                self._bind_constants_of_cases(statement)
             elif isinstance(statement, ast.Try) and _only_reports(statement):
                 self.run([*statement.body, *statement.orelse, *statement.finalbody])
             else:
                 self._run_statement(statement)
 
-    def _run_branch(self, statement: ast.If) -> None:
+    def _run_cases(self, statement: ast.If) -> None:
+        """Run the case of an if/elif chain that applies."""
         try:
             test = eval(self._compile(ast.Expression(body=statement.test), "eval"), self.namespace)  # noqa: S307  # the user's own code
             is_taken = bool(test)
         except (Exception, SystemExit) as error:  # noqa: BLE001
             self._record(statement, error)
             return
-        self.run(statement.body if is_taken else statement.orelse)
+        if is_taken:
+            self.run(statement.body)
+        elif len(statement.orelse) == 1 and isinstance(following := statement.orelse[0], ast.If):
+            self._run_cases(following)
+        else:
+            self.run(statement.orelse)
+
+    def _bind_constants_of_cases(self, statement: ast.If) -> None:
+        """Bind the constants that every case of an if/elif chain binds, as its first case does, if no case ran.
+
+        The options of a script are at their defaults, and a chain over a required option has no case for that.
+        """
+        for name, value in constants_of_cases(statement).items():
+            if name not in self.namespace or isinstance(self.namespace[name], Placeholder):
+                self.namespace[name] = value
+                self.note(f"{name} = {value!r}: the first case at {self._at(statement)}, since no case applies")
 
     def _run_statement(self, statement: ast.stmt) -> None:
         reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
@@ -100,6 +124,7 @@ class Runner:
                 self.is_strict
                 and isinstance(statement, _DEFINITIONS)
                 and not isinstance(error, (*_TOLERATED, SystemExit))
+                and not _is_of_package(statement, error, Path(self.filename))
             ):
                 raise
             self._record(statement, error)
@@ -140,6 +165,45 @@ class Runner:
 
     def _compile(self, tree: ast.Module | ast.Expression, mode: str) -> Any:
         return compile(tree, self.filename, mode, flags=self.flags, dont_inherit=True)
+
+
+def constants_of_cases(statement: ast.If) -> dict[str, Any]:
+    """The names that every case of an if/elif chain sets to a literal, with the value of the first; empty for a plain ``if``."""
+    cases: list[dict[str, Any]] = []
+    current: ast.stmt | None = statement
+    while isinstance(current, ast.If):
+        cases.append(_literals(current.body))
+        orelse = current.orelse
+        current = orelse[0] if len(orelse) == 1 else None
+        if not isinstance(current, ast.If) and (last := _literals(orelse)):
+            cases.append(last)  # an `else` without constants reports an unknown case
+    if len(cases) < _MIN_CASES:
+        return {}
+    return {name: value for name, value in cases[0].items() if all(name in case for case in cases)}
+
+
+def _literals(body: list[ast.stmt]) -> dict[str, Any]:
+    """The names that the assignments of `body` set to a literal."""
+    values: dict[str, Any] = {}
+    for statement in body:
+        if isinstance(statement, ast.Assign):
+            with suppress(ValueError):  # not a literal
+                value = ast.literal_eval(statement.value)
+                values.update({target.id: value for target in statement.targets if isinstance(target, ast.Name)})
+    return values
+
+
+def _is_of_package(statement: ast.stmt, error: BaseException, file: Path) -> bool:
+    """Whether an installed package raised `error` when `statement` of `file` imported it.
+
+    The binaries of a package may fit another version of torch, for example: then its import raises an OSError.
+    """
+    if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return False
+    root = repository_root(file)
+    places = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places += [error.filename or ""] if isinstance(error, SyntaxError) else []
+    return sum(is_user_code(place) and Path(place).is_relative_to(root) for place in places) == 1  # `statement` itself
 
 
 def _only_reports(statement: ast.Try) -> bool:
