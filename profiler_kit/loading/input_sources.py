@@ -205,7 +205,13 @@ class InputFinder:
         where = source.at(None) if source is not None else None
         if callable(value) and not isinstance(value, Tensor):
             try:
-                with user_code(source.folders if source else (Path.cwd(),), name), seeded(self.spec.seed):
+                session = source.session if source is not None and self.spec.sliced else None
+                notes: list[str] = []
+                with (
+                    user_code(source.folders if source else (Path.cwd(),), name),
+                    seeded(self.spec.seed),
+                    isolated(session, notes.append),
+                ):
                     value = value()
             except KitError:
                 raise

@@ -13,11 +13,16 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.user_environment import user_code
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 NAMES = ("train_loader", "get_loader", "make_loader")
+
+
+def _ignore(_: str) -> None:
+    """Ignore notes of a loader: its batches are real."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +38,7 @@ class Loader:
 
     def __call__(self, *, plain: bool = False) -> Iterator[Batch]:
         """Yield the batches on the host; with `plain`, without worker processes and pinned memory. Raises TargetError."""
-        with user_errors(self.name, where=self.where, hint="fix the loader, or use -i"):
+        with user_errors(self.name, where=self.where, hint="fix the loader, or use -i; --no-slice allows side effects"):
             # starts the worker processes, which need the path
             with user_code(self.source.folders, self.source.name):
                 batches = self.batches()
@@ -47,7 +52,8 @@ class Loader:
         """The first batch. Raises TargetError for an empty loader."""
         iterator = self(plain=True)
         try:
-            return next(iterator)
+            with isolated(self.source.session if self.source.spec.sliced else None, _ignore):
+                return next(iterator)
         except StopIteration:
             raise TargetError(
                 f"{self.name} yielded no batch",

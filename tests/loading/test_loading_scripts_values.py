@@ -190,7 +190,10 @@ FILES = {
     "tools/show.py": "from models.net import Net\n",
     "unrelated.py": "from models import Other\n",
     "broken.py": "from models.net import Net\nprint 'x'\n",
-    "README.md": "# Use\nText\n```python\nfrom models import Net\n```\nMore\n```python\nnet = Net(5)\n```\n# Run\n```bash\npython train.py\n```\n",
+    "README.md": (
+        "# Use\nText\n```python\nfrom models import Net\n```\nMore\n```python\nnet = Net(5)\n```\n"
+        "# Run\n```bash\npython train.py\n```\n"
+    ),
 }
 
 

@@ -13,7 +13,13 @@ from torch import nn
 from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
-from profiler_kit.loading.candidates.configs import DATA_FIELD, assumed_config, is_config, is_config_parameter, with_usual_values
+from profiler_kit.loading.candidates.configs import (
+    DATA_FIELD,
+    assumed_config,
+    is_config,
+    is_config_parameter,
+    with_usual_values,
+)
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
@@ -23,6 +29,10 @@ from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
+_BUILD_ERRORS: Final = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MissingArguments, NameError, OSError, RuntimeError,
+    TypeError, UnavailableError, ValueError,
+)  # fmt: skip
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
 _STAGE_PARAMETERS: Final = ("layers", "num_blocks", "num_block", "depths", "num_layers", "blocks", "n_blocks", "stages")
 
@@ -60,7 +70,12 @@ class Binder:
                     return False
                 self.globals[name] = module_names[name] = value
                 return True
-            if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj) and cause.name not in self.fields:
+            if (
+                isinstance(cause, AttributeError)
+                and cause.name
+                and is_config(cause.obj)
+                and cause.name not in self.fields
+            ):
                 value = plausible_value(cause.name, self.fields)
                 self.fields[cause.name] = False if value is UNKNOWN else value
                 return True
@@ -89,6 +104,9 @@ class Binder:
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
         self._replace_zeros(signature, result)
+        for name, value in result.bound.items():
+            changed = with_usual_values(value, unset=()) if name in signature else ()
+            result.assumed += tuple(f"{name}.{item}" for item in changed)
         for value in result.bound.values():
             for name, item in self.fields.items():
                 if is_config(value) and not hasattr(value, name):
@@ -97,13 +115,13 @@ class Binder:
         if generic:
             self._complete_configs(signature, result)
         missing = []
-        known = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
+        values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
-            value = self._assumed(signature[required], factory, name, known, generic=generic, depth=depth)
+            value = self._assumed(signature[required], factory, name, values_by_name, generic=generic, depth=depth)
             if value is UNKNOWN:
                 missing.append(required)
                 continue
-            known[required] = result.bound[required] = value
+            values_by_name[required] = result.bound[required] = value
             result.assumed += (required,)
             if signature[required].kind is inspect.Parameter.POSITIONAL_ONLY:
                 result.args += (value,)
@@ -125,8 +143,8 @@ class Binder:
     def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give fields that are None a usual value: a script sets them from its data set."""
         for name, value in result.bound.items():
-            if name in signature and is_config_parameter(signature[name]) and with_usual_values(value, DATA_FIELD):
-                result.assumed += (f"fields of {name}",)
+            if name in signature and is_config_parameter(signature[name]):
+                result.assumed += tuple(f"{name}.{item}" for item in with_usual_values(value, DATA_FIELD))
 
     def _assumed(
         self,
@@ -163,7 +181,7 @@ class Binder:
             try:
                 arguments = self._bind(c.value, c.name, None, {}, depth=depth + 1)
                 return c.value(*arguments.args, **arguments.kwargs)
-            except Exception:  # noqa: BLE001
+            except _BUILD_ERRORS:
                 continue  # the next class is tried; a candidate without a value for this parameter is not offered
         return UNKNOWN
 
@@ -206,8 +224,8 @@ class _SiteArguments:
     def _place(self, values: list[Any], result: Arguments) -> None:
         """Add positional `values` by the name of their parameter, so that some may be left out."""
         if self._takes_more or any(p.kind is p.POSITIONAL_ONLY for p in self._positional):
-            known = [value for value in values if value is not UNKNOWN]
-            result.args = tuple(known) if len(known) == len(values) else ()
+            is_complete = all(value is not UNKNOWN for value in values)
+            result.args = tuple(values) if is_complete else ()
             return
         for parameter, value in zip(self._positional, values, strict=False):
             if value is not UNKNOWN and parameter.name not in self._replaced:

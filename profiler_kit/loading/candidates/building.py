@@ -57,7 +57,9 @@ def missing_error(
 ) -> TargetError:
     """The error for a call without required arguments. `alternative`: a target that needs no arguments, for the hint."""
     if missing.error is not None and uses_missing_package(missing.error):
-        package = next(cause for cause in causes(missing.error) if isinstance(cause, (UnavailableError, ModuleNotFoundError)))
+        package = next(
+            cause for cause in causes(missing.error) if isinstance(cause, (UnavailableError, ModuleNotFoundError))
+        )
         return import_failure(spec, None, package)
     add = [word for parameter in missing.names for word in ("--kw", f"{parameter}=...")]
     fallback = f"run {next_command(spec, target=alternative)}" if alternative else "define get_model()"

@@ -13,7 +13,13 @@ from torch import nn
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.announcement import announcement, join_words
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
-from profiler_kit.loading.candidates.building import NotAModelError, check_names, construct, missing_error, uses_missing_package
+from profiler_kit.loading.candidates.building import (
+    NotAModelError,
+    check_names,
+    construct,
+    missing_error,
+    uses_missing_package,
+)
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.factories import Factories
@@ -54,7 +60,7 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
 
     Raises:
         UsageError: no candidate has a parameter of the name of an argument.
-        TargetError: there is no candidate, or none can be built.
+        TargetError: nothing in the file can be built.
     """
     s = _surroundings(source)
     ranked = rank(s, arguments)
@@ -227,13 +233,13 @@ def _has_parameters(model: Any) -> bool:
 
 
 def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
-    """The error of the best candidate, or of the first one that needs a missing package, which is then the cause of the others."""
+    """The error of the best candidate, or of the first one that needs a missing package, the usual cause of the others."""
     main = next((error for _, error in failures if uses_missing_package(error)), failures[0][1])
     names = list(dict.fromkeys(candidate.name for candidate, error in failures if error is not main))
-    tried = [name for name in names if name not in main.message]
-    if not tried or uses_missing_package(main):
+    others = [name for name in names if name not in main.message]
+    if not others or uses_missing_package(main):
         return main
-    error = TargetError(f"{main.message}; {join_words(tried)} failed too", where=main.where, hint=main.hint)
+    error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
     error.__cause__ = main.__cause__
     return error
 
@@ -248,8 +254,16 @@ def _reject_arguments(source: Source, candidates: Sequence[Candidate], arguments
 def _unavailable_model(source: Source) -> TargetError | None:
     """The error of a class of modules of the file that could not be defined, such as a missing package; None without one."""
     classes = _unavailable_classes(source)
-    error = next((failure.error for failure in source.failures if classes & set(failure.names)), None)
-    return import_failure(source.spec, source.file, error) if error is not None else None
+    nodes = source.tree.body if source.tree is not None else []
+    if not any(isinstance(node, (ast.ClassDef, ast.FunctionDef)) for node in nodes):
+        error = next((failure.error for failure in source.failures), None)  # its model can only be an imported one
+    else:
+        error = next((failure.error for failure in source.failures if classes & set(failure.names)), None)
+    if error is None:
+        return None
+    # the import that failed first, and not the class that needs it
+    first = next((f.error for f in source.failures if str(f.error.cause) == str(error.cause)), error)
+    return import_failure(source.spec, source.file, first)
 
 
 def _unavailable_classes(source: Source) -> set[str]:

@@ -138,10 +138,10 @@ class _UserFinder:
     ) -> importlib.machinery.ModuleSpec | None:
         session = self._session
         if name in session.packages:
-            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
-            spec.submodule_search_locations = [str(session.packages[name])]
+            package = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            package.submodule_search_locations = [str(session.packages[name])]
             session.loaded.add(name)
-            return spec
+            return package
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         return with_slices(spec, session) if spec is not None and session.contains(spec.origin) else None
 
@@ -177,7 +177,7 @@ class _ParentFinder:
             return None
         root = repository_root(importer)
         for folder in list(importer.parents)[: MAX_LEVELS + 1]:
-            spec = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
+            spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
             if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
                 self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")
                 sys.path.append(str(folder))
