@@ -23,15 +23,15 @@ from profiler_kit.loading.candidates.configs import (
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
-from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
+from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
 _BUILD_ERRORS: Final = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MissingArguments, NameError, OSError, RuntimeError,
-    TypeError, UnavailableError, ValueError,
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MissingArgumentsError, NameError, OSError,
+    RuntimeError, TypeError, UnavailableError, ValueError,
 )  # fmt: skip
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
 _STAGE_PARAMETERS: Final = ("layers", "num_blocks", "num_block", "depths", "num_layers", "blocks", "n_blocks", "stages")
@@ -82,7 +82,7 @@ class Binder:
         return False
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
-        """The arguments for the value of `candidate`. Raises MissingArguments."""
+        """The arguments for the value of `candidate`. Raises MissingArgumentsError."""
         return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
 
     def _bind(
@@ -128,7 +128,9 @@ class Binder:
             else:
                 result.kwargs[required] = value
         if missing:
-            raise MissingArguments(tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None))
+            raise MissingArgumentsError(
+                tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
+            )
         return result
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:

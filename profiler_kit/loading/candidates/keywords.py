@@ -61,7 +61,7 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
     ):
         return text
     try:
-        return eval(compile(tree, f"--kw {name}", "eval"), dict(names))  # noqa: S307  # the user's own expression
+        return eval(compile(tree, f"--kw {name}", "eval"), dict(names))  # noqa: S307
     except KitError:
         raise
     except Exception as error:

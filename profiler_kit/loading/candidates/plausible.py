@@ -42,7 +42,7 @@ _WIDTH: Final = re.compile(
 _HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
 _Rule = int | float | bool | str | tuple[int, ...] | Callable[[Mapping[str, Any]], Any] | None
 
-# Usual names in torchvision, timm, Hugging Face transformers, torch.nn and the models of its tutorials. A function computes a value
+# Usual names in torchvision, timm, transformers, torch.nn and the models of its tutorials. A function computes a value
 # that agrees with the other arguments. The first pattern that matches the whole name, in lower case, decides.
 _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
     (re.compile(pattern), value)
@@ -114,7 +114,7 @@ def plausible_value(
 ) -> Any:
     """A usual value for the parameter `name` that agrees with the arguments in `bound`; `UNKNOWN` if there is none.
 
-    `is_part`: the class is a building block, whose inputs are feature maps and not images. With `generic`, a parameter without a usual
+    `is_part`: the class is a building block; its inputs are feature maps, not images. With `generic`, a parameter without a usual
     name is a size.
     """
     lowered = name.lower().strip("_")
