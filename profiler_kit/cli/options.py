@@ -46,8 +46,8 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     )  # fmt: skip
     group.add_argument(
         "--loss", metavar="NAME",
-        help="loss function, such as cross_entropy, mse or sum, or a loss that the model returns, such as output[1] or output.loss "
-        "(default: the loss of the file or of its training script, or one that fits the output)",
+        help="loss function, such as cross_entropy, mse or sum, or a loss that the model returns, such as output[1] "
+        "or output.loss (default: the loss of the file or of its training script, or one that fits the output)",
     )  # fmt: skip
     group.add_argument(
         "--optimizer", metavar="NAME",

@@ -43,7 +43,7 @@ class LibraryOps:
         self._tracer.note_call(OpFacts(op=plan.name, inputs=inputs, outputs=written, cost=cost), op, args, outputs)
 
     def use_handle(self, handle: str, figure: Figure, op: str) -> None:
-        """Persistent workspace is no traffic."""
+        """Ignore the handle: its workspace moves no bytes."""
 
 
 def attention_uses(ops: Iterable[OpRecord], decomposed: Mapping[torch.dtype, int]) -> tuple[AttentionUse, ...]:

@@ -63,7 +63,10 @@ class Tracer(UndecomposedFlexAttention):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # the subclass calls ops on the tensors it wraps, and those reach this mode
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # a function mode would see every access to a tensor's attributes
+            return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if type(func) is not OpOverload and isinstance(func, HigherOrderOperator):
             out, facts = run_higher_order(func, args, kwargs)
             self.note(self._with_convention(facts, func, args, kwargs, out))

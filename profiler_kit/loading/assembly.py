@@ -141,8 +141,11 @@ def assemble(
 
     Raises:
         TargetError, UsageError: there are no inputs, or they do not fit the model.
-        TargetError: in ``train`` mode, the model has no trainable parameters.
+        TargetError: the model has no trainable parameters, but a training step was requested.
     """
+    if finder.spec.mode == "train" and not any(p.requires_grad for p in finder.model.parameters()):
+        finder = _without_training(finder, where, has_step=loss_fn is not None or configure is not None)
+        notes += (f"mode: infer, because {type(finder.model).__name__} has no trainable parameters",)
     spec, model, device = finder.spec, finder.model, finder.device
     inputs = finder.find()
     check_batch(spec, finder.forward, inputs.batch, where)
@@ -151,12 +154,6 @@ def assemble(
     objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps)
     tuning, optimizer_notes = _create_optimizer_recipe(spec, model, configure, configure_at, steps)
     notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
-    if spec.mode == "train" and not any(p.requires_grad for p in model.parameters()):
-        raise TargetError(
-            f"{type(model).__name__} has no trainable parameters",
-            where=where,
-            hint=next_command(spec, add=("--mode", "infer")),
-        )
     notes += optimizer_notes
     if objective is not None:
         notes += objective.notes
@@ -196,6 +193,23 @@ def assemble(
         loader=inputs.loader,
         rebuild=again,
     )
+
+
+def _without_training(finder: InputFinder, where: str, *, has_step: bool) -> InputFinder:
+    """`finder` in ``infer`` mode, for a file whose model has no trainable parameters.
+
+    Raises:
+        TargetError: the user asked for a training step, with `has_step`, an option or a model from Python.
+    """
+    spec = finder.spec
+    if has_step or spec.loss is not None or spec.optimizer is not None or spec.spec == IN_PYTHON:
+        raise TargetError(
+            f"{type(finder.model).__name__} has no trainable parameters",
+            where=where,
+            hint=next_command(replace(spec, loss=None, optimizer=None), add=("--mode", "infer")),
+        )
+    finder.model.eval()
+    return replace(finder, spec=replace(spec, mode="infer"))
 
 
 def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:

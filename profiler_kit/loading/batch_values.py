@@ -1,4 +1,4 @@
-"""Converts what a data loader yields, or what a file defines as example inputs, to a Batch."""
+"""Converts a value of a data loader, or the example inputs of a file, to a Batch."""
 
 from __future__ import annotations
 

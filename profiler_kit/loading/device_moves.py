@@ -170,7 +170,7 @@ def accelerator(device: Any) -> str | None:
 
 
 def names_accelerator(functions: Iterable[Any]) -> bool:
-    """Whether the source files of these classes and functions mention an accelerator, or are unknown; torch's own do not count."""
+    """Whether source files of these classes and functions mention an accelerator, or are unknown; torch's own do not count."""
     names = {getattr(function, "__module__", None) or "" for function in functions}
     return any(_file_names_accelerator(name) for name in names if name.partition(".")[0] != "torch")
 

@@ -292,7 +292,7 @@ def _working_inputs(target: Target) -> str | None:
         return None  # a model that cannot be copied is explained without a search
     start = tuple(text for text in texts if text.name is not None)
     guess = search_inputs(model, {}, seed=target.spec.seed, start=start, corrects=True, max_trials=_TRIALS)
-    if not isinstance(guess, InputGuess) or not guess.is_verified or not guess.texts:
+    if not isinstance(guess, InputGuess) or guess.doubt or not guess.texts:
         return None
     command = next_command(target.spec, inputs=[str(text) for text in guess.texts])
     if command == _command(target):

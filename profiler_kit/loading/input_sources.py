@@ -237,12 +237,12 @@ class InputFinder:
         if evidence is None:
             return None
         with self._user_code():
-            shown = evidence.shown()
-        if shown is None:
+            call = evidence.shown()
+        if call is None:
             return None
-        texts = " ".join(map(str, input_texts(shown.batch, self.forward)))
-        note = f"inputs: {texts}, as {shown.where} passes them"
-        return TargetInputs(batch=shown.batch, origin="evidence", notes=(note,))
+        texts = " ".join(map(str, input_texts(call.batch, self.forward)))
+        note = f"inputs: {texts}, as {call.where} passes them"
+        return TargetInputs(batch=call.batch, origin="evidence", notes=(note,))
 
     @cached_property
     def _evidence(self) -> Evidence | None:
@@ -266,18 +266,19 @@ class InputFinder:
             return None
         with self._user_code():
             data_sets = list(islice(self._evidence.from_data_sets(self.forward.positional), MAX_DATA_SETS))
-        for shown in data_sets:
-            guess = self._guess(shown.texts)
-            if not isinstance(guess, InputGuess) or not _is_same_example(shown.texts, guess.texts):
+        for loop in data_sets:
+            guess = self._guess(loop.texts)
+            if not isinstance(guess, InputGuess) or not _is_same_example(loop.texts, guess.texts):
                 continue
             batch, _ = self._create(guess.texts)
-            texts, size = tuple(map(str, guess.texts)), ""
-            if shown.batch is not None and 1 < shown.batch <= MAX_BATCH:
-                batch = resized(batch, shown.batch)
-                texts = tuple(map(str, input_texts(batch, self.forward)))
-                size = f" in batches of {shown.batch}"
-            note = f"inputs: {' '.join(texts)}, from {shown.use.name}{size} at {shown.use.where}"
-            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=texts)
+            texts, size = guess.texts, ""
+            if loop.batch is not None and 1 < loop.batch <= MAX_BATCH:
+                texts = _in_batches(texts, loop.batch)
+                batch, _ = self._create(texts)
+                size = f" in batches of {loop.batch}"
+            listed = tuple(map(str, texts))
+            note = f"inputs: {' '.join(listed)}, from the training on {loop.use.name}{size} at {loop.use.where}"
+            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=listed)
         return None
 
     @contextlib.contextmanager
@@ -328,8 +329,17 @@ class InputFinder:
         return next_command(self.spec, inputs=[str(text) for text in texts or (InputText(shape=(1, 3, 224, 224)),)])
 
 
-def _is_same_example(shown: tuple[InputText, ...], texts: tuple[InputText, ...]) -> bool:
-    """Whether `texts` have the shapes of `shown`, the batch size aside: the data set fits the model."""
-    return len(shown) <= len(texts) and all(
-        a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(shown, texts, strict=False)
+def _is_same_example(example: tuple[InputText, ...], texts: tuple[InputText, ...]) -> bool:
+    """Whether `texts` have the shapes of `example`, the batch size aside: the data set fits the model."""
+    return len(example) <= len(texts) and all(
+        a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(example, texts, strict=False)
+    )
+
+
+def _in_batches(texts: tuple[InputText, ...], size: int) -> tuple[InputText, ...]:
+    """`texts` of one example (or two, for batch normalization) in a batch of `size`."""
+    common = next((text.shape[0] for text in texts if text.shape), None)
+    return tuple(
+        replace(text, shape=(size, *text.shape[1:])) if text.shape and text.shape[0] == common else text
+        for text in texts
     )

@@ -37,7 +37,7 @@ def is_output_path(name: str) -> bool:
 
 
 def select_loss(output: object, name: str) -> Tensor:
-    """The value at the path `name` of `output`, or the sum of several paths. Raises TargetError if it is no scalar tensor."""
+    """The value at the path `name` of `output`, or the sum of several paths. Raises TargetError for other values."""
     values = [_at_path(output, path.strip()) for path in name.split("+")]
     return sum(values[1:], start=values[0])
 
@@ -103,7 +103,7 @@ def loss_in_output(output: object) -> OutputLoss | None:
 
     It is the scalar named ``loss``, else the scalar named ``total_loss``, else the scalars with ``loss`` in their name, else
     the first scalar of a tuple that requires a gradient. Several scalars with names are separate losses: their sum is used,
-    as for detection models. A scalar without a gradient, such as a temperature, is no loss.
+    as for detection models. Scalars without a gradient, such as a temperature, are ignored.
     """
     scalars = scalars_in(output)
     for name in ("loss", *_TOTALS):

@@ -1,7 +1,7 @@
 """Weights that are not parameters: packed objects of quantized layers, and integer buffers.
 
-A quantized layer stores its weight in a packed object (``torch.classes.quantized.LinearPackedParamsBase`` and the like), which
-is no tensor and no parameter. Other libraries register the quantized weight as a buffer of 8-bit numbers.
+A quantized layer stores its weight in a packed object (``torch.classes.quantized.LinearPackedParamsBase`` and the like) instead
+of a parameter. Other libraries register the quantized weight as a buffer of 8-bit numbers.
 """
 
 from __future__ import annotations

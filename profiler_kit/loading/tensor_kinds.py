@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -87,8 +88,11 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
 
 
 def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
+    # Meta tensors report a move to another device as an error, so only the CPU needs the mode in the first attempt.
+    moves = _redirected(target) if target.device.type == "cpu" else contextlib.nullcontext()
     try:
-        return AttemptResult(value=attempt(target), kind=target.device.type)
+        with moves:
+            return AttemptResult(value=attempt(target), kind=target.device.type)
     except StepError as step_error:
         error = explain_step_error(target, step_error)
     if target.device.type != "meta" or not isinstance(error, NeedsDataError):

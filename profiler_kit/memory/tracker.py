@@ -160,21 +160,24 @@ class Tracker(UndecomposedFlexAttention):
             kwargs = {}
         if self.phase == "backward" and adds_in_place(func, args, kwargs):
             return ADD_IN_PLACE(*args)  # as autograd does without a mode
-        out = self._run(func, args, kwargs)
-        plan = self._plans.get(id(func)) or self._plan(func)
-        if isinstance(out, Tensor):
-            self._lifetime(out, plan.name)
-        elif type(out) in (tuple, list):
-            for tensor in out:
-                if isinstance(tensor, Tensor):
-                    self._lifetime(tensor, plan.name)
-        if plan.has_workspace:
-            arguments = call_signature(args, kwargs) if self._watched else ""
-            self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
-        if plan.uses_blas:
-            for handle, size in _blas_handles(plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1):
-                self.use_handle(handle, size, plan.name)
-        return out
+        with torch._C.DisableTorchFunction():  # a function mode would see every access to a tensor's attributes
+            out = self._run(func, args, kwargs)
+            plan = self._plans.get(id(func)) or self._plan(func)
+            if isinstance(out, Tensor):
+                self._lifetime(out, plan.name)
+            elif type(out) in (tuple, list):
+                for tensor in out:
+                    if isinstance(tensor, Tensor):
+                        self._lifetime(tensor, plan.name)
+            if plan.has_workspace:
+                arguments = call_signature(args, kwargs) if self._watched else ""
+                self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
+            if plan.uses_blas:
+                for handle, size in _blas_handles(
+                    plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1
+                ):
+                    self.use_handle(handle, size, plan.name)
+            return out
 
     def _run(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """The result of a call; of a repeated call from the memo, without running it."""

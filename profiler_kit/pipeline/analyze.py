@@ -13,6 +13,7 @@ from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
 from profiler_kit.pipeline import rooflines
+from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
@@ -79,8 +80,8 @@ def analyze(
     For a TARGET text, `inputs`, `kwargs` and `optimizer` are the fields of `TargetSpec`.
 
     `traces` is a folder for the Chrome traces; without it they are deleted. `experiments` requests experiments: more
-    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C stops
-    the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
+    configurations, trials of the findings' advice, changing shapes and others. `on_progress` receives progress texts. Ctrl-C
+    stops the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
         TargetError: also for a model that cannot be sent to another process.
@@ -155,6 +156,13 @@ def analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
+    with_batch = with_chosen_batch(counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s)
+    if with_batch is not counted:
+        counted = with_batch
+        plan_of = partial(plan_of, info=counted.info)
+        plan = plan_of(only=configs, also=experiments.also)
+    if counted.target is not None:
+        spec = counted.target.spec  # with the choices of this load, so that every process loads the same
     notes = (*plan.notes, *_missing_device_note(counted, device_name))
     traced_runs: list[Traced] = []
 

@@ -17,7 +17,15 @@ from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, percent, plural, text
 
 WARNING = "warning: "
-_SUBJECTS: Final = ("model", "inputs", "loss", "optimizer", "import")  # of assumptions about the target
+_SUBJECTS: Final = (
+    "model",
+    "mode",
+    "inputs",
+    "labels",
+    "loss",
+    "optimizer",
+    "import",
+)  # of assumptions about the target
 MIN_STEPS = 5  # with fewer timed steps a warning says that the median's interval is unreliable
 
 

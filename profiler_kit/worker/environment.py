@@ -16,6 +16,7 @@ from typing import Final
 import torch
 
 from profiler_kit.errors import UsageError
+from profiler_kit.loading.tensor_kinds import free_bytes
 from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
 
@@ -199,6 +200,14 @@ _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("float32_matmul_precision", torch.get_float32_matmul_precision),
     ("deterministic_algorithms", torch.are_deterministic_algorithms_enabled),
 )
+
+
+def free_memory_bytes(device: str) -> int:
+    """The memory of `device` that no process uses."""
+    if device.startswith("cuda"):
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    return free_bytes()
 
 
 def _read_flag(read: Callable[[], object]) -> str | None:

@@ -163,7 +163,10 @@ CASES = [
     case("sorting", lambda on: (torch.sort, on.x(3, 4)), flops=0),
     case("top k", lambda on: (partial(torch.topk, k=2), on.x(3, 4)), flops=0),
     case("random numbers", lambda on: (torch.rand_like, on.x(3, 4)), flops=0),
-    case("dropout", lambda on: (lambda x: A.native_dropout(x, 0.5, True)[0], on.w(3, 4)), flops=2 * M, backward=0, backward_flops=M),
+    case(
+        "dropout", lambda on: (lambda x: A.native_dropout(x, 0.5, True)[0], on.w(3, 4)),
+        flops=2 * M, backward=0, backward_flops=M,
+    ),
     case("views", lambda on: (lambda x: x.view(4, 3).t().unsqueeze(0).expand(2, -1, -1)[0], on.x(3, 4)), flops=0),
     case("copies", lambda on: (lambda x: torch.cat([x.clone(), x.to(torch.float64).float()]), on.x(3, 4)), flops=0),
     case("padding", lambda on: (lambda x: F.pad(x, (1, 1)), on.x(3, 4)), flops=0),

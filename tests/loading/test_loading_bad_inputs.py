@@ -186,7 +186,10 @@ ROWS = [
         "syntax error elsewhere", {"net.py": "import part\n", "part.py": "x =\n"},
         "syntax error: ", "part.py:1", "fix the syntax of this line",
     ),
-    bad("import raises", NET + "1 / 0\n", "import failed: ZeroDivisionError: division by zero", "net.py:9", "net.py", sliced=False),
+    bad(
+        "import raises", NET + "1 / 0\n",
+        "import failed: ZeroDivisionError: division by zero", "net.py:9", "net.py", sliced=False,
+    ),
     bad(
         "import exits", NET + "import sys\nsys.exit(2)\n",
         "import called sys.exit(2)", "net.py:10", "profiler-kit analyze net.py", sliced=False,
@@ -255,7 +258,7 @@ ROWS = [
     bad("no forward", BARE, "Net defines no forward", "net.py:3", "define forward(self, x)"),
     bad(
         "nothing to train", HEAD + "model = nn.ReLU()\n",
-        "ReLU has no trainable parameters", "net.py:3", "--mode infer", inputs=("2,3",),
+        "ReLU has no trainable parameters", "net.py:3", "--mode infer", inputs=("2,3",), optimizer="sgd",
     ),
     # inputs
     *(

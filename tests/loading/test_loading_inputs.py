@@ -160,7 +160,7 @@ SMOKE = "if __name__ == '__main__':\n"
         ("    B = 4\n    size = 7\n    m = Net()\n    m.forward(torch.zeros(B, 3, size, size))\n", "4,3,7,7"),
         (
             "    model = whatever()\n    x = torch.ones(1, 2)\n    x = torch.ones(2, 3, 6, 6)\n    model(x=x)\n",
-            "2,3,6,6",
+            "3,3,5,5",  # test() builds the model that it calls
         ),
         ("    test()\n", "3,3,5,5"),
         (
@@ -260,3 +260,12 @@ def test_amp_autocasts_on_a_real_device(folder: Path) -> None:
     assert {p.dtype for p in target.model.parameters()} == {torch.float32}
     meta = load_text(folder, CONV, "2,3,4,4", amp="bfloat16", device="meta")
     assert any("--amp" in note for note in meta.info.notes)
+
+
+def test_a_model_without_trainable_parameters_is_counted_as_inference(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\nmodel = nn.Sequential(nn.Linear(4, 3)).requires_grad_(False)\n"
+    )
+    target = load(TargetSpec(spec=str(tmp_path / "net.py"), inputs=("2,4",)))
+    assert (target.info.mode, target.info.loss, target.model.training) == ("infer", None, False)
+    assert any(note.startswith("mode: infer, because Sequential") for note in target.info.notes)

@@ -115,7 +115,8 @@ def test_weights_are_not_downloaded() -> None:
 
 NET = (
     "import os, torch\nfrom torch import nn\n"
-    "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(3, 2)\n        {act}\n"
+    "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.fc = nn.Linear(3, 2)\n        {act}\n"
     "    def forward(self, x):\n        return self.fc(x)\n"
 )
 
@@ -143,7 +144,7 @@ def test_skipped_lines_and_replaced_weights_are_in_the_notes(tmp_path: Path, mon
     text = NET.format(act=f"self.load_state_dict(torch.hub.load_state_dict_from_url({URL!r}))")
     (tmp_path / "net.py").write_text(text + "Net()(torch.ones(2, 3)).sum().backward()\n")
     notes = load(TargetSpec(spec="net.py", inputs=("2,3",))).info.notes
-    assert "sliced: ran 3 of 4 top-level statements of net.py; skipped line 10 (training loop)" in notes
+    assert "import: ran 3 of 4 top-level statements of net.py; skipped line 10 (training loop)" in notes
     assert "weights: weights.pth not downloaded, random weights instead" in notes
 
 

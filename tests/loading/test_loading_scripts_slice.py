@@ -66,7 +66,7 @@ TRAINING = NET + (
 
 def test_a_training_script_is_imported_without_its_training(opened: Open) -> None:
     source = opened(TRAINING)
-    assert source.ran == "sliced: ran 4 of 10 top-level statements of net.py; skipped lines 10-18 (training loop)"
+    assert source.ran == "import: ran 4 of 10 top-level statements of net.py; skipped lines 10-18 (training loop)"
     assert source.names["WIDTH"] == 3
     assert "net" not in source.names
     assert list(Path.cwd().iterdir()) == [Path.cwd() / "net.py"]
@@ -79,7 +79,8 @@ def test_a_training_script_is_imported_without_its_training(opened: Open) -> Non
         "WIDTH: int = 3",
         "WIDTH = {'a': [1, 2]}['a'][0]",
         "SIZES = []\nSIZES.append(3)\nWIDTH = SIZES[0]",
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--w', default=3)\nWIDTH = parser.parse_args().w",
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--w', default=3)\n"
+        "WIDTH = parser.parse_args().w",
         "if torch.cuda.is_available():\n    WIDTH = 3\nelse:\n    WIDTH = 4",
         "try:\n    import no_such_package\n    WIDTH = 3\nexcept ImportError:\n    WIDTH = 4",
         "WIDTH = sum(n for n in range(3))",
@@ -194,7 +195,8 @@ def test_each_use_of_a_placeholder_names_the_package(opened: Open, use: str) -> 
 
 
 def test_a_handler_that_only_reports_leaves_placeholders(opened: Open) -> None:
-    text = "try:\n    import no_such_package\n    import torch.nn as nn\nexcept ImportError as error:\n    print(error)\n    raise\n"
+    text = "try:\n    import no_such_package\n    import torch.nn as nn\n"
+    text += "except ImportError as error:\n    print(error)\n    raise\n"
     source = opened(text + "class Net(nn.Module):\n    pass\n")
     assert callable(source.names["Net"])
 
@@ -218,7 +220,8 @@ def test_relative_imports_work_without_an_init_file(opened: Open) -> None:
 def test_a_required_argument_gets_an_empty_value_and_is_announced(opened: Open) -> None:
     text = "import argparse\nparser = argparse.ArgumentParser()\n"
     text += "parser.add_argument('data')\nparser.add_argument('--n', type=int, required=True)\n"
-    text += "parser.add_argument('--kind', choices=['a', 'b'], required=True)\nparser.add_argument('--size', type=int, default=7)\n"
+    text += "parser.add_argument('--kind', choices=['a', 'b'], required=True)\n"
+    text += "parser.add_argument('--size', type=int, default=7)\n"
     source = opened(text + "WIDTH = parser.parse_args()\n" + NET)
     assert vars(source.names["WIDTH"]) == {"data": "", "n": 0, "kind": "a", "size": 7}
     assert source.notes == ("arguments without a default: data='', n=0, kind='a'",)

@@ -40,8 +40,8 @@ SCRIPT = """
 
     net = Net()
     print(profiler_kit.analyze(
-        net, torch.randn(4, 8), labels=torch.zeros(4, 4), loss_fn=distance, optimizer=torch.optim.Adagrad(net.parameters(), lr=0.5),
-        configs=["default"], budget_s=2, steps=3, device="cpu",
+        net, torch.randn(4, 8), labels=torch.zeros(4, 4), loss_fn=distance,
+        optimizer=torch.optim.Adagrad(net.parameters(), lr=0.5), configs=["default"], budget_s=2, steps=3, device="cpu",
     ).runs[0].failure)
 """
 

@@ -82,6 +82,13 @@ CASES = [pytest.param(arguments, id=f"{page}: {arguments}") for arguments, page 
 CASES.append(pytest.param("analyze my_model.py --memory-limit 1GiB", id="measuring: --memory-limit"))
 
 
+def shown_files() -> dict[str, str]:
+    """The files that targets.md shows, by name: blocks that begin with ``# name.py``."""
+    text = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+    bodies = [block["body"] for block in FENCE.finditer(text) if block["kind"] == "py"]
+    return {body.splitlines()[0].removeprefix("# "): body for body in bodies}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git checkout that holds the files that the pages name."""
@@ -92,6 +99,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "inputs.py").write_text("import torch\n\n\ndef make():\n    return torch.randn(2, 3, 8, 8)\n")
     for file in (ROOT / "models").glob("*.py"):
         (tmp_path / "models" / file.name).write_text(MODEL)
+    for name, text in shown_files().items():
+        (tmp_path / name).write_text(text)
     measured = ROOT / "docs" / "measured"
     shutil.copytree(measured, tmp_path / "docs" / "measured")
     shutil.copytree(ROOT / "docs" / "schema", tmp_path / "docs" / "schema")
@@ -158,6 +167,14 @@ def test_command_runs(arguments: str, folder: Path, capfd: pytest.CaptureFixture
     notes = [note for option, note in NOTES_WITHOUT_CUDA.items() if option in words]
     if not torch.cuda.is_available():
         assert [note for note in notes if note not in written.out] == []
+
+
+def test_the_page_on_targets_shows_what_the_tool_announces(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+    (announced,) = [block["body"] for block in FENCE.finditer(text) if block["body"].startswith("- model:")]
+    assert main(["count", "train.py", "-f", "markdown"]) == 0
+    written = capfd.readouterr().out
+    assert [line for line in announced.splitlines() if line.removeprefix("- ") not in written] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

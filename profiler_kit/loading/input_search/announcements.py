@@ -18,8 +18,8 @@ def announcement(guess: InputGuess, forward: Forward, command: str) -> str:
         _named(text, names[index] if index < len(names) else None) for index, text in enumerate(guess.texts)
     )
     reasons = [*_reasons(guess)]
-    if not guess.is_verified:
-        reasons.append("forward reads values, so only its first part was checked")
+    if guess.doubt:
+        reasons.append(guess.doubt)
     reason = f" ({'; '.join(reasons)})" if reasons else ""
     return f"inputs: guessed {listed or 'none'}{reason}. To set them, run {command}"
 

@@ -20,6 +20,7 @@ IMAGES: Final[dict[str, tuple[int, int, int]]] = {
     "StanfordCars": (3, 224, 224), "FGVCAircraft": (3, 224, 224), "FakeData": (3, 224, 224),
 }  # fmt: skip
 _CROPS: Final = ("CenterCrop", "RandomCrop", "RandomResizedCrop", "FiveCrop", "TenCrop")
+_RESIZES: Final = ("Resize", "Scale")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +40,7 @@ class DataSetUse:
 
 
 def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> DataSetUse | None:
-    """The first data set that `document` creates; None without one. `evaluate` returns None for an unknown value."""
+    """The first data set that `document` creates; None without one. `evaluate` returns another object for an unknown value."""
     calls = [node for node in ast.walk(document.tree) if isinstance(node, ast.Call)]
     calls.sort(key=lambda call: (call.lineno, call.col_offset))
     use = next((call for call in calls if _name(call) in IMAGES), None)
@@ -49,6 +50,8 @@ def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> Dat
     size = _transformed_size(calls, evaluate)
     if size is not None:
         height, width = size
+    elif any(_name(call) in (*_CROPS, *_RESIZES) for call in calls):
+        return None  # a size that only the running script knows
     gray = next((call for call in calls if _name(call) == "Grayscale"), None)
     if gray is not None:
         number = evaluate(_argument(gray, "num_output_channels") or ast.Constant(value=1))
@@ -61,7 +64,7 @@ def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> Dat
 
 def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> tuple[int, int] | None:
     """(height, width) after the transforms: a crop decides before a resize, which keeps the aspect ratio."""
-    for names in (_CROPS, ("Resize", "Scale")):
+    for names in (_CROPS, _RESIZES):
         for call in calls:
             argument = _argument(call, "size") if _name(call) in names else None
             size = evaluate(argument) if argument is not None else None
@@ -76,6 +79,11 @@ def _batch_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> i
     for call in calls:
         if _name(call) == "DataLoader":
             argument = next((word.value for word in call.keywords if word.arg == "batch_size"), None)
+            if argument is None:  # DataLoader(dataset, **{"batch_size": 64})
+                options = [evaluate(word.value) for word in call.keywords if word.arg is None]
+                size = next((o["batch_size"] for o in options if isinstance(o, dict) and "batch_size" in o), None)
+                if type(size) is int and size > 0:
+                    return size
             if argument is None and len(call.args) > 1:
                 argument = call.args[1]
             size = evaluate(argument) if argument is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from profiler_kit.loading.scripts.slices import place_of
 MAX_CALLS: Final = 12  # calls that are evaluated in one document
 MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example
 MAX_BATCH: Final = 4096
+UNKNOWN: Final = object()
 _PLAIN: Final = (int, float, bool, str, type(None))
 
 
@@ -87,7 +89,7 @@ class Evidence:
         if not names:
             return
         for document in self.documents:
-            use = data_set_use(document, lambda node, document=document: self._value(document, node, {}))
+            use = data_set_use(document, partial(self._value, document, bindings={}))
             if use is None:
                 continue
             batch = use.batch if document.kind == "target" else None
@@ -107,7 +109,7 @@ class Evidence:
                 target = statement.targets[0]
                 if isinstance(target, ast.Name):
                     value = self._value(document, statement.value, bindings)
-                    if value is not None:
+                    if value is not UNKNOWN:
                         bindings[target.id] = value
             batch = self._batch_of(call, bindings)
             if batch is None or batch.kwargs or len(batch.args) > len(names):
@@ -117,7 +119,7 @@ class Evidence:
         return None
 
     def _batch_of(self, call: ModelCall, bindings: Mapping[str, Any]) -> Batch | None:
-        """The values of the arguments; None if one is unknown or not an input, or if there is no tensor."""
+        """The values of the arguments; None if one of them is unknown or not an input, or without a tensor."""
         document = call.document
         if call.kind == "forward":
             nodes = call.call.args
@@ -130,12 +132,7 @@ class Evidence:
                 if word.arg is not None
             }
             batch = Batch(args=args, kwargs=kwargs)
-            unknown = [
-                node
-                for node, value in zip([*nodes, *(w.value for w in call.call.keywords)], batch.values(), strict=False)
-                if value is None and not (isinstance(node, ast.Constant) and node.value is None)
-            ]
-            if unknown:
+            if any(value is UNKNOWN for value in batch.values()):
                 return None
         else:
             argument = call.argument
@@ -150,16 +147,16 @@ class Evidence:
         return batch if all(map(_is_input, batch.values())) else None
 
     def _value(self, document: Document, node: ast.expr, bindings: Mapping[str, Any]) -> Any:
-        """The value of an expression of `document`; None if it has none."""
+        """The value of an expression of `document`; `UNKNOWN` if it has none."""
         if isinstance(node, ast.Constant):
             return node.value
         try:
             return self.evaluator.value(place_of(document, node), node, bindings)
         except (EvaluationError, KeyError):
-            return None  # other evidence follows
+            return UNKNOWN  # other evidence follows
 
     def _runs(self, batch: Batch) -> bool:
-        runner = MetaRunner(meta_copy(self.model), seed=self.seed, needs_batch=False, reads_values=True)
+        runner = MetaRunner(meta_copy(self.model), seed=self.seed, needs_batch=False)
         on_meta = map_batch(batch, lambda tensor: tensor.to("meta"), lambda tensor: tensor)
         failure = runner.run(on_meta.args, on_meta.kwargs).failure
         return failure is None or failure.needs_values or isinstance(failure.error, TimeoutError)

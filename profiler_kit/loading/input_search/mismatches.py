@@ -1,4 +1,4 @@
-"""What a failed operation got and what it needs, as sizes and numbers of dimensions of its tensors."""
+"""Sizes and numbers of dimensions that a failed operation received, and those that it needs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
 
 
 def named_tensors(failure: Failure) -> list[Tensor]:
-    """The tensors computed from inputs whose variables stand in the failing line of user code."""
+    """The tensors computed from inputs whose variables are in the failing line of user code."""
     words = re.findall(r"[A-Za-z_]\w*", failure.source)
     values = (failure.names.get(word) for word in dict.fromkeys(words))
     return [value for value in values if isinstance(value, Tensor) and origins(value)]
@@ -162,8 +162,8 @@ def _of_view(tensor: Tensor, sizes: tuple[Any, ...]) -> Iterator[Mismatch]:
     if len(numbers) != len(sizes) or not tensor.dim():
         return
     batch = tensor.shape[0] or 1
-    known = [size for size in numbers if size != -1]
-    need = prod(known[1:] if -1 not in numbers and known and known[0] == batch else known)
+    fixed = [size for size in numbers if size != -1]
+    need = prod(fixed[1:] if -1 not in numbers and fixed and fixed[0] == batch else fixed)
     got = tensor.numel() // batch
     if need > 0 and got != need:
         yield SizeMismatch(names=origins(tensor), dim=-1, got=got, need=need, is_flat=True)

@@ -98,7 +98,7 @@ def _sequence(batch_first: bool, facts: Facts, batch: int) -> tuple[int, int]:
 
 def tokens(name: str, facts: Facts, *, rows: int | None = None, batch: int = 1) -> InputText:
     """Integer ids of one sequence, within the rows of the embedding."""
-    high = rows or facts.rows or 2
+    high = rows or facts.rows or 2  # a table of an empty vocabulary has no rows
     return InputText(name=name, shape=(batch, facts.sequence_length), dtype="int64", low=0, high=high)
 
 
@@ -165,7 +165,8 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
         case Role.PADDING_MASK | Role.ATTENTION_MASK | Role.MASK:
             return _masks(name, role, facts, batch)
         case Role.LENGTHS:
-            return [InputText(name=name, shape=(batch,), dtype="int64", low=length, high=length + 1), *data]
+            lengths = InputText(name=name, shape=(batch,), dtype="int64", low=length, high=length + 1)
+            return [lengths, InputText(name=name, shape=(), literal=str([length] * batch)), *data]
         case Role.TIME:
             step = InputText(name=name, shape=(batch,), dtype="int64", low=0, high=DIFFUSION_STEPS)
             return [step, InputText(name=name, shape=(batch, 1)), InputText(name=name, shape=(batch,)), *data]

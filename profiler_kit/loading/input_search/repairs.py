@@ -16,16 +16,22 @@ from profiler_kit.loading.input_search.meta_run import Failure, input_name, orig
 from profiler_kit.loading.input_search.mismatches import DimensionMismatch, SizeMismatch, mismatches, named_tensors
 from profiler_kit.loading.input_search.proposals import (
     GENERIC_WIDTHS,
-    Value,
     as_list,
     data_inputs,
     layer_inputs,
     tokens,
 )
 from profiler_kit.loading.input_search.roles import Role, role_of
+from profiler_kit.loading.input_search.states import (
+    State,
+    texts_by_name,
+    with_batch,
+    with_side,
+    with_size,
+    with_text,
+    with_value,
+)
 from profiler_kit.loading.inputs import InputText
-
-State = tuple[Value, ...]
 
 # Image sizes of data sets and pretrained models: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari.
 USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8)
@@ -84,37 +90,6 @@ def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = Fa
     yield from _stated_numbers(state, failure)
 
 
-def with_batch(state: State, batch: int) -> State:
-    """`state` with another batch size instead of 1: the first dimension, or the second of a sequence."""
-
-    def changed(text: InputText) -> InputText:
-        if text.literal is not None or not text.shape:
-            return text
-        if text.shape[0] == 1:
-            return replace(text, shape=(batch, *text.shape[1:]))
-        if len(text.shape) == 3 and text.shape[1] == 1:
-            return replace(text, shape=(text.shape[0], batch, text.shape[2]))
-        return text
-
-    return tuple(tuple(map(changed, value)) for value in state)
-
-
-def texts_by_name(state: State) -> dict[str, InputText]:
-    """The tensor inputs of `state` by name."""
-    return {text.name: text for value in state for text in value if text.name is not None and text.literal is None}
-
-
-def with_text(state: State, text: InputText) -> State:
-    """`state` with the input of the same name replaced by `text`."""
-    return tuple(tuple(text if item.name == text.name else item for item in value) for value in state)
-
-
-def with_value(state: State, value: Value) -> State:
-    """`state` with the value of the same parameter replaced by `value`."""
-    parameter = value[0].parameter
-    return tuple(value if item[0].parameter == parameter else item for item in state)
-
-
 def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
     message = str(failure.error)
     texts = texts_by_name(state)
@@ -138,7 +113,7 @@ def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
 
 
 def _direct(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
-    """For a layer that received an input unchanged: what this layer takes."""
+    """For a layer that received an input unchanged: the inputs that this layer takes."""
     if failure.module is None or (
         isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag)) and not failure.module_arguments
     ):
@@ -167,6 +142,8 @@ def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
         for dim in _dims_by_preference(text, mismatch):
             if text.shape[dim] == got:
                 yield with_text(state, with_size(text, dim, need))
+    if any(len(texts[name].shape) == 4 for name in names):
+        yield from _shares(state, mismatch)
     for name in names:
         text = texts[name]
         if mismatch.is_flat and text.shape[1:] != (need,) and not text.is_integer:
@@ -204,15 +181,6 @@ def _dims_by_preference(text: InputText, mismatch: SizeMismatch) -> list[int]:
     dims = list(range(1, len(text.shape) - 1 if len(text.shape) in (4, 5) else len(text.shape))) or [0]
     position = mismatch.dim + len(text.shape) if mismatch.dim < 0 else mismatch.dim
     return [*sorted(dims, key=lambda dim: dim != position), 0]
-
-
-def with_size(text: InputText, dim: int, size: int) -> InputText:
-    """`text` with another size in dimension `dim`; images stay square."""
-    if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2:
-        return with_side(text, size)
-    shape = list(text.shape)
-    shape[dim] = size
-    return replace(text, shape=tuple(shape))
 
 
 def _dimensions(state: State, mismatch: DimensionMismatch, facts: Facts) -> Iterator[State]:
@@ -291,12 +259,6 @@ def _larger(state: State, failure: Failure) -> Iterator[State]:
             yield with_text(state, with_side(text, size))
 
 
-def with_side(text: InputText, size: int) -> InputText:
-    """`text` with another height and width, or another length of a sequence with one spatial dimension."""
-    kept_dims = 2 if len(text.shape) == 4 else 3 if len(text.shape) == 5 else len(text.shape) - 1
-    return replace(text, shape=(*text.shape[:kept_dims], *(size,) * (len(text.shape) - kept_dims)))
-
-
 def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
     """Lists, numbers and flags instead of a tensor."""
     message = str(failure.error)
@@ -372,7 +334,7 @@ def _asserted_numbers(failure: Failure) -> Iterator[int]:
 
 
 def usual_sides(text: InputText, got: int, need: int) -> list[int]:
-    """Sides to try for an image or a sequence, the closest to what a map of `need` instead of `got` elements suggests."""
+    """Sides to try for an image or a sequence: those first that are near the side for `need` instead of `got` elements."""
     side, spatial = text.shape[-1], min(len(text.shape) - 2, 2)
     ratio = need / max(got, 1)
     likely = max(1, round(side * ratio ** (1 / max(spatial, 1))))

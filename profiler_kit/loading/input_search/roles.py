@@ -1,4 +1,4 @@
-"""What each parameter of forward receives, from its name, its annotation, and the text of forward."""
+"""The kind of value that each parameter of forward receives, from its name, its annotation, and the text of forward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 
 
 class Role(Enum):
-    """What a parameter of forward receives."""
+    """The kind of value that a parameter of forward receives."""
 
     DATA = "data"  # images, signals, features: whatever the first layer takes
     TOKENS = "tokens"
@@ -36,18 +36,25 @@ class Role(Enum):
     DICT = "dict"
 
 
+STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
+TOKEN_WORDS: Final = frozenset(
+    {
+        "ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words",
+        "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq",
+        "seqs", "input_ids", "tokenids", "chars", "utterance", "source",
+    }
+)  # fmt: skip
 # Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
 # PyTorch's examples and tutorials, and papers' notation. The first role that matches is used.
 _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
     (Role.MASK, frozenset({"mask", "masks"})),
     (Role.LENGTHS, frozenset({"lengths", "lens", "seqlens", "xlens"})),
     (Role.POSITIONS, frozenset({"position", "positions", "pos"})),
-    (Role.TOKENS, frozenset(
-        ["ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words", "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq", "seqs", "input_ids", "tokenids", "chars", "utterance", "source"])),
+    (Role.TOKENS, TOKEN_WORDS),
     (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
     (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
     (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
-    (Role.STATE, frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})),
+    (Role.STATE, STATE_WORDS),
     (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
     (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
     (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
@@ -82,7 +89,8 @@ def role_of(name: str, annotation: str = "") -> Role:
     """The role of a parameter, from its annotation if that says more than ``Tensor``, else from its name."""
     for pattern, role in _ANNOTATIONS:
         if pattern.match(annotation.removeprefix("Optional[")):
-            return role
+            # the state of an LSTM is a tuple of tensors
+            return Role.STATE if role is Role.LIST and name_words(name) & STATE_WORDS else role
     if annotation.endswith("LongTensor") and not name_words(name) & {"mask", "label", "labels"}:
         return Role.TOKENS
     words = name_words(name)

@@ -1,9 +1,9 @@
 """Searches inputs with which a model's forward runs, on tensors without data.
 
-The search begins with what the parameters of forward usually receive. When forward fails, the failing operation shows which
-input it got and what it needs; this input is changed, and forward runs again. The state that got furthest is changed first.
-The number of trials is fixed, so that the result does not depend on the speed of the machine; the time limit is for models
-whose forward takes seconds.
+The search begins with the usual inputs for the names of forward's parameters. When forward fails, the failing operation shows
+which input it received and which size it needs; this input is changed, and forward runs again. The inputs that got furthest are
+changed first. The number of trials is fixed, so that the result does not depend on the speed of the machine; the time limit is
+for models whose forward takes seconds.
 """
 
 from __future__ import annotations
@@ -20,39 +20,34 @@ from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.copies import meta_copy
-from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts, facts_of
+from profiler_kit.loading.input_search.facts import Facts, facts_of
 from profiler_kit.loading.input_search.meta_run import META, Failure, MetaRunner, Outcome, input_name, mark
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
+from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
-from profiler_kit.loading.input_search.repairs import (
-    State,
-    repairs,
-    texts_by_name,
-    usual_sides,
-    with_side,
-    with_text,
-)
+from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 
 MAX_TRIALS: Final = 160
-MAX_SECONDS: Final = 20.0
+MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same result
+READS_VALUES: Final = "forward reads values, so only its first part was checked"
+TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
-_FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
-_SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
-_FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in (28, 32, 64, 96, 128))
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputGuess:
     """Inputs that the search found to run, as ``-i`` texts, and the number of trials.
 
-    `is_verified` is false if forward reads values, which tensors without data do not have: the shapes fit up to there.
+    `doubt` says why forward did not run to its end: it reads values, which tensors without data do not have, or takes long. The
+    shapes fit up to there. It is empty if forward ran.
     `output_shapes` are the shapes of the tensors that forward returned.
     """
 
     texts: tuple[InputText, ...]
-    is_verified: bool
+    doubt: str
     trials: int
     facts: Facts
     output_shapes: tuple[tuple[int, ...], ...] = ()
@@ -129,7 +124,7 @@ class _Search:
         self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self._outcomes: dict[State, Outcome] = {}
-        self._deadline = time.monotonic() + MAX_SECONDS
+        self._deadline = time.thread_time() + MAX_SECONDS
         self._order = itertools.count()
         self._queue: list[tuple[tuple[int, int, int], State]] = []
         self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
@@ -148,15 +143,16 @@ class _Search:
             outcome = self._outcome(state)
             failure = self._problem(state, outcome)
             if failure is None:
-                polished = (state, outcome) if self._corrects else self._polished(state, outcome)
-                return self._guess(*polished, is_verified=True)
+                polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
+                return self._guess(*polished, doubt="")
             if failure.needs_values or isinstance(failure.error, TimeoutError):
                 changed = next(
                     (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
                     None,
                 )
                 if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
-                    return self._guess(state, outcome, is_verified=False)
+                    doubt = READS_VALUES if failure.needs_values else TAKES_LONG
+                    return self._guess(state, outcome, doubt=doubt)
             if best is None or failure.progress > best[0]:
                 best = (failure.progress, state, failure)
             if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
@@ -202,7 +198,7 @@ class _Search:
             heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
 
     def _is_over(self) -> bool:
-        return len(self._outcomes) >= self._max_trials or time.monotonic() > self._deadline
+        return len(self._outcomes) >= self._max_trials or time.thread_time() > self._deadline
 
     def _progress(self, state: State) -> tuple[int, int]:
         failure = self._outcomes[state].failure
@@ -239,7 +235,7 @@ class _Search:
         """Why the outcome is not a result: a failure, no tensor, or an output without the batch of the inputs."""
         if outcome.failure is not None:
             return outcome.failure
-        outputs = list(tensors_in(_plain(outcome.output)))
+        outputs = list(tensors_in(as_containers(outcome.output)))
         if not self._strict or not outputs or not any(text.shape for value in state for text in value):
             return None
         batches = {size for value in state for text in value for size in text.shape[: 2 if len(text.shape) < 4 else 1]}
@@ -312,64 +308,24 @@ class _Search:
                 low = side + 1
         return None
 
-    def _polished(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
+    def _with_preferred_form(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
         """`state` in the form in which its author would write it, if that runs too."""
-        for change in (self._as_images, self._as_sequences, self._usual_image):
-            for changed in change(state, outcome):
+        for change in PREFERRED_FORMS:
+            for changed in change(state, outcome, self._facts):
                 other = self._outcome(changed)
                 if self._problem(changed, other) is None:
                     state, outcome = changed, other
                     break
         return state, outcome
 
-    def _as_sequences(self, state: State, outcome: Outcome) -> Iterator[State]:
-        """A sequence instead of one value per example, if forward splits its input into steps for a recurrent cell."""
-        for name, text in texts_by_name(state).items():
-            if text.shape[1:] == (1,) and outcome.consumers.get(name) in _SPLITTING and not text.is_whole:
-                yield with_text(state, replace(text, shape=(text.shape[0], self._facts.sequence_length)))
-
-    def _as_images(self, state: State, outcome: Outcome) -> Iterator[State]:
-        """Images instead of flat rows, if forward flattens its input."""
-        for name, text in texts_by_name(state).items():
-            if text.is_whole or outcome.consumers.get(name) not in _FLATTENING:
-                continue
-            if len(text.shape) == 3 and text.shape[1] == text.shape[2]:
-                yield with_text(state, replace(text, shape=(text.shape[0], 1, *text.shape[1:])))
-            if len(text.shape) != 2:
-                continue
-            for channels, side in _FLAT_IMAGES:
-                if channels * side * side == text.shape[1]:
-                    yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
-
-    def _usual_image(self, state: State, outcome: Outcome) -> Iterator[State]:
-        """A larger image for outputs with the size of the input; a classifier's image if the layers did not show one."""
-        outputs = list(tensors_in(_plain(outcome.output)))
-        if self._facts.image is not None or not outputs:
-            return
-        is_dense = any(output.dim() in (4, 5) and min(output.shape[-2:]) > 8 for output in outputs)
-        images = [text for text in texts_by_name(state).values() if len(text.shape) == 4 and text.shape[-1] > 1]
-        usual = self._facts.image_size(images[0].shape[1]) if images else (0, 0)
-        for text in images:
-            if tuple(text.shape[-2:]) != usual:
-                return  # another size was needed
-        if is_dense and usual != (DENSE_IMAGE_SIZE,) * 2:
-            yield self._with_sides(state, images, DENSE_IMAGE_SIZE)
-        elif not is_dense and usual == (DENSE_IMAGE_SIZE,) * 2 and all(output.dim() == 2 for output in outputs):
-            yield self._with_sides(state, images, IMAGE_SIZE)
-
-    def _with_sides(self, state: State, images: list[InputText], side: int) -> State:
-        for text in images:
-            state = with_text(state, with_side(text, side))
-        return state
-
-    def _guess(self, state: State, outcome: Outcome, *, is_verified: bool) -> InputGuess:
+    def _guess(self, state: State, outcome: Outcome, *, doubt: str) -> InputGuess:
         for text in texts_by_name(state).values():
             rows = outcome.rows.get(text.name or "")
-            if rows is not None and (text.is_integer or text.dtype is None):
+            if rows and (text.is_integer or text.dtype is None):
                 state = with_text(state, replace(text, low=0, high=rows))
-        shapes = tuple(tuple(output.shape) for output in tensors_in(_plain(outcome.output)))
+        shapes = tuple(tuple(output.shape) for output in tensors_in(as_containers(outcome.output)))
         return InputGuess(
-            texts=self._texts(state), is_verified=is_verified, trials=len(self._outcomes), facts=self._facts,
+            texts=self._texts(state), doubt=doubt, trials=len(self._outcomes), facts=self._facts,
             output_shapes=shapes,
         )  # fmt: skip
 
@@ -389,10 +345,3 @@ def _meta_tensor(text: InputText) -> Any:
         return text.make(generator=torch.Generator(), dtype=torch.float32, device=META)
     small = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=META)
     return mark(small, text.name) if isinstance(small, Tensor) else small
-
-
-def _plain(output: Any) -> Any:
-    """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
-    if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
-        return output
-    return dict(vars(output)) if hasattr(output, "__dict__") else output

@@ -28,19 +28,20 @@ CONVENTIONS: Final = frozenset({
 })  # fmt: skip
 # Settings of libraries that definitions rely on without naming them: default types, custom ops, warnings, paths.
 _SETTINGS: Final = (
-    "sys.path", "sys.setrecursionlimit", "os.environ", "warnings.", "random.seed", "numpy.random.seed", "torch.manual_seed",
-    "torch.cuda.manual_seed", "torch.set_", "torch.backends.", "torch.library.", "torch.fx.", "torch._dynamo.", "torch._inductor.",
-    "torch.jit.", "torch.ops.", "torch.utils._pytree", "torch.serialization.", "print",
+    "sys.path", "sys.setrecursionlimit", "os.environ", "warnings.", "random.seed", "numpy.random.seed",
+    "torch.manual_seed", "torch.cuda.manual_seed", "torch.set_", "torch.backends.", "torch.library.", "torch.fx.",
+    "torch._dynamo.", "torch._inductor.", "torch.jit.", "torch.ops.", "torch.utils._pytree", "torch.serialization.", "print",
 )  # fmt: skip
 _PURE_NODES: Final = (
-    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp,
-    ast.BoolOp, ast.Compare, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Lambda, ast.Starred, ast.ListComp, ast.SetComp,
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,
+    ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.JoinedStr,
+    ast.FormattedValue, ast.Lambda, ast.Starred, ast.ListComp, ast.SetComp,
     ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.keyword, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
     ast.expr_context, ast.arguments, ast.arg,
 )  # fmt: skip
 _PURE_CALLS: Final = {
-    "int", "float", "str", "bool", "list", "tuple", "dict", "set", "frozenset", "range", "len", "min", "max", "sum", "abs", "round",
-    "sorted", "reversed", "zip", "enumerate", "map", "filter", "collections.namedtuple", "typing.NamedTuple",
+    "int", "float", "str", "bool", "list", "tuple", "dict", "set", "frozenset", "range", "len", "min", "max", "sum", "abs",
+    "round", "sorted", "reversed", "zip", "enumerate", "map", "filter", "collections.namedtuple", "typing.NamedTuple",
     "typing.TypeVar", "typing.NewType", "typing.Generic", "functools.partial", "torch.device", "torch.cuda.is_available",
     "torch.Size", "pathlib.Path", "os.path.join", "os.path.dirname", "os.path.abspath", "os.environ.get", "os.getenv",
     "logging.getLogger", "math.sqrt", "math.log", "math.ceil", "math.floor", "torch.library.Library", "enum.Enum",
@@ -72,7 +73,7 @@ class ModuleSlice:
         why = f" ({', '.join(reasons)})" if reasons else " (not needed by a model)"
         word = "lines" if len(ranges) > 1 or "-" in ranges[0] else "line"
         return (
-            f"sliced: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
+            f"import: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
         )
 
 

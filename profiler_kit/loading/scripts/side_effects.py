@@ -35,8 +35,8 @@ _NETWORK: Final = {
     "smtplib.connect": "network access",
 }
 _PROCESSES: Final = (
-    "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile",
-    "os.kill", "os.killpg",
+    "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn",
+    "os.startfile", "os.kill", "os.killpg",
 )  # fmt: skip
 _FILES: Final = (
     "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.utime",

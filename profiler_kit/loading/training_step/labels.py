@@ -42,7 +42,7 @@ class Example:
         return is_class_last(self.main, shapes, None)
 
 
-# Shapes of labels, by name. None: there is no such shape. Each is a usual convention of a loss function or a training loop.
+# Shapes of labels, by name; None if the example has no tensor for the shape. Each is a usual convention of loss functions.
 _SHAPES: Final[Mapping[str, Callable[[Example], Shape | None]]] = {
     "tokens": lambda e: tuple(e.tokens.shape) if e.tokens is not None else None,
     "classes": lambda e: class_shape(e.main, e.is_class_last) if e.main.dim() > 1 else None,
@@ -60,6 +60,7 @@ _WHOLE_SHAPES: Final = (
     "tokens", "classes", "samples", "input_samples", "positions", "flat_positions", "flat_tokens", "column",
     "next_tokens",
 )  # fmt: skip
+_ONLY_FOR_CLASSES: Final = ("column", "next_tokens")  # arithmetic would broadcast them
 _FLOAT_SHAPES: Final = ("output", "input", "column", "samples")
 
 
@@ -177,6 +178,8 @@ def _candidates(name: str, example: Example, use: LabelUse | None) -> Iterator[L
             continue
         for key in listed:
             shape = _SHAPES[key](example)
+            if is_class and use is None and key in _ONLY_FOR_CLASSES:
+                continue
             if shape is None or (shape, is_class) in shapes:
                 continue
             shapes.add((shape, is_class))

@@ -77,17 +77,9 @@ def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
 
     provided = next(tensors_in(batch.labels), None)
     if provided is not None:
-        returned = _loss_or_none(trials, model, batch, name, provided)
-        return ModelLabel(name=name, label=None, example=example) if returned is not None else None
+        trial = labels_for_loss((), example, lambda _: loss({name: provided}))
+        return ModelLabel(name=name, label=None, example=example) if trial.labels is not None else None
     trial = labels_for_loss((name,), example, loss)
     if trial.labels is None:
         return None
     return ModelLabel(name=name, label=trial.labels[0], example=example)
-
-
-def _loss_or_none(trials: MetaTrials, model: nn.Module, batch: Batch, name: str, label: Tensor) -> object:
-    try:
-        result = trials.run(lambda: model(*batch.args, **{**batch.kwargs, name: label}))
-    except Exception:  # noqa: BLE001 - forward does not take this label: the loss is computed outside of it
-        return None
-    return loss_in_output(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType
@@ -68,7 +69,7 @@ class ScriptLoss:
         return self._run(output, values)
 
     def _run(self, output: object, values: Mapping[str, Any]) -> Any:
-        function = FunctionType(self.code, dict(self.constants), _FUNCTION)
+        function = FunctionType(self.code, {"__builtins__": builtins, **self.constants}, _FUNCTION)
         return function(output, *(values[name] for name in self._parameters()))
 
     def _parameters(self) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ def _meta_batch(batch: Batch) -> Batch:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    """A tensor on meta like `tensor`; it is no leaf if it requires a gradient, because losses may change it in place."""
+    """A tensor on meta like `tensor`; if it requires a gradient, it is not a leaf, because losses may change it in place."""
     with torch.enable_grad():
         empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         return empty.requires_grad_().clone() if tensor.requires_grad else empty

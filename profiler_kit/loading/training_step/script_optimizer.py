@@ -80,6 +80,7 @@ def _is_main_test(test: ast.expr) -> bool:
 def optimizer_in(value: object) -> Optimizer | None:
     """The first optimizer in what ``configure_optimizers`` returns: itself, or in a tuple, list or dict with schedulers."""
     if isinstance(value, Optimizer):
+        vars(value).pop("step", None)  # a scheduler's wrapper, which fails after the scheduler is gone
         return value
     if isinstance(value, Mapping):
         return optimizer_in(value.get("optimizer"))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
+from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.slices import place_of
@@ -51,19 +52,23 @@ class ScriptOptimizer:
 class ScriptSteps:
     """Searches the documents of a target for its training step.
 
-    `builders` are the names of the model's class and factory. `variables` are known variables that hold the model, as pairs of
-    a document and a name.
+    `builders` are the names of the model's class and factory. `site` is the call that builds the model; its document comes
+    first.
     """
 
     source: Source
     model: nn.Module
     forward: Forward
     builders: frozenset[str]
-    variables: tuple[tuple[Document, str], ...] = ()
+    site: CallSite | None = None
 
     def _documents(self) -> Iterator[Document]:
         """The documents that may train the model: its file and the files that import it."""
-        return (document for document in self.source.documents if document.kind in ("target", "importer"))
+        documents = [document for document in self.source.documents if document.kind in ("target", "importer")]
+        site = self.site
+        if site is not None:
+            documents.sort(key=lambda document: document is not site.document)
+        return iter(documents)
 
     def losses(self) -> Iterator[ScriptLoss | str]:
         """The losses in the documents, in order. A text says why one cannot be used."""
@@ -82,10 +87,10 @@ class ScriptSteps:
         for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
-                taken = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
+                test_values = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
                 if any(
                     value is not _MISSING and bool(value) != is_body
-                    for value, (*_, is_body) in zip(taken, site.tests, strict=True)
+                    for value, (*_, is_body) in zip(test_values, site.tests, strict=True)
                 ):
                     continue
                 candidate = ScriptOptimizer(
@@ -119,7 +124,7 @@ class ScriptSteps:
             for alias in node.names
             if alias.asname and alias.name in self.builders
         }
-        variable = next((name for owner, name in self.variables if owner is document), None)
+        variable = self.site.variable if self.site is not None and self.site.document is document else None
         return model_names(document.tree, self.builders | aliases, variable)
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
@@ -144,19 +149,20 @@ class ScriptSteps:
             return _MISSING
 
     def _loss(self, document: Document, names: frozenset[str], code: StepCode) -> ScriptLoss | str:
-        inputs = {name: self._input(name, key) for name, key in reversed(code.inputs)}
+        where = document.at(code.line)
+        inputs = {name: self._input(key) for name, key in reversed(code.inputs)}
         free = [name for name in code.free_names if name not in inputs]
         derived = _Derivations(code, inputs)
         statements: list[ast.stmt] = []
         constants: dict[str, Any] = {}
         labels: list[str] = []
-        held: list[str] = []
+        model_variables: list[str] = []
         while free:
             name = free.pop(0)
-            if name in inputs or name in constants or name in labels or name in held:
+            if name in inputs or name in constants or name in labels or name in model_variables:
                 continue
             if name in names:
-                held.append(name)
+                model_variables.append(name)
                 continue
             if hasattr(builtins, name) and not derived.binds(name):
                 continue
@@ -172,13 +178,12 @@ class ScriptSteps:
             value = self._value(document, code.statement, variable, names)
             if value is _MISSING:
                 if _is_called(name, code):
-                    return f"the value of {name} is unknown"
+                    return f"the training step at {where} is not used, because the value of {name} is unknown"
                 labels.append(name)
             elif isinstance(value, nn.Module) and any(p.requires_grad for p in value.parameters()):
-                return f"it uses another network, {name}"
+                return f"the training step at {where} is not used, because it needs another network, {name}"
             else:
                 constants[name] = value
-        where = document.at(code.line)
         code = replace(code, statements=(*statements, *code.statements))
         variables = tuple(name for name in inputs if name in code.free_names or _reads(statements, name))
         order = {name: index for index, name in enumerate(derived.data_order())}
@@ -192,11 +197,11 @@ class ScriptSteps:
             code=compile_loss(code, (*variables, *labels), where.rpartition(":")[0]),
             inputs=tuple((name, *inputs[name]) for name in variables),
             label_names=tuple(labels),
-            constants={**constants, **dict.fromkeys(held, self.model)},
-            model_names=tuple(held),
+            constants={**constants, **dict.fromkeys(model_variables, self.model)},
+            model_names=tuple(model_variables),
         )
 
-    def _input(self, name: str, key: int | str) -> tuple[int | None, str | None]:
+    def _input(self, key: int | str) -> tuple[int | None, str | None]:
         """(position, parameter of forward) of the input `key` of the model's call."""
         positional = self.forward.positional
         if isinstance(key, int):
@@ -238,7 +243,7 @@ class _Derivations:
         return name in self._bindings or name in self._code.loop_names or name in self._code.parameters
 
     def is_data(self, name: str, depth: int = 0) -> bool:
-        """Whether `name` depends on what a data loader yields, or on the arguments of the step's function."""
+        """Whether `name` depends on values of a data loader, or on the arguments of the step's function."""
         if name in self._code.loop_names:
             return True
         if depth > MAX_DERIVATIONS:

@@ -11,7 +11,6 @@ from typing import Final
 from profiler_kit.loading.training_step.model_names import dotted_name
 
 OUTPUT: Final = "model_output"
-_TRAINING_METHODS: Final = ("training_step",)
 # Methods that return the same elements, so the variable can stand for the input that the model gets.
 _SAME_ELEMENTS: Final = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "view", "reshape", "flatten", "squeeze", "unsqueeze",
@@ -140,7 +139,7 @@ def _step_code(
         return None
     text, line, label = _described(loss, path.before, statement, names)
     renamed = _Dotted(slicer.dotted)
-    statements = tuple(ast.fix_missing_locations(renamed.visit(s)) for s in slicer.kept)
+    statements = tuple(ast.fix_missing_locations(renamed.visit(s)) for s in slicer.parts)
     value = renamed.visit(value)
     return StepCode(
         statements=statements,
@@ -164,22 +163,23 @@ def _step_code(
 def _described(
     loss: ast.expr, before: list[ast.stmt], statement: ast.stmt, names: frozenset[str]
 ) -> tuple[str, int, str]:
-    """(text, line, short name) of the loss: of its last assignment, with what is added to it, if it is a variable."""
+    """(text, line, short name) of the loss: of its last assignment and the terms added later, if it is a variable."""
     name = dotted_name(loss)
     if name is None:
         return ast.unparse(loss), statement.lineno, _short_name(loss, "loss", names)
-    added = ""
+    added, added_names = "", ""
     for candidate in reversed(list(_nested(before))):
         if isinstance(candidate, ast.AugAssign) and dotted_name(candidate.target) == name:
             sign = "+" if isinstance(candidate.op, ast.Add) else "-"
             if isinstance(candidate.op, (ast.Add, ast.Sub)):
                 added = f" {sign} {ast.unparse(candidate.value)}{added}"
+                added_names = f" {sign} {_short_name(candidate.value, name, names)}{added_names}"
             continue
         for target, item in _assigned(candidate):
             if dotted_name(target) == name:
                 if isinstance(item, ast.BinOp) and dotted_name(item.left) == name:
                     continue  # loss = loss / accumulation_steps
-                return ast.unparse(item) + added, candidate.lineno, name if added else _short_name(item, name, names)
+                return ast.unparse(item) + added, candidate.lineno, _short_name(item, name, names) + added_names
             for index, element in enumerate(target.elts if isinstance(target, ast.Tuple) else ()):
                 if dotted_name(element) == name:
                     is_output = isinstance(item, ast.Call) and dotted_name(item.func) in names
@@ -207,7 +207,15 @@ def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _short_name(value: ast.expr, variable: str, names: frozenset[str]) -> str:
-    """``nll_loss`` for ``F.nll_loss(output, target)``; the variable for a sum of losses."""
+    """``nll_loss`` for ``F.nll_loss(output, target)``, ``bce + kl`` for a sum of two losses; else the variable."""
+    if isinstance(value, ast.Name) and value.id not in names:
+        return value.id
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
+        sign = "+" if isinstance(value.op, ast.Add) else "-"
+        return f"{_short_name(value.left, variable, names)} {sign} {_short_name(value.right, variable, names)}"
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Mult, ast.Div)):
+        sides = [side for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Call))]
+        return _short_name(sides[-1 if isinstance(value.op, ast.Mult) else 0], variable, names) if sides else variable
     if isinstance(value, ast.Call):
         name = dotted_name(value.func)
         if name is not None and name not in names:
@@ -237,7 +245,7 @@ class _Slicer(ast.NodeTransformer):
 
     def __init__(self, names: frozenset[str], decide: Decide) -> None:
         self.needed: set[str] = set()
-        self.kept: list[ast.stmt] = []
+        self.parts: list[ast.stmt] = []
         self.unused: list[ast.stmt] = []
         self.calls: list[ast.Call] = []
         self.inputs: list[tuple[str, int | str]] = []
@@ -278,14 +286,14 @@ class _Slicer(ast.NodeTransformer):
         """Process the statements before the loss, in their order."""
         ordered = list(statements)
         while ordered and not self.calls:
-            self.kept[:0] = self._reversed_slice([ordered.pop()])
+            self.parts[:0] = self._reversed_slice([ordered.pop()])
         self.unused = ordered
 
     def _reversed_slice(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        kept: list[ast.stmt] = []
+        parts: list[ast.stmt] = []
         for statement in reversed(list(_flat(statements))):
-            kept[:0] = self._slice(statement)
-        return kept
+            parts[:0] = self._slice(statement)
+        return parts
 
     def _slice(self, statement: ast.stmt) -> list[ast.stmt]:
         bound = set(bound_names(statement))

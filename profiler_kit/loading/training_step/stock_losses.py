@@ -20,6 +20,7 @@ _KINDS: Final[Mapping[Callable[..., Any], LabelKind]] = {
     F.multi_margin_loss: "classes",
     F.binary_cross_entropy: "binary",
     F.binary_cross_entropy_with_logits: "binary",
+    F.multilabel_soft_margin_loss: "binary",
     F.mse_loss: "like",
     F.l1_loss: "like",
     F.smooth_l1_loss: "like",
@@ -43,7 +44,7 @@ class LabelUses(TorchFunctionMode):
     """A mode that follows `labels`, by name, through their conversions and records the first use of each in a loss function."""
 
     def __init__(self, labels: Mapping[str, Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.uses: dict[str, LabelUse] = {}
         self._names = {id(tensor): name for name, tensor in labels.items()}
         self._alive: list[Tensor] = list(labels.values())  # so that no other tensor gets the same id

@@ -1,0 +1,74 @@
+"""The form in which an author writes inputs that run in several forms: images rather than flat rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from torch import Tensor
+
+from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts
+from profiler_kit.loading.input_search.meta_run import Outcome
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
+from profiler_kit.loading.inputs import InputText
+
+_FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
+_SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
+_FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in (28, 32, 64, 96, 128))
+
+
+def _as_sequences(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """A sequence instead of one value per example, if forward splits its input into steps for a recurrent cell."""
+    for name, text in texts_by_name(state).items():
+        if text.shape[1:] == (1,) and outcome.consumers.get(name) in _SPLITTING and not text.is_whole:
+            yield with_text(state, replace(text, shape=(text.shape[0], facts.sequence_length)))
+
+
+def _as_images(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """Images instead of flat rows, if forward flattens its input."""
+    for name, text in texts_by_name(state).items():
+        if text.is_whole or outcome.consumers.get(name) not in _FLATTENING:
+            continue
+        if len(text.shape) == 3 and text.shape[1] == text.shape[2]:
+            yield with_text(state, replace(text, shape=(text.shape[0], 1, *text.shape[1:])))
+        if len(text.shape) != 2:
+            continue
+        for channels, side in _FLAT_IMAGES:
+            if channels * side * side == text.shape[1]:
+                yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
+
+
+def _usual_image(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """A larger image for outputs with the size of the input; a classifier's image if the layers did not show one."""
+    outputs = list(tensors_in(as_containers(outcome.output)))
+    if facts.image is not None or not outputs:
+        return
+    is_dense = any(output.dim() in (4, 5) and min(output.shape[-2:]) > 8 for output in outputs)
+    images = [text for text in texts_by_name(state).values() if len(text.shape) == 4 and text.shape[-1] > 1]
+    usual = facts.image_size(images[0].shape[1]) if images else (0, 0)
+    for text in images:
+        if tuple(text.shape[-2:]) != usual:
+            return  # another size was needed
+    if is_dense and usual != (DENSE_IMAGE_SIZE,) * 2:
+        yield _with_sides(state, images, DENSE_IMAGE_SIZE)
+    elif not is_dense and usual == (DENSE_IMAGE_SIZE,) * 2 and all(output.dim() == 2 for output in outputs):
+        yield _with_sides(state, images, IMAGE_SIZE)
+
+
+def _with_sides(state: State, images: list[InputText], side: int) -> State:
+    for text in images:
+        state = with_text(state, with_side(text, side))
+    return state
+
+
+def as_containers(output: Any) -> Any:
+    """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
+    if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
+        return output
+    return dict(vars(output)) if hasattr(output, "__dict__") else output
+
+
+# Each yields states to run instead of the state that ran.
+PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image)

@@ -1,0 +1,403 @@
+"""Inputs that nobody passed: found by search on meta tensors, or shown by the user's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.loading import load
+from profiler_kit.loading.input_search.facts import facts_of
+from profiler_kit.loading.input_search.roles import Role, role_of
+from profiler_kit.loading.input_search.search import InputGuess, NoGuess, search_inputs
+from profiler_kit.loading.inputs import InputText, build_arguments, parse_input, parse_inputs
+from profiler_kit.records.target import Pinned, TargetSpec
+
+
+class Model(nn.Module):
+    """A model whose forward is a function of its layers and its inputs."""
+
+    def __init__(self, **layers: nn.Module) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+
+def guessed(model: nn.Module, **arguments: object) -> list[str]:
+    """The texts that the search finds for `model`."""
+    result = search_inputs(model.to("meta"), arguments)
+    assert isinstance(result, InputGuess), result
+    assert result.doubt == ""
+    return [str(text) for text in result.texts]
+
+
+def conv_net(channels: int, classes: int, *, stride: int = 1) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3, stride, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes)
+    )
+
+
+def flat_net(side: int, channels: int = 3) -> nn.Module:
+    """Two pools and a Linear layer that fits images of `side` only."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 2, 3, padding=1), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(2 * (side // 4) ** 2, 1000),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (conv_net(3, 10), "1,3,32,32"),
+        (conv_net(3, 100), "1,3,32,32"),
+        (conv_net(1, 10), "1,1,28,28"),
+        (conv_net(3, 1000), "1,3,224,224"),
+        (conv_net(3, 10, stride=2), "1,3,224,224"),
+        (flat_net(32), "1,3,32,32"),
+        (flat_net(48), "1,3,48,48"),
+        (flat_net(200), "1,3,200,200"),  # no usual size: solved
+        (nn.Sequential(nn.ConvTranspose2d(100, 8, 4), nn.ReLU(), nn.ConvTranspose2d(8, 3, 4)), "1,100,1,1"),
+        (nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)), "1,3,256,256"),
+        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 5)), "1,2,256"),
+        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4 * 998, 5)), "1,2,1000"),
+        (nn.Sequential(nn.Conv3d(3, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 5)), "1,3,16,112,112"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), "1,1,28,28"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), "1,3,32,32"),
+        (nn.Sequential(nn.Linear(7, 2)), "1,7"),
+        (nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4)), "2,7"),
+        (nn.Sequential(nn.Embedding(50, 4), nn.Linear(4, 50)), "1,128:int64[0:50]"),
+        (nn.Sequential(nn.Linear(6, 8), nn.TransformerEncoderLayer(8, 2, batch_first=True)), "1,128,6"),
+    ],
+)  # fmt: skip
+def test_one_input_fits_its_model(model: nn.Module, expected: str) -> None:
+    assert guessed(model) == [expected]
+
+
+def test_the_sizes_that_a_model_states_are_used() -> None:
+    assert guessed(conv_net(3, 10), image_size=96) == ["1,3,96,96"]
+    assert guessed(nn.Sequential(nn.Embedding(50, 4)), block_size=64) == ["1,64:int64[0:50]"]
+    assert guessed(nn.Sequential(nn.Embedding(50, 4)), block_size=4096) == ["1,1024:int64[0:50]"]
+    facts = facts_of(nn.Linear(2, 2), {"opt": type("Options", (), {"imageSize": 64, "nz": 100})()})
+    assert facts.latent is None  # a class attribute is no option
+    assert facts_of(nn.Linear(2, 2), {"imageSize": 64}).image == (64, 64)
+
+
+class Positions(Model):
+    def forward(self, idx: Tensor) -> Tensor:
+        return self.tokens(idx) + self.positions(torch.arange(idx.shape[1]))
+
+
+class TwoTowers(Model):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return self.net(x1) - self.net(x2)
+
+
+class Translator(Model):
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return self.net(self.source(src), self.target(tgt))
+
+
+class Denoiser(Model):
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        return self.out(self.conv(x) + self.steps(t)[:, :, None, None])
+
+
+class Conditional(Model):
+    def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
+        return self.net(torch.cat((self.classes(labels), noise), -1))
+
+
+class Recurrent(Model):
+    def init_hidden(self, batch: int) -> tuple[Tensor, Tensor]:
+        return torch.zeros(1, batch, 6), torch.zeros(1, batch, 6)
+
+    def forward(self, tokens: Tensor, hidden: tuple[Tensor, Tensor]) -> Tensor:
+        out, _ = self.rnn(self.table(tokens), hidden)
+        return out
+
+
+class Graph(Model):
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        return torch.mm(adj, self.weights(x))
+
+
+class Keys(Model):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return self.net(batch["image"])
+
+
+class Several(Model):
+    def forward(self, xs: list[Tensor]) -> Tensor:
+        return sum(self.net(x) for x in xs)
+
+
+class Steps(Model):
+    def forward(self, x: Tensor, n: int) -> Tensor:
+        for _ in range(n):
+            x = self.net(x)
+        return x
+
+
+class Masked(Model):
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.net(self.table(ids), src_key_padding_mask=attention_mask)
+
+
+class Unpacked(Model):
+    def forward(self, x: Tensor) -> Tensor:
+        n, frames, c, h, w = x.shape
+        return self.net(x.view(n * frames, c, h, w)).view(n, frames, -1)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (Positions(tokens=nn.Embedding(50, 4), positions=nn.Embedding(16, 4)), ["1,16:int64[0:50]"]),
+        (TwoTowers(net=conv_net(1, 10)), ["1,1,28,28", "1,1,28,28"]),
+        (
+            Translator(
+                net=nn.Transformer(8, 2, 1, 1, 8, batch_first=True), source=nn.Embedding(40, 8), target=nn.Embedding(30, 8)
+            ),
+            ["1,128:int64[0:40]", "1,128:int64[0:30]"],
+        ),
+        (
+            Denoiser(conv=nn.Conv2d(3, 4, 3, padding=1), steps=nn.Embedding(1000, 4), out=nn.Conv2d(4, 3, 1)),
+            ["1,3,256,256", "1:int64[0:1000]"],
+        ),
+        (Conditional(classes=nn.Embedding(10, 10), net=nn.Linear(110, 8)), ["1,100", "1:int64[0:10]"]),
+        (
+            Recurrent(table=nn.Embedding(30, 5), rnn=nn.LSTM(5, 6)),
+            ["128,1:int64[0:30]", "hidden[0]=1,1,6", "hidden[1]=1,1,6"],
+        ),
+        (Graph(weights=nn.Linear(16, 4)), ["100,16", "100,100"]),
+        (Keys(net=conv_net(3, 1000)), ["batch.image=1,3,224,224"]),
+        (Several(net=conv_net(3, 10)), ["xs[0]=1,3,32,32", "xs[1]=1,3,32,32"]),
+        (Steps(net=nn.Linear(4, 4)), ["1,4", "n:=1"]),
+        (
+            Masked(table=nn.Embedding(30, 8), net=nn.TransformerEncoderLayer(8, 2, batch_first=True)),
+            ["1,128:int64[0:30]", "1,128:bool"],
+        ),
+        (Unpacked(net=conv_net(3, 1000)), ["1,8,3,224,224"]),
+    ],
+)  # fmt: skip
+def test_inputs_are_found_by_name_type_and_use(model: nn.Module, expected: list[str]) -> None:
+    assert guessed(model) == expected
+
+
+class Broken(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise KeyError("weights")
+
+
+class Reads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.net(x)
+        return y if y.sum() > 0 else -y
+
+
+class Endless(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        while True:
+            x = self.net(x)
+
+
+def test_a_model_that_always_fails_ends_the_search() -> None:
+    result = search_inputs(Broken().to("meta"), {})
+    assert isinstance(result, NoGuess)
+    assert isinstance(getattr(result.failure, "error", None), KeyError)
+
+
+def test_values_that_are_not_known_leave_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = search_inputs(Reads().to("meta"), {})
+    assert isinstance(result, InputGuess)
+    assert "reads values" in result.doubt
+    monkeypatch.setattr("profiler_kit.loading.input_search.meta_run.RUN_S", 0.2)
+    result = search_inputs(Endless().to("meta"), {})
+    assert isinstance(result, InputGuess)
+    assert "takes long" in result.doubt
+
+
+def test_the_search_changes_no_model_and_is_repeatable() -> None:
+    model = flat_net(48).to("meta")
+    before = {
+        path: len(module._forward_hooks) + len(module._forward_pre_hooks) for path, module in model.named_modules()
+    }
+    first, second = search_inputs(model, {}), search_inputs(model, {})
+    assert isinstance(first, InputGuess)
+    assert isinstance(second, InputGuess)
+    assert (first.texts, first.trials) == (second.texts, second.trials)
+    assert before == {p: len(m._forward_hooks) + len(m._forward_pre_hooks) for p, m in model.named_modules()}
+
+
+def test_a_correction_changes_only_what_is_wrong() -> None:
+    start = (InputText(name="input", shape=(5, 3, 40, 40)),)
+    result = search_inputs(conv_net(4, 10).to("meta"), {}, start=start, corrects=True)
+    assert isinstance(result, InputGuess)
+    assert [str(text) for text in result.texts] == ["5,4,40,40"]
+    unbatched = search_inputs(
+        conv_net(3, 10).to("meta"), {}, start=(InputText(name="input", shape=(3, 40, 40)),), corrects=True
+    )
+    assert isinstance(unbatched, InputGuess)
+    assert [str(text) for text in unbatched.texts] == ["1,3,40,40"]
+
+
+@pytest.mark.parametrize(
+    ("name", "annotation", "role"),
+    [
+        ("x", "", Role.DATA),
+        ("input_ids", "Tensor", Role.TOKENS),
+        ("srcSeq", "", Role.TOKENS),
+        ("tgt_key_padding_mask", "", Role.PADDING_MASK),
+        ("src_mask", "", Role.ATTENTION_MASK),
+        ("t", "", Role.TIME),
+        ("t", "int", Role.INTEGER),
+        ("h0", "", Role.STATE),
+        ("edge_index", "", Role.EDGES),
+        ("xs", "list[Tensor]", Role.LIST),
+        ("return_features", "", Role.FLAG),
+        ("src_img", "", Role.DATA),
+    ],
+)
+def test_roles_of_parameters(name: str, annotation: str, role: Role) -> None:
+    assert role_of(name, annotation) is role
+
+
+@pytest.mark.parametrize("text", ["xs[0]=1,3,8,8", "batch.image=2,3:int64[0:9]", "n:=5", "mask:=None", "size:=(2, 3)"])
+def test_items_and_values_are_inputs_too(text: str) -> None:
+    assert str(parse_input(text)) == text
+
+
+def test_items_become_one_argument() -> None:
+    texts = parse_inputs(("1,2", "xs[1]=4", "xs[0]=3", "batch.a=5", "n:=7"))
+    args, kwargs = build_arguments((text, str(text)) for text in texts)
+    assert args == ("1,2",)
+    assert kwargs == {"xs": ["xs[0]=3", "xs[1]=4"], "batch": {"a": "batch.a=5"}, "n": "n:=7"}
+    with pytest.raises(UsageError, match="not the items of one list"):
+        build_arguments((text, None) for text in parse_inputs(("xs[1]=4", "xs[3]=4")))
+
+
+HEAD = "import torch\nfrom torch import nn\n"
+NET = HEAD + (
+    "class Net(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.conv = nn.Conv2d(3, 4, 3)\n"
+    "        self.fc = nn.Linear(4, 10)\n"
+    "    def forward(self, x):\n"
+    "        return self.fc(self.conv(x).mean((2, 3)))\n"
+)
+FLAT = HEAD + (
+    "class Net(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.fc = nn.Linear(784, 10)\n"
+    "    def forward(self, x):\n"
+    "        return self.fc(x)\n"
+)
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    monkeypatch.chdir(tmp_path)
+
+    def create(**files: str) -> None:
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+
+    return create
+
+
+def inputs_of(**options: object) -> tuple[list[tuple[int, ...]], str, str]:
+    """(shapes, source, notes) of the inputs of net.py."""
+    target = load(TargetSpec(spec="net.py:Net", **options))  # type: ignore[arg-type]
+    notes = " | ".join(note for note in target.info.notes if note.startswith("inputs:"))
+    return [tensor.shape for tensor in target.info.inputs], target.info.inputs_from, notes
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "    print(net(torch.randn(1, 3, 40, 48)).shape)\n",
+        "    h = 40\n    x = torch.rand(1, 3, h, h + 8)\n    net.forward(x)\n",
+        "    torch.onnx.export(net, torch.randn(1, 3, 40, 48), 'net.onnx')\n",
+        "    from torchsummary import summary\n    summary(net, (3, 40, 48))\n",
+        "    from torchinfo import summary\n    summary(net, input_size=(1, 3, 40, 48))\n",
+        "    from thop import profile\n    profile(net, inputs=(torch.randn(1, 3, 40, 48),))\n",
+    ],
+)
+def test_calls_of_the_model_show_its_inputs(write: Write, call: str) -> None:
+    write(net=NET + "def test():\n    net = Net()\n" + call)
+    shapes, source, notes = inputs_of()
+    assert (shapes, source) == ([(1, 3, 40, 48)], "evidence")
+    assert "net.py:1" in notes
+
+
+def test_a_call_that_does_not_run_is_no_evidence(write: Write) -> None:
+    write(net=NET + "def test():\n    net = Net()\n    net(torch.randn(1, 5, 8, 8))\n")
+    assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
+
+
+LOOP = (
+    "from torchvision import datasets, transforms\n"
+    "from torch.utils.data import DataLoader\n"
+    "loader = DataLoader(datasets.{data}('data', transform={transform}), batch_size=16)\n"
+    "model = Net()\n"
+    "for i, (images, labels) in enumerate(loader):\n"
+    "    images = {prepared}\n"
+    "    out = model(images)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "transform", "prepared", "shape"),
+    [
+        (NET, "CIFAR10", "None", "images.to('cpu')", (16, 3, 32, 32)),
+        (NET, "ImageFolder", "transforms.Compose([transforms.Resize(70), transforms.CenterCrop(64)])", "images", (16, 3, 64, 64)),
+        (FLAT, "MNIST", "None", "images.reshape(-1, 28 * 28)", (16, 784)),
+    ],
+)  # fmt: skip
+def test_data_sets_give_the_shape_of_an_example(
+    write: Write, text: str, data: str, transform: str, prepared: str, shape: tuple[int, ...]
+) -> None:
+    write(net=text + LOOP.format(data=data, transform=transform, prepared=prepared))
+    shapes, source, notes = inputs_of()
+    assert (shapes, source) == ([shape], "data_set")
+    assert data in notes
+
+
+def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
+    write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
+    assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
+
+
+def test_a_guess_is_pinned_for_later_loads(write: Write) -> None:
+    write(net=NET)
+    spec = load(TargetSpec(spec="net.py:Net")).spec
+    assert spec.pinned is not None
+    assert spec.pinned.inputs == ("1,3,32,32",)
+    pinned = Pinned(candidate=spec.pinned.candidate, inputs=("1,3,20,20",), batch=4)
+    target = load(TargetSpec(spec="net.py:Net", pinned=pinned), device="cpu")
+    assert target.info.inputs[0].shape == (4, 3, 20, 20)
+    assert target.info.inputs_from == "search"
+    assert load(TargetSpec(spec="net.py:Net", pinned=pinned, batch=2)).info.inputs[0].shape == (2, 3, 20, 20)
+    assert load(TargetSpec(spec="net.py:Net", pinned=pinned, inputs=("1,3,9,9",))).info.inputs[0].shape == (1, 3, 9, 9)
+
+
+def test_no_inputs_name_the_closest_attempt(write: Write) -> None:
+    write(net=HEAD + "class Net(nn.Module):\n    def forward(self, x):\n        raise KeyError('weights')\n")
+    with pytest.raises(TargetError, match="KeyError: 'weights'") as failure:
+        load(TargetSpec(spec="net.py:Net", mode="infer"))
+    assert failure.value.where == "net.py:5"
