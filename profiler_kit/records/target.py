@@ -15,7 +15,7 @@ Mode = Literal["train", "infer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """What the first load of a target chose, so that other processes load the same without a new search.
+    """Choices of the first load of a target, so that other processes load the same without a new search.
 
     - `candidate`: the key of the model: its name, after the place of the call that builds it: ``net.py:41:10 ResNet18``.
     - `inputs`: searched inputs as texts of ``-i``; `batch`: the chosen batch size.

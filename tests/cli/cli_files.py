@@ -34,7 +34,7 @@ def in_worker(action: str) -> str:
 FILES = {
     "net.py": net(),
     "wide.py": net().replace("width=4", "width=8"),
-    "two.py": HEAD + "class Encoder(nn.Module):\n    pass\nclass Decoder(nn.Module):\n    pass\n",
+    "two.py": net(after="").replace("Net", "Encoder") + net(after="").removeprefix(HEAD).replace("Net", "Decoder"),
     "tools.py": "WIDTH = 3\n",
     "weights.pt": "x",
     "nets/inner.py": net(),
@@ -42,7 +42,7 @@ FILES = {
     "package.py": "import no_such_package_at_all\n",
     "raises.py": net() + "1 / 0\n",
     "exits.py": net() + "import sys\nsys.exit(0)\n",
-    "needy.py": net().replace("width=4", "width, depth"),
+    "needy.py": net().replace("width=4", "table, rule").replace("(4, width)", "(4, table[rule])"),
     "none.py": net() + "def build():\n    Net()\n",
     "chain.py": HEAD + (
         "class Net(nn.Module):\n"

@@ -68,11 +68,11 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
     chosen = {candidate.name, type(model).__name__ if model is not None else ""}
     names: dict[str, None] = {}
     for other in ranked:
-        name = other.name
+        name: str | None = other.name
         if other.evidence == "library":
             is_variable = other.value is not None and other.site is not None and other.site.role in ("script", "main")
             name = other.site.variable if is_variable and other.site is not None else None
-        elif other.evidence not in _SELECTABLE or name.split(".")[0] not in source.names:
+        elif other.evidence not in _SELECTABLE or other.name.split(".")[0] not in source.names:
             name = None
         if name is not None and (not name.isidentifier() or is_part_name(name) or PRETRAINED.search(name)):
             name = None

@@ -23,12 +23,16 @@ from profiler_kit.loading.candidates.configs import (
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
-from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, parameters
+from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
+_BUILD_ERRORS: Final = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MissingArgumentsError, NameError, OSError,
+    RuntimeError, TypeError, UnavailableError, ValueError,
+)  # fmt: skip
 _BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
 _STAGE_PARAMETERS: Final = ("layers", "num_blocks", "num_block", "depths", "num_layers", "blocks", "n_blocks", "stages")
 
@@ -78,7 +82,7 @@ class Binder:
         return False
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
-        """The arguments for the value of `candidate`. Raises MissingArguments."""
+        """The arguments for the value of `candidate`. Raises MissingArgumentsError."""
         return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
 
     def _bind(
@@ -100,6 +104,9 @@ class Binder:
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
         self._replace_zeros(signature, result)
+        for name, value in result.bound.items():
+            changed = with_usual_values(value, unset=()) if name in signature else ()
+            result.assumed += tuple(f"{name}.{item}" for item in changed)
         for value in result.bound.values():
             for name, item in self.fields.items():
                 if is_config(value) and not hasattr(value, name):
@@ -108,20 +115,22 @@ class Binder:
         if generic:
             self._complete_configs(signature, result)
         missing = []
-        known = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
+        values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
-            value = self._assumed(signature[required], factory, name, known, generic=generic, depth=depth)
+            value = self._assumed(signature[required], factory, name, values_by_name, generic=generic, depth=depth)
             if value is UNKNOWN:
                 missing.append(required)
                 continue
-            known[required] = result.bound[required] = value
+            values_by_name[required] = result.bound[required] = value
             result.assumed += (required,)
             if signature[required].kind is inspect.Parameter.POSITIONAL_ONLY:
                 result.args += (value,)
             else:
                 result.kwargs[required] = value
         if missing:
-            raise MissingArguments(tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None))
+            raise MissingArgumentsError(
+                tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
+            )
         return result
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
@@ -136,8 +145,8 @@ class Binder:
     def _complete_configs(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give fields that are None a usual value: a script sets them from its data set."""
         for name, value in result.bound.items():
-            if name in signature and is_config_parameter(signature[name]) and with_usual_values(value, DATA_FIELD):
-                result.assumed += (f"fields of {name}",)
+            if name in signature and is_config_parameter(signature[name]):
+                result.assumed += tuple(f"{name}.{item}" for item in with_usual_values(value, DATA_FIELD))
 
     def _assumed(
         self,
@@ -174,7 +183,7 @@ class Binder:
             try:
                 arguments = self._bind(c.value, c.name, None, {}, depth=depth + 1)
                 return c.value(*arguments.args, **arguments.kwargs)
-            except Exception:  # noqa: BLE001
+            except _BUILD_ERRORS:
                 continue  # the next class is tried; a candidate without a value for this parameter is not offered
         return UNKNOWN
 
@@ -217,8 +226,8 @@ class _SiteArguments:
     def _place(self, values: list[Any], result: Arguments) -> None:
         """Add positional `values` by the name of their parameter, so that some may be left out."""
         if self._takes_more or any(p.kind is p.POSITIONAL_ONLY for p in self._positional):
-            known = [value for value in values if value is not UNKNOWN]
-            result.args = tuple(known) if len(known) == len(values) else ()
+            is_complete = all(value is not UNKNOWN for value in values)
+            result.args = tuple(values) if is_complete else ()
             return
         for parameter, value in zip(self._positional, values, strict=False):
             if value is not UNKNOWN and parameter.name not in self._replaced:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments, named_parameters
+from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
@@ -32,7 +32,7 @@ def check_arguments(
     check_names(spec, name, factory, arguments, where)
     missing = missing_arguments(factory, arguments)
     if missing:
-        raise missing_error(spec, name, MissingArguments(missing), where)
+        raise missing_error(spec, name, MissingArgumentsError(missing), where)
 
 
 def check_names(
@@ -53,7 +53,7 @@ def check_names(
 
 
 def missing_error(
-    spec: TargetSpec, name: str, missing: MissingArguments, where: str, alternative: str | None = None
+    spec: TargetSpec, name: str, missing: MissingArgumentsError, where: str, alternative: str | None = None
 ) -> TargetError:
     """The error for a call without required arguments. `alternative`: a target that needs no arguments, for the hint."""
     if missing.error is not None and uses_missing_package(missing.error):

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.forms import is_model
 
-# In the order of trust; see docs/targets.md.
+# Roughly in the order of trust; `ranking` has the exact order.
 Evidence = Literal[
-    "explicit", "instance", "convention", "script", "importer", "factory", "class", "export", "usage", "library", "plausible", "part", "loss",
+    "explicit", "instance", "convention", "script", "library", "importer", "factory", "class", "export", "usage",
+    "plausible", "part", "loss",
 ]  # fmt: skip
 
 
@@ -21,7 +22,7 @@ class Candidate:
 
     - `line`: the line where the target's file defines `name`.
     - `site`: the call whose arguments build it; None to call it without, or with assumed arguments.
-    - `value`: None if only the site's expression says what is called.
+    - `value`: None if only the expression of the site names the callee.
     - `args`, `kwargs`: the arguments that built it, and `bound` the same by parameter name; empty before it is built.
     - `note`: the line that announces the choice; empty if there was no choice.
     """

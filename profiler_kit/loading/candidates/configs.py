@@ -64,9 +64,9 @@ def _config_classes(
     annotation = parameter.annotation
     if isinstance(annotation, str):
         annotation = names.get(annotation.strip("'\""))
-    if isinstance(annotation, type) and annotation is not UNKNOWN and not is_module_class(annotation):
-        if annotation.__module__ not in ("builtins", "argparse"):
-            yield annotation
+    is_class = isinstance(annotation, type) and annotation is not UNKNOWN and not is_module_class(annotation)
+    if is_class and annotation.__module__ not in ("builtins", "argparse"):
+        yield annotation
     prefix = re.sub(r"(Model|Net|Network|LMHeadModel)$", "", getattr(factory, "__name__", "")).lower()
     classes = [
         value
@@ -97,27 +97,31 @@ def _instance(config_class: type) -> Any:
         return UNKNOWN  # the next kind of configuration is tried
 
 
-def with_usual_values(config: Any, names: re.Pattern[str] | None = None, unset: tuple[Any, ...] = (None,)) -> bool:
-    """Give fields of `config` with a value in `unset` the usual value of their name; whether there were any.
+def with_usual_values(
+    config: Any, names: re.Pattern[str] | None = None, unset: tuple[Any, ...] = (None,)
+) -> tuple[str, ...]:
+    """Give fields of `config` with a value in `unset`, or that are not available, the usual value of their name.
 
-    `names`: only fields that this pattern matches.
+    `names`: only fields that this pattern matches. Returns the names of the changed fields.
     """
-    fields = config if isinstance(config, dict) else vars(config) if hasattr(config, "__dict__") else {}
-    is_changed = False
+    fields = config if isinstance(config, dict) else vars(config) if is_config(config) else {}
+    changed: list[str] = []
     for name, current in list(fields.items()):
-        is_unset = any(current is value or (type(current) is int and current == value) for value in unset)
-        is_unset = (is_unset or isinstance(current, Placeholder)) and (
-            names is None or names.search(str(name)) is not None
-        )
-        value = plausible_value(str(name), fields) if is_unset else UNKNOWN
+        is_missing = isinstance(current, Placeholder)
+        is_unset = is_missing or any(current is value or (type(current) is int and current == value) for value in unset)
+        if not is_unset or not isinstance(name, str) or (names is not None and names.search(name) is None):
+            continue
+        value = plausible_value(name, fields)
+        if value is UNKNOWN and is_missing:
+            value = False
         if value is not UNKNOWN:
             with contextlib.suppress(AttributeError):  # a frozen dataclass
                 if isinstance(config, dict):
                     config[name] = value
                 else:
                     setattr(config, name, value)
-                is_changed = True
-    return is_changed
+                changed.append(name)
+    return tuple(changed)
 
 
 class AssumedConfig:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _SAME_MODEL: Final = frozenset({
-    "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_", "share_memory",
+    "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_",
+    "share_memory",
 })  # fmt: skip
 WRAPPERS: Final = frozenset({
-    "DataParallel", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel", "compile", "script", "convert_sync_batchnorm",
+    "DataParallel", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel", "compile", "script",
+    "convert_sync_batchnorm",
 })  # fmt: skip
 
 
@@ -40,6 +42,7 @@ def constructor_call(expression: ast.expr) -> ast.Call | None:
 
 
 def last_name(function: ast.expr) -> str:
+    """The last part of a dotted name; empty for other expressions."""
     return (
         function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
     )
@@ -64,7 +67,7 @@ def resolve_dotted(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
     for part in attributes:
         try:
             value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part, None)
-        except Exception:  # noqa: BLE001
+        except (AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # a module with its own __getattr__ may raise anything, torch.classes a RuntimeError
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__

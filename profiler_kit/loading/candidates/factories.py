@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
@@ -25,7 +26,7 @@ class Factories:
         if code is None or inspect.iscoroutinefunction(plain):
             return False
         if code not in self._results:
-            self._results[code] = False  # a recursive function is no evidence for itself
+            self._results[code] = False  # recursion proves nothing
             node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
             names = getattr(plain, "__globals__", {})
             owner = names.get(getattr(plain, "__qualname__", "").split(".")[0])
@@ -75,15 +76,16 @@ class Factories:
     def _node(self, filename: str, name: str, line: int) -> ast.FunctionDef | None:
         if filename not in self._trees:
             try:
-                with open(filename, "rb") as file:
-                    self._trees[filename] = ast.parse(file.read())
+                self._trees[filename] = ast.parse(Path(filename).read_bytes())
             except (OSError, SyntaxError, ValueError):
                 self._trees[filename] = None  # the text of a generated function is not available
         tree = self._trees[filename]
         if tree is None:
             return None
         nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-        return next((n for n in nodes if n.lineno <= line + len(n.decorator_list) and n.end_lineno >= line), None)
+        return next(
+            (n for n in nodes if n.lineno <= line + len(n.decorator_list) and (n.end_lineno or n.lineno) >= line), None
+        )
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:

@@ -18,28 +18,33 @@ class TargetNames:
         self._target = target.resolve()
         self._trees: dict[Path, ast.Module | None] = {}
 
-    def aliases(self, tree: ast.Module, path: Path | None) -> tuple[dict[str, str], bool]:
-        """(dotted name in the document -> name in the target, whether all names of the target are imported).
+    def aliases(self, tree: ast.Module, path: Path | None) -> tuple[list[tuple[int, str, str | None]], bool]:
+        """((line, dotted name in the document, name in the target) of imports, whether all names of the target are imported).
 
-        The name in the target is "" for the module itself.
+        The name in the target is "" for the module itself, and None for a name of another file.
         """
-        names: dict[str, str] = {}
+        names: list[tuple[int, str, str | None]] = []
         imports_all = False
         folder = path.parent if path is not None else self._target.parent
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if self._file(alias.name, 0, folder) == self._target:
-                        names[alias.asname or alias.name] = ""
+                        names.append((node.lineno, alias.asname or alias.name, ""))
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if alias.name == "*":
                         imports_all |= self._leads_to_target(node, "*", folder)
-                    elif self._submodule(node, alias.name, folder) == self._target:
-                        names[alias.asname or alias.name] = ""
-                    elif self._leads_to_target(node, alias.name, folder):
-                        names[alias.asname or alias.name] = alias.name
-        return names, imports_all
+                    else:
+                        names.append(
+                            (node.lineno, alias.asname or alias.name, self._name_in_target(node, alias.name, folder))
+                        )
+        return sorted(names, key=lambda entry: -entry[0]), imports_all
+
+    def _name_in_target(self, node: ast.ImportFrom, name: str, folder: Path) -> str | None:
+        if self._submodule(node, name, folder) == self._target:
+            return ""
+        return name if self._leads_to_target(node, name, folder) else None
 
     def _leads_to_target(self, node: ast.ImportFrom, name: str, folder: Path, depth: int = 0) -> bool:
         """Whether ``from ... import name`` reads a name of the target, directly or through packages that export it."""

@@ -21,7 +21,7 @@ from profiler_kit.loading.user_locations import type_with_article
 
 
 def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapping[str, Any]) -> list[Candidate]:
-    """The candidates for `name`: as a document calls it, and by itself. Raises TargetError."""
+    """The candidates for `name`: as a document calls it, then without a call. Raises TargetError."""
     variable = next(
         (
             m
@@ -37,7 +37,7 @@ def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapp
     if plain.is_model:
         return [plain]
     needs_arguments = bool(missing_arguments(value, arguments))
-    # What a program of the repository passes describes the model better than defaults; what an example passes does not.
+    # The arguments of a program describe the model better than its defaults; those of an example do not.
     site = best_site(s, name) if needs_arguments else best_site(s, name, within=PROGRAM_ROLES)
     at_site = [] if site is None else [Candidate(name=name, value=value, line=plain.line, site=site)]
     return [*at_site, plain]

@@ -42,43 +42,55 @@ _WIDTH: Final = re.compile(
 _HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
 _Rule = int | float | bool | str | tuple[int, ...] | Callable[[Mapping[str, Any]], Any] | None
 
-# Usual names in torchvision, timm, Hugging Face transformers, torch.nn and the models of its tutorials. A function computes a value
+# Usual names in torchvision, timm, transformers, torch.nn and the models of its tutorials. A function computes a value
 # that agrees with the other arguments. The first pattern that matches the whole name, in lower case, decides.
 _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
-        (r"(num|n|nb|no)_?(of_)?(classes|class|labels|cls|categories)|nclass|class_?num|classes|num_output(s)?_?classes", _classes),
-        (r"(num_?|n_?|in_?|input_?|img_?|image_?|inp_?)?(channels?|chans?|ch)|nc|input_nc|inchannels?|in_c|c_in|n_?channels_?in", 3),
+        (r"(num|n|nb|no)_?(of_)?(classes|class|labels|cls|categories)|nclass|class_?num|classes|"
+         r"num_output(s)?_?classes", _classes),
+        (r"(num_?|n_?|in_?|input_?|img_?|image_?|inp_?)?(channels?|chans?|ch)|nc|input_nc|inchannels?|"
+         r"in_c|c_in|n_?channels_?in", 3),
         (r"(out|output)_?(channels?|chans?|ch|nc)|out_c|c_out|n_?channels_?out", 64),
-        (r"(image|img|input|in)_?(size|resolution|res|shape|height|width|h|w)|resolution|height|width_?px|sample_?size", 224),
+        (r"(image|img|input|in)_?(size|resolution|res|shape|height|width|h|w)|resolution|height|width_?px|"
+         r"sample_?size", 224),
         (r"patch(_?size|es)?", 16),
         (r"(frames|num_frames|n_frames)", 16),
         (r"(frame_)?(image_)?(temporal_)?patch_size", 16),
         (_WIDTH.pattern, 256),
-        (r"(d_?ff|ff_?dim|d_?inner(_hid)?|mlp_?dim|ffn?_?(hidden)?_?(dim|size)|dim_?feedforward|intermediate_size|ffn_embed_dim|hidden_features)",
+        (r"(d_?ff|ff_?dim|d_?inner(_hid)?|mlp_?dim|ffn?_?(hidden)?_?(dim|size)|dim_?feedforward|"
+         r"intermediate_size|ffn_embed_dim|hidden_features)",
          lambda bound: 4 * _width(bound)),
-        (r"hidden_?(size|dim|dims|units|channels|features)?|hid_?(dim|size)|n_?hid(den)?|nhid|rnn_size|hidden_state_size", 256),
-        (r"(n|num|number|nb)_?(of_)?(hidden_|encoder_|decoder_|transformer_|rnn_|res_?)?(layers?|blocks?|stages)|depths?|layers|nlayers?|n_?layer", 2),
+        (r"hidden_?(size|dim|dims|units|channels|features)?|hid_?(dim|size)|n_?hid(den)?|nhid|rnn_size|"
+         r"hidden_state_size", 256),
+        (r"(n|num|number|nb)_?(of_)?(hidden_|encoder_|decoder_|transformer_|rnn_|res_?)?(layers?|blocks?|"
+         r"stages)|depths?|layers|nlayers?|n_?layer", 2),
         (_HEADS.pattern, _heads),
         (r"(dim_?head|head_?dim|d_k|d_v|head_size)", _head_width),
         (r"(.*_)?(vocab(_?size)?|n_?tokens?|num_?tokens|num_embeddings|n_?vocab|vocabulary_size|n_words|dict_size)", 10_000),
-        (r"(max_?)?(seq|sequence|text|context|src|tgt|trg)_?(len|length|size)|block_size|context_?(window|size)?|max_?len(gth)?|n_?ctx|"
+        (r"(max_?)?(seq|sequence|text|context|src|tgt|trg)_?(len|length|size)|block_size|context_?(window|"
+         r"size)?|max_?len(gth)?|n_?ctx|"
          r"max_(position|seq|sequence|position_embeddings|positions)|max_seq_length|maxlen|seqlen|n_position", 128),
         (r"(.*_)?pad(ding)?_?(idx|id|index|token|token_id)", 0),
         (r"(.*_)?(bos|eos|sos|start|end|mask|cls|sep)_?(idx|id|token_id|index)", 1),
         (r"(latent|z|noise|code|bottleneck)_?(dim|size|features|channels)?|nz", 100),
-        (r"(ngf|ndf|nf|base_?(channels?|width|filters|ch|dim)|n?_?filters|num_filters|features|init_?features|feature_maps|start_?filters)", 64),
-        (r"(in_?|inp_?|out_?|mid_?)?planes|inplanes|outplanes|nin|nout|num_features|n_?feats?|feat(ure)?_?(dim|size|channels)?|filters", 64),
-        (r"(input|in|inp)_?(dim|dims|features|feats?|size|units)|nfeat|input_?features|n_?features|n_?inputs?|num_inputs?|state_?(dim|size)|obs_?(dim|size)|"
+        (r"(ngf|ndf|nf|base_?(channels?|width|filters|ch|dim)|n?_?filters|num_filters|features|"
+         r"init_?features|feature_maps|start_?filters)", 64),
+        (r"(in_?|inp_?|out_?|mid_?)?planes|inplanes|outplanes|nin|nout|num_features|n_?feats?|"
+         r"feat(ure)?_?(dim|size|channels)?|filters", 64),
+        (r"(input|in|inp)_?(dim|dims|features|feats?|size|units)|nfeat|input_?features|n_?features|"
+         r"n_?inputs?|num_inputs?|state_?(dim|size)|obs_?(dim|size)|"
          r"observation_?(dim|size|space)|n_?states|num_states", 64),
-        (r"(output|out)_?(dim|dims|features|feats?|size|units)|n_?outputs?|num_outputs?|action_?(dim|size)|n_?actions|num_actions", 10),
+        (r"(output|out)_?(dim|dims|features|feats?|size|units)|n_?outputs?|num_outputs?|action_?(dim|"
+         r"size)|n_?actions|num_actions", 10),
         (r"kernel_?(size)?|ksize|k_size", 3),
         (r"stride|dilation|groups|upscale|expansion|width_?mult(iplier)?|depth_?mult(iplier)?|scale|multiplier", 1),
         (r"(up)?scale_?factor|upsampling_factor", 2),
         (r"padding", 1),
         (r"(reduction|squeeze|reduction_?ratio|r)", 16),
         (r"growth_?rate|k", 32),
-        (r"(.*_)?(drop(out)?|drop_?out_?(rate|p|prob)|drop_?rate|p_?drop|drop_prob|drop_path(_rate)?|dropout_?p|pdrop|keep_prob)", 0.1),
+        (r"(.*_)?(drop(out)?|drop_?out_?(rate|p|prob)|drop_?rate|p_?drop|drop_prob|drop_path(_rate)?|"
+         r"dropout_?p|pdrop|keep_prob)", 0.1),
         (r"(lr|learning_rate)", 1e-3),
         (r"(alpha|negative_slope|leaky_slope)", 0.2),
         (r"(eps|epsilon)", 1e-5),
@@ -102,7 +114,7 @@ def plausible_value(
 ) -> Any:
     """A usual value for the parameter `name` that agrees with the arguments in `bound`; `UNKNOWN` if there is none.
 
-    `is_part`: the class is a building block, whose inputs are feature maps and not images. With `generic`, a parameter without a usual
+    `is_part`: the class is a building block; its inputs are feature maps, not images. With `generic`, a parameter without a usual
     name is a size.
     """
     lowered = name.lower().strip("_")

@@ -29,7 +29,7 @@ _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What is known about a target before a model is built: its names, their lines, its module classes, and sites of models."""
+    """Facts about a target before a model is built: names, their lines, module classes, and calls that build models."""
 
     module_name: str
     names: Mapping[str, Any]

@@ -26,7 +26,7 @@ from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.guards import reached_first
 from profiler_kit.loading.candidates.named import named_candidates
 from profiler_kit.loading.candidates.ranking import Surroundings, rank
-from profiler_kit.loading.candidates.signatures import MissingArguments, missing_arguments
+from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import bare_command, next_command
@@ -34,12 +34,14 @@ from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.records.target import TargetSpec
 
 MAX_BUILDS: Final = 8
 _MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before the others are not tried
+_MAX_SLOW_BUILDS: Final = 3  # fit into the time limit of a load
 _MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
 _BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
 _LAST_RESORT: Final = ("part", "loss")
@@ -60,7 +62,7 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
 
     Raises:
         UsageError: no candidate has a parameter of the name of an argument.
-        TargetError: there is no candidate, or none can be built.
+        TargetError: nothing in the file can be built.
     """
     s = _surroundings(source)
     ranked = rank(s, arguments)
@@ -103,24 +105,48 @@ def _first_built(
 ) -> Selection:
     failures: list[tuple[Candidate, KitError]] = []
     fallback: Selection | None = None  # a module without parameters is rarely the model
+    slow: set[str] = set()  # the evidence of candidates that took too long
     deadline = time.monotonic() + _BUILD_LIMIT_S
     attempts = [(candidate, False) for candidate in candidates]
     attempts += [
         (candidate, True) for candidate in candidates if candidate.value is not None and not candidate.is_model
     ]
-    for candidate, generic in attempts[:MAX_BUILDS]:
+    builds = 0
+    for candidate, generic in attempts:
+        if builds == MAX_BUILDS:
+            break
         if failures and time.monotonic() > deadline:
             break
         if sum(uses_missing_package(error) for _, error in failures) >= _MAX_MISSING_PACKAGES:
             break
         if generic and any(failed == candidate and uses_missing_package(error) for failed, error in failures):
             continue  # other arguments do not help
+        if candidate.evidence in slow:
+            continue  # candidates with the same evidence are sizes of one model
+        builds += 1
+        is_only = len({c.evidence for c in candidates}) == 1  # then the limit of the whole load is enough
+        seconds = source.spec.import_timeout_s / (1 if is_only else _MAX_SLOW_BUILDS)
         try:
-            selection = _completed_build(source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta)
+            with time_limit(
+                seconds + is_only
+            ) as limit:  # later than the limit of the load, which then reports the line
+                selection = _completed_build(
+                    source, binder, candidate, ranked, failures, generic=generic, on_meta=on_meta
+                )
         except UsageError:
             raise
         except TargetError as error:
             failures.append((candidate, error))
+            continue
+        except TimeLimitError as error:
+            if error.limit is not limit:
+                raise
+            slow.add(candidate.evidence)
+            where = candidate.site.where if candidate.site is not None else source.at(candidate.line)
+            text = f"{candidate.name}() still running after {seconds:g} s"
+            failures.append(
+                (candidate, TargetError(text, where=where, hint="pass smaller arguments with --kw NAME=VALUE"))
+            )
             continue
         is_last_resort = candidate.evidence in _LAST_RESORT
         if candidate.is_model or is_last_resort or len(candidates) == 1 or _has_parameters(selection.built.model):
@@ -177,7 +203,7 @@ def _build(
             return _evaluated(source, candidate)
         try:
             bound = binder.bind(candidate, generic=generic)
-        except MissingArguments as missing:
+        except MissingArgumentsError as missing:
             alternative = _alternative(source, candidate, ranked)
             raise missing_error(spec, candidate.name, missing, where, alternative) from missing
         return candidate.value(*bound.args, **bound.kwargs)
@@ -233,13 +259,13 @@ def _has_parameters(model: Any) -> bool:
 
 
 def _explain(failures: Sequence[tuple[Candidate, KitError]]) -> KitError:
-    """The error of the best candidate, or of the first one that needs a missing package, which is then the cause of the others."""
+    """The error of the best candidate, or of the first one that needs a missing package, the usual cause of the others."""
     main = next((error for _, error in failures if uses_missing_package(error)), failures[0][1])
     names = list(dict.fromkeys(candidate.name for candidate, error in failures if error is not main))
-    tried = [name for name in names if name not in main.message]
-    if not tried or uses_missing_package(main):
+    others = [name for name in names if name not in main.message]
+    if not others or uses_missing_package(main):
         return main
-    error = TargetError(f"{main.message}; {join_words(tried)} failed too", where=main.where, hint=main.hint)
+    error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
     error.__cause__ = main.__cause__
     return error
 
@@ -254,8 +280,16 @@ def _reject_arguments(source: Source, candidates: Sequence[Candidate], arguments
 def _unavailable_model(source: Source) -> TargetError | None:
     """The error of a class of modules of the file that could not be defined, such as a missing package; None without one."""
     classes = _unavailable_classes(source)
-    error = next((failure.error for failure in source.failures if classes & set(failure.names)), None)
-    return import_failure(source.spec, source.file, error) if error is not None else None
+    nodes = source.tree.body if source.tree is not None else []
+    if not any(isinstance(node, (ast.ClassDef, ast.FunctionDef)) for node in nodes):
+        error = next((failure.error for failure in source.failures), None)  # its model can only be an imported one
+    else:
+        error = next((failure.error for failure in source.failures if classes & set(failure.names)), None)
+    if error is None:
+        return None
+    # the import that failed first, and not the class that needs it
+    first = next((f.error for f in source.failures if str(f.error.cause) == str(error.cause)), error)
+    return import_failure(source.spec, source.file, first)
 
 
 def _unavailable_classes(source: Source) -> set[str]:

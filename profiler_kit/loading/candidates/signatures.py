@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-class MissingArguments(Exception):
+class MissingArgumentsError(Exception):
     """Some required parameters have no value. `reason` and `error`: why an expression in a document has none, if there is one."""
 
     def __init__(self, names: tuple[str, ...], reason: str | None = None, error: BaseException | None = None) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
@@ -16,9 +17,9 @@ from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.slices import Place
 from profiler_kit.loading.source import Source
 
-# main: under `if __name__ == "__main__":`; script: at the top level of a file; test, function: in a function, of a usual name for a
-# test or a program, or of another name; factory: in a function that returns the model; method: in a class; module: in a class of
-# modules; example: in a docstring or a README.
+# main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test
+# or a program; function: in another function; factory: in a function that returns the model; method: in a class; module: in a
+# class of modules; example: in a docstring or a README.
 SiteRole = Literal["main", "test", "script", "function", "method", "factory", "module", "example"]
 
 _TEST_NAME: Final = re.compile(
@@ -71,19 +72,17 @@ def find_sites(source: Source, documents: Sequence[Document], factories: Factori
     sites: list[SiteModel] = []
     for document in documents:
         if document.kind == "target":
-            sites += _sites(document, lambda function: _own_model(function, names, source, factories), factories, names)
+            sites += _sites(document, partial(_own_model, names=names, factories=factories), factories, names)
         else:
-            lookup = _foreign_lookup(source, document)
-            sites += _sites(
-                document, lambda function, lookup=lookup: _imported_model(function, lookup, factories), factories, {}
-            )
+            model_of = partial(_imported_model, lookup=_foreign_lookup(source, document), factories=factories)
+            sites += _sites(document, model_of, factories, {})
     return sites
 
 
 _Model = tuple[str, Any, bool]  # name, value, whether a package defines it
 
 
-def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factories: Factories) -> _Model | None:
+def _own_model(function: ast.expr, names: dict[str, Any], factories: Factories) -> _Model | None:
     """The model that `function` of the target's text builds."""
     name = dotted_name(function)
     value = resolve_dotted(function, names.get) if name is not None else None
@@ -104,11 +103,11 @@ def _own_model(function: ast.expr, names: dict[str, Any], source: Source, factor
 
 
 def _imported_model(
-    function: ast.expr, lookup: Callable[[str], tuple[str, Any] | None], factories: Factories
+    function: ast.expr, lookup: Callable[[str, int], tuple[str, Any] | None], factories: Factories
 ) -> _Model | None:
     """The model of the target that `function` builds in another document."""
     name = dotted_name(function)
-    match = lookup(name) if name is not None else None
+    match = lookup(name, function.lineno) if name is not None else None
     if match is None:
         return None
     own_name, value = match
@@ -137,21 +136,24 @@ def _is_library(module_name: str) -> bool:
     )
 
 
-def _foreign_lookup(source: Source, document: Document) -> Callable[[str], tuple[str, Any] | None]:
-    """A function from a dotted name in `document` to the name and value in the target; None for other names."""
+def _foreign_lookup(source: Source, document: Document) -> Callable[[str, int], tuple[str, Any] | None]:
+    """A function from a dotted name and its line in `document` to the name and value in the target; None for other names."""
     names = source.names
     own = {name for name, value in names.items() if getattr(value, "__module__", None) == source.module.__name__}
     if source.file is None:
-        aliases, imports_all = {}, document.kind == "docstring"
+        aliases: list[tuple[int, str, str | None]] = []
+        imports_all = document.kind == "docstring"
     else:
         aliases, imports_all = TargetNames(source.file).aliases(document.tree, document.path or source.file)
         imports_any = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(document.tree))
         imports_all |= document.kind == "docstring" or (document.kind == "readme" and not imports_any)
     local = {node.name for node in document.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
 
-    def lookup(name: str) -> tuple[str, Any] | None:
-        for prefix, target_name in aliases.items():
-            if name == prefix or name.startswith(f"{prefix}."):
+    def lookup(name: str, line: int) -> tuple[str, Any] | None:
+        for import_line, prefix, target_name in aliases:  # the last import before the call is the valid one
+            if import_line <= line and (name == prefix or name.startswith(f"{prefix}.")):
+                if target_name is None:
+                    return None
                 suffix = name[len(prefix) :].lstrip(".")
                 own_name = ".".join(part for part in (target_name, suffix) if part)
                 value = _bound_value(own_name, names) if own_name else None
@@ -166,7 +168,7 @@ def _foreign_lookup(source: Source, document: Document) -> Callable[[str], tuple
 def _sites(
     document: Document, model_of: Callable[[ast.expr], _Model | None], factories: Factories, names: dict[str, Any]
 ) -> Iterator[SiteModel]:
-    found: list[tuple[_Model, ast.Call, tuple[Any, ...], ast.stmt, SiteRole, str | None]] = []
+    entries: list[tuple[_Model, ast.Call, tuple[Any, ...], ast.stmt, SiteRole, str | None]] = []
     for call, scopes, statement in _calls(document.tree):
         model = model_of(call.func)
         role, function = _role(document, scopes, statement, factories, names)
@@ -176,9 +178,9 @@ def _sites(
             if _MODEL_VARIABLE.match(name) and not _NO_MODEL.search(name) and not _is_conversion(call):
                 model = (ast.unparse(call.func), None, False)
         if model is not None:
-            found.append((model, call, scopes, statement, role, function))
-    calls = [entry[1] for entry in found]
-    for (name, value, is_library), call, scopes, statement, role, function in found:
+            entries.append((model, call, scopes, statement, role, function))
+    calls = [entry[1] for entry in entries]
+    for (name, value, is_library), call, scopes, statement, role, function in entries:
         variable = _variable(statement, call)
         if is_library and (role in ("factory", "module") or not (variable or "").removeprefix("self.").isidentifier()):
             continue  # a layer of a model
@@ -189,7 +191,7 @@ def _sites(
                 for argument in (*other.args, *(word.value for word in other.keywords))
                 for inner in _passed_values(argument)
             )
-            for other, other_scopes in zip(calls, (entry[2] for entry in found), strict=True)
+            for other, other_scopes in zip(calls, (entry[2] for entry in entries), strict=True)
             if other_scopes == scopes
         )
         place = Place(document=document, scopes=scopes, statement=statement)

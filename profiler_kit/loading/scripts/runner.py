@@ -22,6 +22,7 @@ from profiler_kit.loading.user_locations import is_user_code
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MIN_CASES: Final = 2  # of a chain: a plain `if` is optional
+_MISSING: Final = "__profiler_kit_missing__"
 _requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
 
 
@@ -152,7 +153,24 @@ class Runner:
         reason = error.reason if isinstance(error, UnavailableError) else _text(error)
         self._unavailable(statement, UnavailableError(_listed(statement), reason, where, cause))
 
+    def _assign_placeholder(self, statement: ast.stmt, error: UnavailableError) -> bool:
+        """Let one field or item be missing, not its whole object: ``config.vocab_size = len(data)``. Whether that worked."""
+        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Attribute) for t in statement.targets):
+            return False
+        label = _listed(statement)
+        bindings = {**self.namespace, _MISSING: Placeholder(label, error)}
+        assignment = ast.Assign(targets=statement.targets, value=ast.Name(id=_MISSING, ctx=ast.Load()))
+        tree = ast.fix_missing_locations(ast.Module(body=[ast.copy_location(assignment, statement)], type_ignores=[]))
+        try:
+            exec(self._compile(tree, "exec"), bindings)  # noqa: S102  # the user's own code
+        except (AttributeError, LookupError, NameError, TypeError, ValueError, UnavailableError):
+            return False
+        self.failures.append(Failure(names=(label,), error=error))
+        return True
+
     def _unavailable(self, statement: ast.stmt, error: UnavailableError) -> None:
+        if self.propagates and self._assign_placeholder(statement, error):
+            return
         names = set(bound_names(statement)) | (mutated_names(statement) if self.propagates else set())
         if STAR in names:
             names = {name for name in self.open_names if name not in self.namespace}
