@@ -284,7 +284,9 @@ def test_a_constant_of_a_plain_branch_stays_unbound(opened: Open) -> None:
     assert not hasattr(source.module, "OLD")
 
 
-@pytest.mark.parametrize("error", ["OSError('libtorch.so: undefined symbol')", "RuntimeError('no kernel')", "AttributeError('int')"])
+@pytest.mark.parametrize(
+    "error", ["OSError('libtorch.so: undefined symbol')", "RuntimeError('no kernel')", "AttributeError('int')"]
+)
 def test_an_installed_package_that_cannot_be_imported_is_unavailable(
     opened: Open, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
@@ -295,7 +297,7 @@ def test_an_installed_package_that_cannot_be_imported_is_unavailable(
     assert source.module.Net().fc.in_features == 3
     assert isinstance(source.module.data, Placeholder)
     message = error.partition("'")[2].removesuffix("')")
-    with pytest.raises(Exception, match=f"data is not available: .*{message}.*net.py:1"):
+    with pytest.raises(Exception, match=rf"data is not available: .*{message}.*net\.py:1"):
         source.module.data.Field()
 
 
