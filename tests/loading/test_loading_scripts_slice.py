@@ -302,5 +302,5 @@ def test_an_installed_package_that_cannot_be_imported_is_unavailable(
 
 
 def test_an_error_in_the_import_of_a_file_of_the_repository_is_raised(opened: Open) -> None:
-    with pytest.raises(TargetError, match="invalid syntax|expected"):
+    with pytest.raises(TargetError, match=r"invalid syntax|expected"):
         opened({"net.py": "from helper import width\n" + NET, "helper.py": "def width(:\n"})
