@@ -14,8 +14,6 @@ from weakref import WeakSet
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from profiler_kit.loading.plain_shapes import SHAPES, ShapesPlaceholder
-
 _DYNAMO: Final = "torch._dynamo"
 _UTILITIES: Final = "torch._dynamo.utils"
 _UNCOMPILED: Final = "force_eager"  # the stance in which compiled functions run their original code
@@ -120,19 +118,6 @@ def _no_new_folders() -> Iterator[None]:
 
 
 @contextmanager
-def _plain_shapes() -> Iterator[None]:
-    if SHAPES in sys.modules:
-        yield
-        return
-    placeholder = ShapesPlaceholder()
-    placeholder.install()
-    try:
-        yield
-    finally:
-        placeholder.uninstall()
-
-
-@contextmanager
 def compilation_disabled() -> Iterator[None]:
     """Run functions under ``torch.compile`` uncompiled inside the block, also those that are compiled inside the block."""
     if _active:
@@ -144,7 +129,6 @@ def compilation_disabled() -> Iterator[None]:
         placeholder = DynamoPlaceholder()
         placeholder.install()
         try:
-            with _plain_shapes():
-                yield
+            yield
         finally:
             placeholder.uninstall()

@@ -284,7 +284,9 @@ def test_a_constant_of_a_plain_branch_stays_unbound(opened: Open) -> None:
     assert not hasattr(source.module, "OLD")
 
 
-@pytest.mark.parametrize("error", ["OSError('libtorch.so: undefined symbol')", "RuntimeError('no kernel')", "AttributeError('int')"])
+@pytest.mark.parametrize(
+    "error", ["OSError('libtorch.so: undefined symbol')", "RuntimeError('no kernel')", "AttributeError('int')"]
+)
 def test_an_installed_package_that_cannot_be_imported_is_unavailable(
     opened: Open, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
@@ -300,5 +302,5 @@ def test_an_installed_package_that_cannot_be_imported_is_unavailable(
 
 
 def test_an_error_in_the_import_of_a_file_of_the_repository_is_raised(opened: Open) -> None:
-    with pytest.raises(TargetError, match="invalid syntax|expected"):
+    with pytest.raises(TargetError, match=r"invalid syntax|expected"):
         opened({"net.py": "from helper import width\n" + NET, "helper.py": "def width(:\n"})
