@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,33 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 _DYNAMO: Final = "torch._dynamo"
+_UTILITIES: Final = "torch._dynamo.utils"
 _UNCOMPILED: Final = "force_eager"  # the stance in which compiled functions run their original code
 _CACHE: Final = "__dynamo_disable"  # where torch caches the result of `disable` on a function
 
 _active: list[DynamoPlaceholder] = []  # at most one: the placeholder that is installed now
+
+
+class _UtilitiesPlaceholder(ModuleType):
+    """Stands for ``torch._dynamo.utils``, of which libraries import `is_compile_supported`, and call it much later, if ever."""
+
+    def __init__(self) -> None:
+        super().__init__(_UTILITIES)
+
+    def is_compile_supported(self, device_type: Any) -> Any:
+        """Whether the compiler supports a device."""
+        return self._real().is_compile_supported(device_type)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {_UTILITIES!r} has no attribute {name!r}")
+        return getattr(self._real(), name)
+
+    def _real(self) -> Any:
+        compiler = sys.modules.get(_DYNAMO)
+        if isinstance(compiler, DynamoPlaceholder):
+            compiler._real()
+        return importlib.import_module(_UTILITIES)
 
 
 class DynamoPlaceholder(ModuleType):
@@ -52,7 +76,7 @@ class DynamoPlaceholder(ModuleType):
         if sys.modules.get(_DYNAMO) is self:
             self._remove_from_modules()
             # Modes of the count must not see the ops of the import.
-            with no_dispatch(), torch._C.DisableTorchFunction():
+            with no_dispatch(), torch._C.DisableTorchFunction(), _no_new_folders():
                 module = importlib.import_module(_DYNAMO)
                 self._stance.enter_context(torch.compiler.set_stance(_UNCOMPILED))
             return module
@@ -61,6 +85,7 @@ class DynamoPlaceholder(ModuleType):
     def install(self) -> None:
         """Put the placeholder in the place of ``torch._dynamo``."""
         sys.modules[_DYNAMO] = self
+        sys.modules[_UTILITIES] = _UtilitiesPlaceholder()
         torch._dynamo = self
         _active.append(self)
 
@@ -75,8 +100,21 @@ class DynamoPlaceholder(ModuleType):
 
     def _remove_from_modules(self) -> None:
         del sys.modules[_DYNAMO]
+        if isinstance(sys.modules.get(_UTILITIES), _UtilitiesPlaceholder):
+            del sys.modules[_UTILITIES]
         if vars(torch).get("_dynamo") is self:
             del torch._dynamo
+
+
+@contextmanager
+def _no_new_folders() -> Iterator[None]:
+    """Create no folders inside the block: the import of the compiler creates its cache, which every use creates again."""
+    original = os.makedirs
+    os.makedirs = lambda *args, **options: None
+    try:
+        yield
+    finally:
+        os.makedirs = original
 
 
 @contextmanager

@@ -97,8 +97,16 @@ import torch._dynamo
 assert torch._dynamo.__file__ and sys.modules["torch._dynamo"] is torch._dynamo
 compiler_is_unchanged()
 """,
+        """
+text = open("nets.py").read()
+open("nets.py", "w").write("from torch._dynamo.utils import is_compile_supported\\n" + text)  # as libraries do
+macs("Plain")
+assert "torch._dynamo" not in sys.modules and "torch._dynamo.utils" not in sys.modules
+from nets import is_compile_supported
+assert is_compile_supported("cpu") in (True, False) and "torch._dynamo.convert_frame" in sys.modules
+""",
     ],
-    ids=["not imported", "compiles in forward", "reads the compiler"],
+    ids=["not imported", "compiles in forward", "reads the compiler", "library imports a check"],
 )
 def test_a_count_leaves_the_compiler_alone(code: str, tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from profiler_kit.loading.scripts.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
 from profiler_kit.loading.scripts.repository import (
     defined_names,
+    imported_files,
     imports_target,
     local_sources,
     module_words,
@@ -70,7 +71,7 @@ def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
     for path, source in local_sources(file, root):
         if count == MAX_IMPORTERS:
             return
-        if path in targets or not mentions.search(source):
+        if path in targets or not _may_import(source, path, mentions, targets, root):
             continue
         try:
             importer = ast.parse(source, filename=str(path))
@@ -79,6 +80,19 @@ def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
         if imports_target(importer, path, targets, names, root):
             count += 1
             yield Document(tree=importer, text=source, path=path, kind="importer")
+
+
+def _may_import(source: str, path: Path, mentions: re.Pattern[str], targets: frozenset[Path], root: Path) -> bool:
+    """Whether an import line of `source` can lead to `targets`. Other files may have a module of the same name."""
+    for match in mentions.finditer(source):
+        line = source[match.start() : source.find("\n", match.end()) % (len(source) + 1)].strip()
+        try:
+            statements = ast.parse(line).body
+        except (SyntaxError, ValueError):
+            return True  # a part of a longer statement
+        if any(imported_files(statement, path, root) & targets for statement in statements):
+            return True
+    return False
 
 
 def _docstrings(file: Path, tree: ast.Module) -> Iterator[Document]:
