@@ -69,32 +69,6 @@ def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
     return tuple(name for name in definitions if name in module_classes and name not in used)
 
 
-def builder_functions(tree: ast.Module, class_name: str) -> tuple[str, ...]:
-    """The file's functions that need no arguments and call the class `class_name`."""
-    return tuple(
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and len(node.args.posonlyargs) + len(node.args.args) <= len(node.args.defaults)
-        and all(default is not None for default in node.args.kw_defaults)
-        and any(
-            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == class_name
-            for call in ast.walk(node)
-        )
-    )
-
-
-def main_blocks(tree: ast.Module) -> list[list[ast.stmt]]:
-    """The bodies of top-level ``if __name__ == "__main__":`` statements."""
-    return [
-        node.body
-        for node in tree.body
-        if isinstance(node, ast.If)
-        and isinstance(node.test, ast.Compare)
-        and {"__name__", "__main__"} <= {_name_or_constant(side) for side in (node.test.left, *node.test.comparators)}
-    ]
-
-
 def cudnn_off_lines(tree: ast.Module) -> tuple[int, ...]:
     """Lines that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off, because the default is False."""
     modules: set[str] = {"cudnn"}
@@ -126,10 +100,6 @@ def _is_flags(function: ast.expr, modules: set[str]) -> bool:
     return (isinstance(owner, ast.Attribute) and owner.attr == "cudnn") or (
         isinstance(owner, ast.Name) and owner.id in modules
     )
-
-
-def _name_or_constant(node: ast.expr) -> object:
-    return node.id if isinstance(node, ast.Name) else node.value if isinstance(node, ast.Constant) else None
 
 
 def nearby_models(folder: Path, excluded: Path, limit: int = 40) -> list[str]:
