@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -120,7 +121,8 @@ def test_hazards_are_valid_files() -> None:
 
 
 def test_definitions_do_not_run_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "net", sys)  # restored afterwards: definitions_of registers the module
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("width = 3\nclass Net:\n    size = width\nraise SystemExit\n")
     namespace = stranger_builds.definitions_of(tmp_path, "net.py")
