@@ -187,9 +187,7 @@ def _is_constant(statement: ast.stmt, facts: DocumentFacts) -> bool:
 
 
 def _is_setting(statement: ast.stmt, facts: DocumentFacts, available: frozenset[str]) -> bool:
-    """Whether `statement` sets an option of a library, registers a class or op, adds to a constant, or refuses the import."""
-    if isinstance(statement, ast.Raise):
-        return True  # the file says that it cannot be used
+    """Whether `statement` sets an option of a library, registers a class or op, or adds to a constant."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
         function = call.func
