@@ -88,8 +88,10 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
 
 
 def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
-    # Meta tensors report a move to another device as an error, so only the CPU needs the mode in the first attempt.
-    moves = _redirected(target) if target.device.type == "cpu" else contextlib.nullcontext()
+    # Meta tensors report a move to another device as an error, so only the CPU needs the mode in the first attempt. Under a
+    # function mode torch's attention takes another path, so it is entered only for a model whose constructor asked for a GPU.
+    moves_itself = target.device.type == "cpu" and target.requested_devices
+    moves = _redirected(target) if moves_itself else contextlib.nullcontext()
     try:
         with moves:
             return AttemptResult(value=attempt(target), kind=target.device.type)

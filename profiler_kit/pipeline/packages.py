@@ -18,6 +18,7 @@ PACKAGES: Final = (
     ("numpy", "reading traces"),
     ("msgspec", "reading traces and saved reports"),
     ("tabulate", "text and Markdown tables"),
+    ("cloudpickle", "analyze(model, inputs) in Python"),
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
     ("pandas", "dataframe(report) and Inspection.events()"),
     ("pyarrow", "inspect --to parquet"),

@@ -123,7 +123,7 @@ def test_an_ended_check_takes_its_worktree_away(tmp_path: Path) -> None:
     git("add", "net.py")
     git("commit", "-q", "-m", "x")
     (tmp_path / "net.py").write_text(net())
-    running = Running(tmp_path, "check", "net.py", "--base", "main")
+    running = Running(tmp_path, "check", "net.py", "--base", "main", "--no-slice")
     child = running.hanging_child()
     code, out, err = running.end(signal.SIGTERM)
     assert (code, out) == (INTERRUPTED, ""), err

@@ -368,7 +368,7 @@ def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Re
 
 def test_end_to_end_a_base_that_does_not_load(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
-    repo.write("models/net.py", "import torch\nraise ValueError('broken then')\n")
+    repo.write("models/net.py", "import torch\nclass Net(torch.nn.Module):\n    raise ValueError('broken then')\n")
     repo.commit()
     repo.git("checkout", "--quiet", "-b", "fixed")
     repo.write("models/net.py", NET.format(package=""))

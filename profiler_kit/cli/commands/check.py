@@ -76,7 +76,8 @@ def _target_arguments(options: argparse.Namespace) -> list[str]:
             arguments += [f"--{name}", str(value)]
     if options.convention != DEFAULT_CONVENTION:
         arguments += ["--convention", options.convention]
-    return [*arguments, "--channels-last"] if options.channels_last else arguments
+    flags = {"--channels-last": options.channels_last, "--no-slice": options.no_slice}
+    return [*arguments, *(flag for flag, is_set in flags.items() if is_set)]
 
 
 COMMAND = Command(

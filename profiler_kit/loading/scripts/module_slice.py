@@ -187,10 +187,13 @@ def _is_constant(statement: ast.stmt, facts: DocumentFacts) -> bool:
 
 
 def _is_setting(statement: ast.stmt, facts: DocumentFacts, available: frozenset[str]) -> bool:
-    """Whether `statement` sets an option of a library, registers a class, or adds to a constant."""
+    """Whether `statement` sets an option of a library, registers a class or op, or adds to a constant."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call = statement.value
-        origin = origin_of(call.func, facts.origins) or ""
+        function = call.func
+        while isinstance(function, ast.Call):  # torch.library.impl("lib::op", "Meta")(function)
+            function = function.func
+        origin = origin_of(function, facts.origins) or ""
         if origin.startswith(_SETTINGS) or "register" in ast.unparse(call.func):
             return True
         values = [*call.args, *(word.value for word in call.keywords)]

@@ -91,8 +91,8 @@ def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
         stack.enter_context(_patched(sys, "dont_write_bytecode", True))
         stack.enter_context(_patched(sys, "stdin", io.StringIO()))
         stack.enter_context(_patched(os, "_exit", _exit))
-        stack.enter_context(_patched(torch, "save", _no_save))
-        stack.enter_context(_patched(torch.jit, "save", _no_save))
+        stack.enter_context(_patched(torch, "save", _save_in_memory(torch.save)))
+        stack.enter_context(_patched(torch.jit, "save", _save_in_memory(torch.jit.save)))
         stack.enter_context(skipped_downloads(note))
         _guards.append(guard)
         try:
@@ -115,8 +115,15 @@ def _exit(status: int = 0) -> NoReturn:
     raise SystemExit(status)
 
 
-def _no_save(*args: object, **kwargs: object) -> NoReturn:
-    raise _error("a written file", "torch.save")
+def _save_in_memory(save: Callable[..., object]) -> Callable[..., object]:
+    """`save`, which writes files without an audit event, for buffers in memory only."""
+
+    def save_to_buffer(value: object, f: object, *args: object, **kwargs: object) -> object:
+        if not isinstance(f, io.BytesIO):
+            raise _error("a written file", "torch.save")
+        return save(value, f, *args, **kwargs)
+
+    return save_to_buffer
 
 
 def _install() -> None:
