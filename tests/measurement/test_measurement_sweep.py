@@ -30,9 +30,10 @@ STAMP = "open(os.environ['PK_STAMPS'], 'a').write(f'{word} {os.getpid()} {time.m
 
 
 def spec(folder: Path, on_cpu: str = "pass", after: str = "") -> TargetSpec:
+    """A model file that is imported as it is: the statements in `after` have effects, which a slice leaves out."""
     inputs = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
     (folder / "net.py").write_text(net(on_cpu, after=inputs + after))
-    return TargetSpec(spec=str(folder / "net.py"))
+    return TargetSpec(spec=str(folder / "net.py"), sliced=False)
 
 
 def visits(*names: str) -> list[Visit]:
@@ -200,7 +201,7 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 visits = [Visit(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
 silent = lambda *_: None
-list(sweep.measure_visits(TargetSpec(spec={target.spec!r}), visits, device="cpu", on_start=silent, on_progress=silent, ahead=2))
+list(sweep.measure_visits(TargetSpec(spec={target.spec!r}, sliced=False), visits, device="cpu", on_start=silent, on_progress=silent, ahead=2))
 """
     parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
