@@ -201,7 +201,8 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 visits = [Visit(config=RunConfig(name=name), budget_s=1.0) for name in "abc"]
 silent = lambda *_: None
-list(sweep.measure_visits(TargetSpec(spec={target.spec!r}, sliced=False), visits, device="cpu", on_start=silent, on_progress=silent, ahead=2))
+target = TargetSpec(spec={target.spec!r}, sliced=False)
+list(sweep.measure_visits(target, visits, device="cpu", on_start=silent, on_progress=silent, ahead=2))
 """
     parent = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
