@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any, Final
 from weakref import WeakSet
 
 import torch
 from torch.utils._mode_utils import no_dispatch
+
+from profiler_kit.loading.module_placeholders import ModulePlaceholder, install_placeholders
 
 _DYNAMO: Final = "torch._dynamo"
 _UTILITIES: Final = "torch._dynamo.utils"
@@ -22,7 +24,7 @@ _CACHE: Final = "__dynamo_disable"  # where torch caches the result of `disable`
 _active: list[DynamoPlaceholder] = []  # at most one: the placeholder that is installed now
 
 
-class _UtilitiesPlaceholder(ModuleType):
+class _UtilitiesPlaceholder(ModulePlaceholder):
     """Stands for ``torch._dynamo.utils``, of which libraries import `is_compile_supported`, and call it much later, if ever."""
 
     def __init__(self) -> None:
@@ -32,11 +34,6 @@ class _UtilitiesPlaceholder(ModuleType):
         """Whether the compiler supports a device."""
         return self._real().is_compile_supported(device_type)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(f"module {_UTILITIES!r} has no attribute {name!r}")
-        return getattr(self._real(), name)
-
     def _real(self) -> Any:
         compiler = sys.modules.get(_DYNAMO)
         if isinstance(compiler, DynamoPlaceholder):
@@ -44,17 +41,20 @@ class _UtilitiesPlaceholder(ModuleType):
         return importlib.import_module(_UTILITIES)
 
 
-class DynamoPlaceholder(ModuleType):
+class DynamoPlaceholder(ModulePlaceholder):
     """Stands for ``torch._dynamo`` until an attribute is read that only the compiler has; then it is imported.
 
     Every optimizer step and every checkpointed call imports torch._dynamo, which takes about as long as importing torch, only
     to call `graph_break` and `disable`. Outside of a compiled region these do nothing.
     """
 
+    is_package = True
+
     def __init__(self) -> None:
         super().__init__(_DYNAMO)
         self._functions: WeakSet[FunctionType] = WeakSet()
         self._stance = ExitStack()
+        self._dependencies: tuple[ModulePlaceholder, ...] = ()
 
     def graph_break(self, *args: Any, **options: Any) -> Any:
         """Do nothing, as outside of a compiled region."""
@@ -66,11 +66,6 @@ class DynamoPlaceholder(ModuleType):
             return self._real().disable(fn, recursive, **options)
         self._functions.add(fn)
         return fn
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # e.g. `inspect` reads __file__ of every module
-            raise AttributeError(f"module {_DYNAMO!r} has no attribute {name!r}")
-        return getattr(self._real(), name)
 
     def _real(self) -> Any:
         if sys.modules.get(_DYNAMO) is self:
@@ -86,6 +81,7 @@ class DynamoPlaceholder(ModuleType):
         """Put the placeholder in the place of ``torch._dynamo``."""
         sys.modules[_DYNAMO] = self
         sys.modules[_UTILITIES] = _UtilitiesPlaceholder()
+        self._dependencies = install_placeholders()
         torch._dynamo = self
         _active.append(self)
 
@@ -99,6 +95,8 @@ class DynamoPlaceholder(ModuleType):
         self._stance.close()
 
     def _remove_from_modules(self) -> None:
+        for placeholder in self._dependencies:  # the compiler copies names of these modules when it is imported
+            placeholder.uninstall()
         del sys.modules[_DYNAMO]
         if isinstance(sys.modules.get(_UTILITIES), _UtilitiesPlaceholder):
             del sys.modules[_UTILITIES]

@@ -1,4 +1,4 @@
-"""Counting neither imports torch's compiler for nothing nor compiles anything."""
+"""Counting imports neither torch's compiler nor its symbolic shapes without need, and compiles nothing."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ for name in ("Plain", "Recomputed"):
     for options in ({}, {"optimizer": "sgd"}, {"mode": "infer"}):
         macs(name, **options)
 assert "torch._dynamo" not in sys.modules and "_dynamo" not in vars(torch)
+assert "sympy" not in sys.modules and "torch.fx.experimental.symbolic_shapes" not in sys.modules
 compiler_is_unchanged()
 """,
         """
@@ -105,8 +106,30 @@ assert "torch._dynamo" not in sys.modules and "torch._dynamo.utils" not in sys.m
 from nets import is_compile_supported
 assert is_compile_supported("cpu") in (True, False) and "torch._dynamo.convert_frame" in sys.modules
 """,
+        """
+open("nets.py", "a").write('''
+import sympy
+
+
+class UsesSymbols(Plain):
+    def forward(self, x):
+        import sympy.core.symbol
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv, sym_eq
+
+        assert isinstance(sympy.Integer(2), sympy.Basic) and not isinstance(2, sympy.Basic)
+        assert sym_eq(x.shape, (2, 3, 8, 8)) and not sym_eq([1], [2]) and isinstance(ShapeEnv(), ShapeEnv)
+        ragged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+        assert ragged.shape[2] == 3 and (ragged * 2).values().shape == (6, 3)
+        return super().forward(x)
+''')
+assert macs("Plain") == macs("UsesSymbols")
+from torch.fx.experimental import symbolic_shapes
+import sympy
+assert symbolic_shapes.__file__ and sympy.Symbol("a") + 0 == sympy.Symbol("a")
+compiler_is_unchanged()
+""",
     ],
-    ids=["not imported", "compiles in forward", "reads the compiler", "library imports a check"],
+    ids=["not imported", "compiles in forward", "reads the compiler", "library imports a check", "uses symbols"],
 )
 def test_a_count_leaves_the_compiler_alone(code: str, tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)
