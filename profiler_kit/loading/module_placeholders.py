@@ -1,4 +1,4 @@
-"""Runs ops on meta tensors without importing torch's symbolic shapes and sympy, which take a third of the time of importing torch."""
+"""Runs ops on meta tensors without importing torch's symbolic shapes and sympy, a third of the time of importing torch."""
 
 from __future__ import annotations
 
@@ -106,6 +106,8 @@ class _Sympy(ModulePlaceholder):
 
 def install_placeholders() -> tuple[ModulePlaceholder, ...]:
     """Put placeholders in the places of ``torch.fx.experimental.symbolic_shapes`` and sympy, where they are not imported yet."""
-    placeholders = tuple(module for module in (_SymbolicShapes(), _Sympy("sympy")) if module.__name__ not in sys.modules)
+    placeholders = tuple(
+        module for module in (_SymbolicShapes(), _Sympy("sympy")) if module.__name__ not in sys.modules
+    )
     sys.modules.update({module.__name__: module for module in placeholders})
     return placeholders
