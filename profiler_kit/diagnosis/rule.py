@@ -45,8 +45,11 @@ class Rule:
         trials: AdviceTrials = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
+        claims: Iterable[str] = (),
     ) -> Finding:
         """Return a finding of this rule, with unique paths and `weight` clamped to 0 to 1.
+
+        `claims`: the parts of the step (or of the peak) of which the finding explains the share `weight` (`Finding.claims`).
 
         `trials`: the configurations that try the advice, and their trials. `computed`: the gain is computed, not measured.
         """
@@ -63,6 +66,7 @@ class Rule:
             tries=trials.tries,
             weight=min(1.0, max(0.0, weight)),
             computed=computed,
+            claims=tuple(dict.fromkeys(claims)),
         )
 
 

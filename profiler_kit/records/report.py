@@ -82,6 +82,10 @@ class Finding:
     - `weight`: the share of the step (or of the peak) that is affected, 0 to 1. It sorts findings of one severity and topic.
     - `computed`: True if the gain is computed, not measured.
     - `paths`: the modules that the finding is about.
+    - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
+      ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``peak``. Empty if it explains no time and no memory.
+    - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
+      explains; None where `claims` is empty.
     """
 
     rule: str
@@ -96,6 +100,8 @@ class Finding:
     weight: float = 0.0
     computed: bool = False
     tries: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
