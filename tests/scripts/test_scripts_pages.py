@@ -224,8 +224,9 @@ def test_python_examples_run(page: Path, folder: Path) -> None:
     code = "\n".join(["loader, train_step = [None] * 8, lambda batch: None", *blocks]).replace(
         "budget_s=30", "budget_s=1"
     )
-    (folder / "example.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    here = "from test_scripts_pages import run_here\nimport profiler_kit.measurement.sweep\n"
+    (folder / "example.py").write_text(f"{here}profiler_kit.measurement.sweep.spawn_run = run_here\n{code}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
