@@ -169,7 +169,7 @@ def _completed_build(source: Source, binder: Binder, candidate: Candidate, *args
         except TargetError as error:
             if source.attr is None and uses_missing_package(error):
                 raise
-            if not binder.complete(error, vars(source.module)):
+            if not binder.complete(error, vars(source.module), candidate.name):
                 raise
     return _build(source, binder, candidate, *args, **options)
 
