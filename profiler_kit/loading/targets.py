@@ -18,8 +18,9 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.candidates.building import construct
+from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
-from profiler_kit.loading.candidates.selection import Selection, select
+from profiler_kit.loading.candidates.selection import select
 from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.device_moves import HOST, moves_redirected

@@ -30,8 +30,9 @@ def announcement(
     failures: Sequence[tuple[Candidate, KitError]],
 ) -> str:
     """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; empty if there was nothing to choose."""
-    others = _others(source, candidate, model, ranked) if candidate.evidence != "explicit" else []
     failed = {c.name: error for c, error in failures if c.name != candidate.name}
+    others = _others(source, candidate, model, ranked) if candidate.evidence != "explicit" else []
+    others = [name for name in others if name not in failed]
     if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
         return ""
     if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:

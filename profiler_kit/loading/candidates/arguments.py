@@ -13,6 +13,7 @@ from torch import nn
 from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
+from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
@@ -20,7 +21,6 @@ from profiler_kit.loading.candidates.configs import (
     is_config_parameter,
     with_usual_values,
 )
-from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter

@@ -32,7 +32,7 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
         return value if value in choices else choices[0]
     if type(value) is not int:
         return value
-    tests = [code for code in _assertions(node, name, bound)]
+    tests = list(_assertions(node, name, bound))
     if not tests or _holds(tests, name, value, bound):
         return value
     near = sorted(range(1, _MAX_SIZE + 1), key=lambda size: abs(size - value))

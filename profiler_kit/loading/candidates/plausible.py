@@ -54,6 +54,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
         (r"(num_?|n_?|in_?|input_?|img_?|image_?|inp_?)?(channels?|chans?|ch)|nc|input_nc|inchannels?|"
          r"in_c|c_in|n_?channels_?in", 3),
         (r"(out|output)_?(channels?|chans?|ch|nc)|out_c|c_out|n_?channels_?out", 64),
+        (r"\w+_(channels?|chans?)", 64),
         (r"(image|img|input|in)_?(size|resolution|res|shape|height|width|h|w)|resolution|height|width_?px|"
          r"sample_?size", 224),
         (r"patch(_?size|es)?", 16),
