@@ -122,13 +122,12 @@ class Binder:
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
         self._replace_zeros(signature, result)
-        for name, value in result.bound.items():
-            changed = with_usual_values(value, unset=()) if name in signature else ()
-            result.assumed += tuple(f"{name}.{item}" for item in changed)
-        for value in result.bound.values():
-            for name, item in self.fields.items():
-                if is_config(value) and not hasattr(value, name):
-                    setattr(value, name, item)
+        for key, value in result.bound.items():
+            changed = with_usual_values(value, unset=()) if key in signature else ()
+            result.assumed += tuple(f"{key}.{item}" for item in changed)
+            for field_name, item in self.fields.items():
+                if is_config(value) and not hasattr(value, field_name):
+                    setattr(value, field_name, item)
         result.assumed += (*self.globals, *self.fields)
         if generic:
             self._complete_configs(signature, result)

@@ -16,7 +16,7 @@ Role = Literal["model", "base", "part", "loss"]
 # Names of building blocks in the usual libraries (torchvision, timm, fairseq). They only break ties: containment decides first.
 _PART_NAME: Final = re.compile(
     r"(Block|Bottleneck|Layer|Unit|Cell|Attention|Attn|Norm|Embedding|Embeddings|Embed|Conv\d?d?|Head|Mlp|MLP|FeedForward|"
-    r"FFN|Residual|Transition|Activation|Pool|Pooling|Swish|GELU|ReLU|Reshape|Flatten|Identity|Sampling|Module|Stage|Stem|"
+    r"FFN|Residual|Transition|Activation|Pool(ing)?\dd|Pool|Pooling|Swish|GELU|ReLU|Reshape|Flatten|Identity|Sampling|Module|Stage|Stem|"
     r"SE|SELayer|SEModule|Up|Down|Upsample|Downsample|Encoding|Fn|Dropout|DropPath)$"
 )
 _LOSS_NAME: Final = re.compile(r"(Loss|Criterion|Metric|Accuracy|Dice|IoU|mIoU|PSNR|SSIM|Penalty|Regularizer)$")

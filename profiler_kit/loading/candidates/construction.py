@@ -104,15 +104,16 @@ class Construction:
             yield candidate, generic
 
     def _largest_part(self, candidates: Sequence[Candidate]) -> Selection | None:
-        """The part that contains most of a model that cannot be built. Blocks are never tried."""
+        """The part with the most parameters of a model that cannot be built. Blocks are never tried."""
         if self.source.attr is not None or any(uses_missing_package(error) for _, error in self.failures):
             return None
         parts = [c for c in self.ranked if c.evidence == "part" and c not in candidates and not is_part_name(c.name)]
-        for part in parts[:_MAX_PARTS]:
-            selection = self._attempt(part, generic=False, is_only=False)
-            if selection is not None and _has_parameters(selection.built.model):
-                return selection
-        return None
+        failures = list(self.failures)
+        selections = [self._attempt(part, generic=False, is_only=False) for part in parts[:_MAX_PARTS]]
+        self.failures[:] = failures  # those of the parts explain nothing
+        available = [selection for selection in selections if selection is not None]
+        largest = max(available, key=lambda selection: _parameter_count(selection.built.model), default=None)
+        return largest if largest is not None and _has_parameters(largest.built.model) else None
 
     def _attempt(self, candidate: Candidate, *, generic: bool, is_only: bool) -> Selection | None:
         """The built `candidate`; None if that fails, which is added to `failures`. `is_only`: others are not tried."""
@@ -228,6 +229,10 @@ class Construction:
         error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
         error.__cause__ = main.__cause__
         return error
+
+
+def _parameter_count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters()) if isinstance(model, nn.Module) else 0
 
 
 def _has_parameters(model: Any) -> bool:

@@ -13,6 +13,7 @@ _NEEDS_SEQUENCE: Final = re.compile(
 _STAGES: Final = re.compile(r"(\w+_)?(depths?|layers|blocks|stages|num_(layers|blocks))")
 _USUAL_STAGES: Final = 4  # of hierarchical networks, such as ResNet and Swin
 _USUAL_LENGTH: Final = 2
+_LAYER_CHANNELS: Final = 64
 
 
 def sequence_instead(
@@ -29,12 +30,14 @@ def sequence_instead(
     sizes = [name for name, value in assumed.items() if type(value) is int]
     context = f"{text} {_failing_line(error)}"
     named = [name for name in sizes if re.search(rf"\b{re.escape(name)}\b", context)] or sizes
-    if not named or (len(named) == len(sizes) > 1 and len(named) > 2):
+    if not named or (named is sizes and len(sizes) > 1):
         return None
     name = named[0]
     lengths = [len(value) for key, value in bound.items() if key != name and isinstance(value, (list, tuple)) and value]
     length = lengths[0] if lengths else _USUAL_STAGES if _STAGES.fullmatch(name.lower()) else _USUAL_LENGTH
-    items = [assumed[name]] * length
+    # a sequence of channels describes layers, not an image
+    size = max(assumed[name], _LAYER_CHANNELS) if "channel" in name.lower() else assumed[name]
+    items = [size] * length
     return name, tuple(items) if "tuple" in text else items
 
 
