@@ -90,12 +90,15 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
             yield _at_site(s, m, evidence)
 
     yield from from_sites(own_sites, "model", "script")
-    yield from from_sites(own_sites, "model", "library", library=True)
+    # in a file with models of its own, a function that builds one of a package needs it as a part, such as a backbone
+    backbones = [m for m in own_sites if m.is_library and models and m.site.role == "function"]
+    yield from from_sites([m for m in own_sites if m not in backbones], "model", "library", library=True)
     yield from from_sites(other_sites, "model", "importer")
     factories = list(_factories(s))
     yield from (f for f in factories if not missing_arguments(f.value, arguments))
     roots = [_of_class(c, "class") for c in sorted(models, key=_class_order)]
     yield from (c for c in roots if not missing_arguments(c.value, arguments))
+    yield from from_sites(backbones, "model", "library", library=True)
     exports = list(_exports(s))
     yield from (e for e in exports if not missing_arguments(e.value, arguments))
     programs = {id(m) for m in (*own_sites, *other_sites)}
