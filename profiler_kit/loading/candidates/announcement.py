@@ -89,6 +89,8 @@ def _builder(site: CallSite) -> str:
             return "the script builds it"
         case "example":
             return "the example builds it" if site.document.kind == "docstring" else "the README builds it"
+        case "sibling":
+            return "the README builds the class of this name in another file"
         case "module" | "method":
             return "it is used"
         case _:

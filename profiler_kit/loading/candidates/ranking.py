@@ -23,7 +23,7 @@ from profiler_kit.loading.syntax import FACTORIES
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)
 PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
 _MODELS: Final = ("model", "net", "network", "module")
-_ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example")
+_ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example", "sibling")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
 
