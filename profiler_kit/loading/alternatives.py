@@ -6,8 +6,11 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final
+
+from torch import nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.candidates.building import uses_missing_package
@@ -65,7 +68,7 @@ def _loads(source: Source, load: Callable[[Source], Target], seconds: float) -> 
 def _run_step(source: Source, target: Target) -> None:
     """Run one step of `target` on meta tensors. Raises TargetError."""
 
-    def step() -> None:
+    def step(model: nn.Module) -> None:
         output = model(*batch.args, **batch.kwargs)
         if target.objective is not None:
             target.loss(output, batch, target.labels_for(output)).backward()
@@ -74,4 +77,4 @@ def _run_step(source: Source, target: Target) -> None:
     model, batch = trials.model, trials.batch
     if model is not None:  # lazy layers get their shapes later
         with user_code(source.folders, source.name), user_errors("a step", hint="use another model"):
-            trials.run(step)
+            trials.run(partial(step, model))

@@ -32,11 +32,16 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
         return value if value in choices else choices[0]
     if type(value) is not int:
         return value
-    tests = list(_assertions(node, name, bound))
-    if not tests or _holds(tests, name, value, bound):
+    conditions = list(_assertions(node, name, bound))
+    tests = [compile(ast.Expression(body=condition), "<assertion>", "eval") for condition in conditions]
+    # the depth of a network with stages: the smallest one that fits can have stages without blocks
+    has_stages = bool(_DEPTH.fullmatch(name.lower())) and any(
+        isinstance(inner, ast.Mod) for condition in conditions for inner in ast.walk(condition)
+    )
+    if not has_stages and _holds(tests, name, value, bound):
         return value
     near = sorted(range(1, _MAX_SIZE + 1), key=lambda size: abs(size - value))
-    candidates = [*(_USUAL_DEPTHS if _DEPTH.fullmatch(name.lower()) else ()), *near]
+    candidates = [*(_USUAL_DEPTHS if has_stages else ()), *near]
     return next((size for size in candidates if _holds(tests, name, size, bound)), value)
 
 
@@ -60,15 +65,15 @@ def _is_asserted(node: ast.FunctionDef, compare: ast.Compare) -> bool:
     return any(isinstance(s, ast.Assert) and s.test is compare for s in ast.walk(node))
 
 
-def _assertions(node: ast.FunctionDef, name: str, bound: Mapping[str, Any]) -> Iterator[Any]:
-    """The compiled arithmetic assertions about `name` and values in `bound`."""
+def _assertions(node: ast.FunctionDef, name: str, bound: Mapping[str, Any]) -> Iterator[ast.expr]:
+    """The arithmetic assertions about `name` and values in `bound`."""
     for statement in ast.walk(node):
         if not isinstance(statement, ast.Assert):
             continue
         names = {inner.id for inner in ast.walk(statement.test) if isinstance(inner, ast.Name)}
         is_arithmetic = all(isinstance(inner, _ARITHMETIC) for inner in ast.walk(statement.test))
         if is_arithmetic and name in names and names - {name} <= bound.keys():
-            yield compile(ast.Expression(body=statement.test), "<assertion>", "eval")
+            yield statement.test
 
 
 def _holds(tests: list[Any], name: str, value: int, bound: Mapping[str, Any]) -> bool:

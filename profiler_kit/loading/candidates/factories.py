@@ -59,7 +59,7 @@ class Factories:
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
             call = constructor_call(expression)
             if call is not None:
-                if isinstance(call.func, ast.Name) and call.func.id == "cls":
+                if isinstance(call.func, ast.Name) and call.func.id == "cls" and "cls" not in assigned:
                     return is_module_class(owner)
                 value = resolve_dotted(call.func, local_lookup)
                 if is_module_class(value):
