@@ -15,7 +15,7 @@ from torch import nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.candidates.building import uses_missing_package
-from profiler_kit.loading.command import next_command
+from profiler_kit.loading.command import PROGRAM, next_command
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.source import Source
@@ -74,8 +74,10 @@ def _runs_inference(rebuild: Callable[..., Target]) -> bool:
     return False
 
 
-def _with_hint(error: TargetError, first: str) -> TargetError:
-    hint = f"{first}; {error.hint}" if error.hint else first
+def _with_hint(error: TargetError, checked: str) -> TargetError:
+    """`error` with a hint whose first command is that of `checked`; at the end if the hint has no other."""
+    parts = (checked, error.hint) if error.hint and PROGRAM in error.hint else (error.hint, checked)
+    hint = "; ".join(filter(None, parts))
     changed = TargetError(error.message, where=error.where, hint=hint)
     changed.__cause__ = error.__cause__
     return changed

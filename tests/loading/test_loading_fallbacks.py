@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler_kit import count
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
@@ -188,8 +189,8 @@ def test_the_hint_names_another_model_that_runs(write: Write) -> None:
     classes = module("Best", forward=BROKEN) + module("AlsoBroken", forward=BROKEN) + module("Net")
     write({"net.py": HEAD + classes})
     hint = hint_of("net.py")
-    assert hint.startswith("Net can be counted: profiler-kit count net.py:Net; ")
-    command = shlex.split(hint.partition(": ")[2].partition(";")[0])
+    assert hint.endswith("; Net can be counted: profiler-kit count net.py:Net")
+    command = shlex.split(hint.rpartition(": ")[2])
     assert type(load(TargetSpec(spec=command[2], command=("count", ""))).model).__name__ == "Net"
 
 
@@ -202,3 +203,14 @@ def test_the_hint_names_no_model_whose_loss_fails_and_no_block(write: Write) -> 
 def test_the_hint_for_a_named_model_is_about_this_model(write: Write) -> None:
     write({"net.py": HEAD + module("Best", forward=BROKEN) + module("Net")})
     assert "net.py:Net" not in hint_of("net.py:Best")
+
+
+def test_the_hint_of_a_failing_step_is_inference_if_that_runs(write: Write) -> None:
+    detached = module("Net", forward="self.fc(x).detach()")
+    write({"net.py": HEAD + detached})
+    with pytest.raises(TargetError, match="does not depend on any parameter") as raised:
+        count("net.py")
+    assert (raised.value.hint or "").endswith(
+        "; the model runs without a training step: profiler-kit count net.py --mode infer"
+    )
+    assert count("net.py", mode="infer").target.mode == "infer"

@@ -65,7 +65,7 @@ class Binder:
     latest: dict[str, Arguments] = field(default_factory=dict)
 
     def complete(self, error: BaseException, module_names: dict[str, Any], name: str) -> bool:
-        """Change what the call of `name` misses according to `error`; whether there is something to change.
+        """Supply the value that `error` says the call of `name` misses; whether that is possible.
 
         A global name or a field of a configuration gets its usual value, and an assumed size becomes a sequence of sizes.
         """

@@ -1,4 +1,4 @@
-"""What a constructor says about a parameter in its own text: the values that it compares it with, and its assertions."""
+"""Values that the text of a constructor allows for a parameter, from its comparisons and assertions."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Construction:
         return candidate.site.where if candidate.site is not None else self.source.at(candidate.line)
 
     def _completed_build(self, candidate: Candidate, *, generic: bool) -> Selection:
-        """`_build`, again with usual values for what a data set or an option would set, and with other forms of sizes."""
+        """`_build`, again with usual values for missing names and fields, and with sequences for sizes."""
         for _ in range(_MAX_COMPLETIONS):
             try:
                 return self._build(candidate, generic=generic)
@@ -209,7 +209,7 @@ class Construction:
             ) from error
 
     def _reject_layer(self, candidate: Candidate, model: Any, where: str) -> None:
-        """Raise TargetError for a single layer without parameters, such as ReLU: a script calls it, and it is no model."""
+        """Raise TargetError for a single layer without parameters, such as ReLU, which a script only calls."""
         is_layer = type(model).__module__.startswith("torch.nn.") and not any(True for _ in model.children())
         if candidate.evidence == "library" and is_layer and not _has_parameters(model):
             raise TargetError(

@@ -26,7 +26,7 @@ def function_node(factory: Callable[..., Any]) -> ast.FunctionDef | None:
 def forwarded_parameters(factory: Callable[..., Any], own: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:
     """The required parameters of the class or function that `factory` calls with its own ``**kwargs``.
 
-    `own` are the parameters of `factory`. Those that the call passes by itself are left out.
+    `own` are the parameters of `factory`. Those that the call sets are left out.
     """
     node = function_node(factory)
     if node is None or node.args.kwarg is None:
