@@ -88,13 +88,15 @@ def count_spec(
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
+    from profiler_kit.loading.alternatives import inference_as_hint
     from profiler_kit.loading.progress import progress_to
 
     with as_target_errors(spec.spec), progress_to(on_progress):
         on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
         on_progress("counting")
-        counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
+        with inference_as_hint(target):
+            counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
         on_progress("predicting memory")
         is_selected = gpu is not None or memory_options is not None
         static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected)
