@@ -121,6 +121,13 @@ def _scenario(part: Part, name: str) -> Scenario:
         text=(module.__doc__ or "").strip(),
     )
     unknown = {scenario.cause, *scenario.also} - {*CAUSES, NOTHING}
-    if unknown or not scenario.text or not callable(values.get("train")) or scenario.device not in ("cpu", "cuda", "any"):
-        raise ValueError(f"{part}/{name}.py: needs a docstring, train(device), DEVICE, and causes of CAUSES, not {unknown}")
+    if (
+        unknown
+        or not scenario.text
+        or not callable(values.get("train"))
+        or scenario.device not in ("cpu", "cuda", "any")
+    ):
+        raise ValueError(
+            f"{part}/{name}.py: needs a docstring, train(device), DEVICE, and causes of CAUSES, not {unknown}"
+        )
     return scenario
