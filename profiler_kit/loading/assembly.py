@@ -22,6 +22,7 @@ from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameter
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -149,6 +150,11 @@ def assemble(
     spec, model, device = finder.spec, finder.model, finder.device
     inputs = finder.find()
     check_batch(spec, finder.forward, inputs.batch, where)
+    if _has_free_loss(spec, loss_fn) and may_stop_gradients(model):
+        if is_without_gradients(MetaTrials(model, inputs.batch, spec.seed)):
+            finder = _without_training(finder, where, has_step=False)
+            spec = finder.spec
+            notes += (f"mode: infer, because the output of {type(model).__name__} does not depend on its parameters",)
     if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
         inputs = _with_model_label(spec, model, inputs, device)
     objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps)
@@ -210,6 +216,12 @@ def _without_training(finder: InputFinder, where: str, *, has_step: bool) -> Inp
         )
     finder.model.eval()
     return replace(finder, spec=replace(spec, mode="infer"))
+
+
+def _has_free_loss(spec: TargetSpec, loss_fn: object) -> bool:
+    """Whether a training step is only the default: the user chose no loss and no optimizer, and passed no model."""
+    is_default = spec.loss is None and spec.optimizer is None and spec.spec != IN_PYTHON
+    return is_default and spec.mode == "train" and loss_fn is None
 
 
 def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:
