@@ -40,11 +40,11 @@ class ShownInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetInputs:
-    """Inputs of a training loop over a data set: named texts for one example, the batch size, and the place."""
+    """Inputs of a training loop over a data set: named texts for one example, the size of its batches (1: unknown), and the place."""
 
     texts: tuple[InputText, ...]
     use: DataSetUse
-    batch: int | None
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,10 +92,10 @@ class Evidence:
             use = data_set_use(document, partial(self._value, document, bindings={}))
             if use is None:
                 continue
-            batch = use.batch if document.kind == "target" else None
+            size = use.batch if document.kind == "target" and use.batch is not None and use.batch <= MAX_BATCH else 1
             texts: tuple[InputText, ...] = (InputText(name=names[0], shape=(1, *use.shape)),)
             prepared = self._prepared(document, use, names)
-            yield DataSetInputs(texts=prepared or texts, use=use, batch=batch)
+            yield DataSetInputs(texts=prepared or texts, use=use, size=size)
 
     def _prepared(self, document: Document, use: DataSetUse, names: tuple[str, ...]) -> tuple[InputText, ...] | None:
         """The inputs after the statements of the loop before the call of the model, such as a reshape."""

@@ -38,6 +38,10 @@ class LightningModule(nn.Module):
     example_input_array: Any = None
     automatic_optimization = True
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Lightning, a model can define only its training step."""
+        return super().forward(*args, **kwargs)
+
     def save_hyperparameters(self, *names: Any, ignore: Any = (), frame: Any = None, logger: bool = True) -> None:
         """Store the arguments of the calling constructor, or those in `names`, in ``hparams``."""
         caller = frame or inspect.currentframe().f_back  # type: ignore[union-attr]
