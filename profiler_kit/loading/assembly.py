@@ -22,7 +22,7 @@ from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.output_losses import is_output_path, loss_in_output
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
@@ -58,15 +58,24 @@ def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, 
     return replace(inputs, batch=batch, notes=(*inputs.notes, note))
 
 
-def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[TargetInputs, bool]:
-    """The inputs, and whether they are for the training step of a Lightning module.
+def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, TargetInputs, bool]:
+    """The finder, its inputs, and whether they are for the training step of a Lightning module, which is now the model's forward.
 
     Raises TargetError or UsageError if there are no inputs.
     """
     spec, model = finder.spec, finder.model
-    has_step = spec.mode == "train" and spec.loss is None and loss_fn is None and has_training_step(model)
-    if not has_step or finder.loader is not None:
-        return finder.find(), False
+    if spec.mode != "train" or spec.loss is not None or loss_fn is not None or not has_training_step(model):
+        return finder, finder.find(), False
+    kind = type(model)
+    if finder.loader is not None:
+        model.__class__ = as_step(kind)
+        forward = forward_of(model)
+        stepping = replace(finder, forward=forward, loader=replace(finder.loader, forward=forward))
+        step_inputs = stepping.find()
+        if loss_in_output(MetaTrials(model, step_inputs.batch, spec.seed).output()) is not None:
+            return stepping, step_inputs, True
+        model.__class__ = kind
+        return finder, finder.find(), False
     inputs, failure = None, None
     try:
         inputs = finder.find()
@@ -75,13 +84,14 @@ def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[TargetInputs, bo
     candidates: Iterable[TargetInputs] = [inputs] if inputs is not None else []
     if inputs is None or inputs.origin == "search":
         candidates = chain(finder.from_data_sets(), candidates, finder.from_layers())
-    step_inputs = find_lightning_step(model, candidates, spec.seed, finder.device)
-    if step_inputs is not None:
-        return step_inputs, True
-    if inputs is None:
-        assert failure is not None
+    with_step = find_lightning_step(model, candidates, spec.seed, finder.device)
+    if with_step is not None:
+        model.__class__ = as_step(kind)
+        return replace(finder, forward=forward_of(model)), with_step, True
+    if failure is not None:
         raise failure
-    return inputs, False
+    assert inputs is not None
+    return finder, inputs, False
 
 
 def _create_objective(
@@ -176,11 +186,9 @@ def assemble(
         finder = _without_training(finder, where, has_step=loss_fn is not None or configure is not None)
         notes += (f"mode: infer, because {type(finder.model).__name__} has no trainable parameters",)
     spec, model, device = finder.spec, finder.model, finder.device
-    inputs, is_lightning_step = _find_inputs(finder, loss_fn)
+    finder, inputs, is_lightning_step = _find_inputs(finder, loss_fn)
     if is_lightning_step:
-        model.__class__ = as_step(type(model))
-        finder = replace(finder, forward=forward_of(model))
-        steps = None
+        steps = None  # the step returns its loss, and configure_optimizers() its optimizer
     check_batch(spec, finder.forward, inputs.batch, where)
     has_default_step = not is_lightning_step and _has_free_loss(spec, loss_fn) and may_stop_gradients(model)
     if has_default_step and is_without_gradients(MetaTrials(model, inputs.batch, spec.seed)):

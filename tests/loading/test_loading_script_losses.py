@@ -294,8 +294,11 @@ class Net(LightningModule):
 def test_a_lightning_module(configured: str, returned: str) -> None:
     text = LIGHTNING.format(call="logits = self(x)", returned=returned, configured=configured)
     target = load_text(text)
-    _, (label,) = step(target)
-    assert target.info.loss == "cross_entropy"
-    assert tuple(label.shape) == (3,)
+    value, labels = step(target)
+    assert target.info.loss == ("output" if returned == "loss" else "output.loss")
+    (inputs, label) = target.batch.args[0]
+    assert inputs.shape == (3, 6)
+    assert label.shape == (3,) and label.max() < 4
+    assert not labels and value == pytest.approx(torch.log(torch.tensor(4.0)), abs=1)
     assert target.info.optimizer == "RMSprop"
     assert any("configure_optimizers()" in note for note in target.info.notes)

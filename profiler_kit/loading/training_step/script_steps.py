@@ -31,7 +31,6 @@ from profiler_kit.loading.training_step.step_code import (
     Decide,
     StepCode,
     find_called_losses,
-    find_returned_loss,
     find_step_codes,
     read_names,
     stored_names,
@@ -138,15 +137,7 @@ class ScriptSteps:
         return model_names(document.tree, self.builders | aliases, variable)
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
-        decide = self._decide(document, names)
-        for node in ast.walk(document.tree):
-            if isinstance(node, ast.ClassDef) and node.name == type(self.model).__name__:
-                for method in node.body:
-                    if isinstance(method, ast.FunctionDef) and method.name == "training_step":
-                        code = find_returned_loss(method, _module_names(method), decide)
-                        if code is not None:
-                            yield code
-        yield from find_step_codes(document.tree, names, decide)
+        return find_step_codes(document.tree, names, self._decide(document, names))
 
     def _called_losses(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         return find_called_losses(document.tree, names, self._decide(document, names))
@@ -226,12 +217,6 @@ class ScriptSteps:
         if isinstance(key, int):
             return key, positional[key] if key < len(positional) else None
         return (positional.index(key) if key in positional else None), key
-
-
-def _module_names(method: ast.FunctionDef) -> frozenset[str]:
-    """The names that a method uses for the model: its own `self`."""
-    first = method.args.args[0].arg if method.args.args else "self"
-    return frozenset({first})
 
 
 def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:

@@ -80,25 +80,6 @@ def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) 
             yield code
 
 
-def find_returned_loss(method: ast.FunctionDef, names: frozenset[str], decide: Decide) -> StepCode | None:
-    """The training step of a method such as ``training_step``, which returns its loss; None if it is of another form."""
-    parents = {child: parent for parent in ast.walk(method) for child in ast.iter_child_nodes(parent)}
-    for statement in reversed(method.body):
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            loss = statement.value
-            if isinstance(loss, ast.Dict):  # {"loss": loss, "log": ...}
-                keyed = [v for k, v in zip(loss.keys, loss.values, strict=True) if _is_text(k, "loss")]
-                if not keyed:
-                    return None
-                loss = keyed[0]
-            return _step_code(loss, statement, parents, names, decide)
-    return None
-
-
-def _is_text(node: ast.expr | None, text: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == text
-
-
 def _backward_loss(call: ast.Call) -> ast.expr | None:
     """The loss of ``loss.backward()``, ``scaler.scale(loss).backward()`` or ``accelerator.backward(loss)``."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("backward", "manual_backward"):
