@@ -290,9 +290,7 @@ class InputFinder:
             data_sets = list(islice(self._evidence.from_data_sets(("input",)), MAX_DATA_SETS))
         for loop in data_sets:
             texts = _in_batches(_without_names(loop.texts), loop.size)
-            yield TargetInputs(
-                batch=self._resized(texts), origin="data_set", notes=(self._data_set_note(loop, texts),)
-            )
+            yield TargetInputs(batch=self._resized(texts), origin="data_set", notes=(self._data_set_note(loop, texts),))
 
     def from_layers(self) -> Iterator[TargetInputs]:
         """One input that a layer of the model takes, the most usual first, which may not fit forward."""

@@ -172,13 +172,20 @@ def _data_modules(document: Document) -> Iterator[Document]:
     if path is None or document.kind not in ("target", "importer"):
         return
     root = repository_root(path)
-    called = {node.func.id for node in ast.walk(document.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    called = {
+        node.func.id
+        for node in ast.walk(document.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
     imports = (
         node
         for node in document.tree.body
-        if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) in called or alias.name == "*" for alias in node.names)
+        if isinstance(node, ast.ImportFrom)
+        and any((alias.asname or alias.name) in called or alias.name == "*" for alias in node.names)
     )
-    for file in islice((file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES):
+    for file in islice(
+        (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
+    ):
         text = file.read_text(encoding="utf-8", errors="replace")
         if "DataLoader" in text:
             with contextlib.suppress(SyntaxError):

@@ -197,9 +197,7 @@ def _check_dimension(name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
         return
     dim, rank = kwargs.get("dim", args[1] if len(args) > 1 else None), max(args[0].dim(), 1)
     if type(dim) is int and not -rank <= dim < rank:
-        raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
-        )
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
 
 
 def _check_channels(module: nn.Module, args: tuple[Any, ...]) -> None:

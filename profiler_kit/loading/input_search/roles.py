@@ -42,9 +42,7 @@ _ATTENTION_NAMES: Final = (
     frozenset({"q", "k"}), frozenset({"k", "v"}), frozenset({"query", "key"}), frozenset({"key", "value"}),
     frozenset({"queries", "keys"}), frozenset({"keys", "values"}), frozenset({"x_q", "x_k"}), frozenset({"xq", "xk"}),
 )  # fmt: skip
-_ATTENTION_PARTS: Final = frozenset().union(
-    *_ATTENTION_NAMES, {"v", "value", "values", "xv", "x_v"}
-)
+_ATTENTION_PARTS: Final = frozenset().union(*_ATTENTION_NAMES, {"v", "value", "values", "xv", "x_v"})
 STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
 TOKEN_WORDS: Final = frozenset(
     {

@@ -8,12 +8,14 @@ from typing import Final
 
 from torch import nn
 
-from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 
 # Code without one of these passes the gradients of its parameters on.
-_STOPS_GRADIENTS: Final = re.compile(r"\b(no_grad|inference_mode|set_grad_enabled|requires_grad\w*|detach_?|data|arg(max|min|sort)|topk)\b")
+_STOPS_GRADIENTS: Final = re.compile(
+    r"\b(no_grad|inference_mode|set_grad_enabled|requires_grad\w*|detach_?|data|arg(max|min|sort)|topk)\b"
+)
 
 
 def may_stop_gradients(model: nn.Module) -> bool:

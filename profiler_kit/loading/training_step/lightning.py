@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, tensors_in
+from profiler_kit.loading.batch import Batch
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
@@ -203,7 +203,11 @@ def _in_called_method(kind: type[nn.Module], tree: ast.FunctionDef, batch: str, 
         if not isinstance(node, ast.Call) or name is None or not name.startswith("self.") or depth == MAX_DEPTH:
             continue
         for index, value in enumerate(node.args):
-            if isinstance(value, ast.Name) and value.id == batch and inspect.isfunction(getattr(kind, node.func.attr, None)):  # type: ignore[union-attr]
+            if (
+                isinstance(value, ast.Name)
+                and value.id == batch
+                and inspect.isfunction(getattr(kind, node.func.attr, None))
+            ):  # type: ignore[union-attr]
                 structure = _read_structure(kind, name.removeprefix("self."), index + 1, depth + 1)
                 if structure is not None:
                     return structure
@@ -245,7 +249,9 @@ def _with_inputs(
     if structure.kind == "inputs":
         names = list(inspect.signature(model.forward).parameters)
         values = {**dict(zip(names, inputs.args, strict=False)), **inputs.kwargs}
-        items = tuple(Structure(kind="tensor", name=name) for name in [*values, *(["labels"] if "labels" in names else [])])
+        items = tuple(
+            Structure(kind="tensor", name=name) for name in [*values, *(["labels"] if "labels" in names else [])]
+        )
         structure = Structure(kind="dict", items=items)
     leaves = structure.leaves()
     label_names, input_indices = _split(leaves, inputs)
