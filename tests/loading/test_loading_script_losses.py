@@ -299,8 +299,10 @@ def test_a_lightning_module(configured: str, returned: str) -> None:
     assert target.info.loss == ("output" if returned == "loss" else "output.loss")
     (inputs, label) = target.batch.args[0]
     assert inputs.shape == (3, 6)
-    assert label.shape == (3,) and label.max() < 4
-    assert not labels and value == pytest.approx(torch.log(torch.tensor(4.0)), abs=1)
+    assert label.shape == (3,)
+    assert label.max() < 4
+    assert not labels
+    assert value == pytest.approx(torch.log(torch.tensor(4.0)), abs=1)
     assert target.info.optimizer == "RMSprop"
     assert any("configure_optimizers()" in note for note in target.info.notes)
 
@@ -361,8 +363,9 @@ class Features(nn.Module):
 """
 
 
-def test_a_model_without_gradients_is_counted_as_inference() -> None:
-    target = load_text(FROZEN.format(returned="features"), "3,6", target="net.py:Features", device="meta")
+@pytest.mark.parametrize("returned", ["features", "features.argmax(1)"])
+def test_a_model_without_gradients_is_counted_as_inference(returned: str) -> None:
+    target = load_text(FROZEN.format(returned=returned), "3,6", target="net.py:Features", device="meta")
     assert target.spec.mode == "infer"
     assert any(note.startswith("mode: infer, because the output of Features") for note in target.info.notes)
     assert count_target(target).forward.macs == 3 * 6 * 4

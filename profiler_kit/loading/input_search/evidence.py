@@ -43,7 +43,7 @@ class ShownInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetInputs:
-    """Inputs of a training loop over a data set: named texts for one example, the size of its batches (1: unknown), and the place."""
+    """Inputs of a training loop over a data set: named texts for one example, the size of its batches or 1, and the place."""
 
     texts: tuple[InputText, ...]
     use: DataSetUse

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from types import SimpleNamespace
+import sys
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class LightningModule(nn.Module):
 
     def save_hyperparameters(self, *names: Any, ignore: Any = (), frame: Any = None, logger: bool = True) -> None:
         """Store the arguments of the calling constructor, or those in `names`, in ``hparams``."""
-        caller = frame or inspect.currentframe().f_back  # type: ignore[union-attr]
+        caller: FrameType = frame or sys._getframe(1)
         arguments = inspect.getargvalues(caller)
         values = {name: arguments.locals[name] for name in arguments.args[1:]}
         values |= arguments.locals.get(arguments.keywords or "", {})

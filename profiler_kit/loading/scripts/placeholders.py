@@ -49,9 +49,9 @@ class Placeholder:
         """The substitute for Lightning's base class, which most models hardly use. Raises for other classes."""
         from profiler_kit.loading.scripts import lightning_base  # imports torch
 
-        if self._placeholder_label.rpartition(".")[2] == lightning_base.NAME:
-            return (lightning_base.LightningModule,)
-        self._raise()
+        if self._placeholder_label.rpartition(".")[2] != lightning_base.NAME:
+            self._raise()
+        return (lightning_base.LightningModule,)
 
     __call__ = __iter__ = __next__ = __len__ = __bool__ = __instancecheck__ = __subclasscheck__ = _raise
     __enter__ = __exit__ = __contains__ = __int__ = __float__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = _raise

@@ -20,7 +20,7 @@ from profiler_kit.loading.training_step.step_code import OUTPUT
 
 LOSS_FN: Final = "loss_fn"
 _NAMES: Final = (LOSS_FN, "criterion", "loss_function", "loss_func", "compute_loss")
-# Names of the second parameter of a loss function that is no input of the model.
+# Names of the second parameter of a loss function that compares the output with labels, not with inputs.
 _LABELS: Final = frozenset(
     {"target", "targets", "label", "labels", "y", "y_true", "gt", "ground_truth", "true", "truth", "expected"}
 )

@@ -39,7 +39,7 @@ _TENSOR_ATTRIBUTES: Final = frozenset(dir(Tensor))
 
 
 class Ignored:
-    """Stands in for a trainer or a logger: has any attribute, accepts any call, is 0 as a number and has no items."""
+    """The trainer or the logger of a step: has any attribute, accepts any call, is 0 as a number and has no items."""
 
     def __getattr__(self, name: str) -> Ignored:
         if name.startswith("__"):
@@ -47,6 +47,7 @@ class Ignored:
         return self
 
     def __call__(self, *args: object, **kwargs: object) -> Ignored:
+        """The object itself: ``self.trainer.optimizers()[0].step()`` does nothing."""
         return self
 
     def __getitem__(self, key: object) -> Ignored:
@@ -91,17 +92,17 @@ def _ignore(self: nn.Module, *args: object, **kwargs: object) -> None:
     """Record nothing."""
 
 
+def _constant(value: object) -> property:
+    return property(lambda self: value)
+
+
 # What Lightning's trainer provides to a training step
 _STAND_INS: Final[dict[str, Any]] = {
     **dict.fromkeys(("log", "log_dict", "print", "toggle_optimizer", "untoggle_optimizer"), _ignore),
-    **{
-        name: property(lambda self, value=value: value)
-        for name, value in {
-            "trainer": Ignored(), "logger": Ignored(), "loggers": [], "global_rank": 0, "local_rank": 0, "global_step": 0,
-            "current_epoch": 0,
-        }.items()
-    },
-}  # fmt: skip
+    **dict.fromkeys(("trainer", "logger"), _constant(Ignored())),
+    **dict.fromkeys(("global_rank", "local_rank", "global_step", "current_epoch"), _constant(0)),
+    "loggers": _constant([]),
+}
 
 
 def has_training_step(model: nn.Module) -> bool:
@@ -198,17 +199,17 @@ def _read_structure(kind: type[nn.Module], method: str, position: int, depth: in
 
 
 def _in_called_method(kind: type[nn.Module], tree: ast.FunctionDef, batch: str, depth: int) -> Structure | None:
+    """The structure that a method reads to which the step passes its whole batch."""
     for node in ast.walk(tree):
         name = dotted_name(node.func) if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or name is None or not name.startswith("self.") or depth == MAX_DEPTH:
+        if not isinstance(node, ast.Call) or name is None or depth == MAX_DEPTH:
+            continue
+        method = name.removeprefix("self.")
+        if not inspect.isfunction(getattr(kind, method, None)):
             continue
         for index, value in enumerate(node.args):
-            if (
-                isinstance(value, ast.Name)
-                and value.id == batch
-                and inspect.isfunction(getattr(kind, node.func.attr, None))
-            ):  # type: ignore[union-attr]
-                structure = _read_structure(kind, name.removeprefix("self."), index + 1, depth + 1)
+            if isinstance(value, ast.Name) and value.id == batch:
+                structure = _read_structure(kind, method, index + 1, depth + 1)
                 if structure is not None:
                     return structure
     return None
@@ -277,8 +278,8 @@ def _with_inputs(
         name: Label(name=name, shape="input_samples", kind="classes") for name in label_names.values() if name[0] == "_"
     }
     empty = {name: label.empty(example) for name, label in unused.items()}
-    names = tuple(name for name in label_names.values() if name not in unused)
-    trial = labels_for_loss(names, example, lambda labels: loss({**empty, **labels}))
+    used = tuple(name for name in label_names.values() if name not in unused)
+    trial = labels_for_loss(used, example, lambda labels: loss({**empty, **labels}))
     if trial.labels is None:
         return None
     random = [ModelLabel(name=label.name, label=label, example=example) for label in (*trial.labels, *unused.values())]

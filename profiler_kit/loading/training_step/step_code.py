@@ -66,7 +66,7 @@ def find_step_codes(tree: ast.Module, names: frozenset[str], decide: Decide) -> 
 
 
 def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
-    """Calls of a loss function, such as ``criterion(net(x), y)``, with the output of the model, which is in a variable of `names`.
+    """Calls of a loss function, such as ``criterion(net(x), y)``, with the output of the model in a variable of `names`.
 
     They show the loss where the step is spread over functions, or where another library calls ``backward()``.
     """
