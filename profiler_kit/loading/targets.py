@@ -36,6 +36,7 @@ from profiler_kit.loading.model import Target
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
+from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
@@ -148,7 +149,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
         )
     return assemble(
         finder, place, notes=notes, compiles=built.compiles, ready=on_built, steps=steps,
-        loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
+        loss_fn=own_loss(source), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
