@@ -44,13 +44,14 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only scenarios whose name contains this text")
     parser.add_argument("--skip-existing", action="store_true", help="keep the traces that exist")
     parser.add_argument("--jobs", type=int, default=1, help="processes that are started side by side")
+    parser.add_argument("--max-kb", type=int, default=300, help="do not keep larger files (default: 300)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     selected = [one for one in scenarios(*(options.part or PARTS)) if one.runs_on(options.device) and one.ranks == 1]
     if options.one:
         (scenario,) = [scenario for scenario in selected if scenario.name == options.one]
-        _record(scenario, options.device, options.out)
+        _record(scenario, options.device, options.out, options.max_kb)
         return 0
     selected = [scenario for scenario in selected if options.only in scenario.name]
     if options.skip_existing:
@@ -58,6 +59,7 @@ def main() -> int:
 
     def run(scenario: Scenario) -> bool:
         command = [sys.executable, "-m", __spec__.name, "--device", options.device, "--out", str(options.out)]
+        command += ["--max-kb", str(options.max_kb)]
         start_s = time.monotonic()
         try:
             done = subprocess.run(
@@ -77,7 +79,7 @@ def _path(out: Path, scenario: Scenario, device: str, form: str) -> Path:
     return out / f"{scenario.name}.{device}.{form}.json.gz"
 
 
-def _record(scenario: Scenario, device: str, out: Path) -> None:
+def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
     import torch
     from torch.profiler import ProfilerActivity, profile, schedule
 
@@ -104,18 +106,21 @@ def _record(scenario: Scenario, device: str, out: Path) -> None:
                         next(loop)
                         profiler.step()
                 loop.close()
-                _write_thin(trace, _path(out, scenario, device, form))
+                _write_thin(trace, _path(out, scenario, device, form), max_kb)
             if scenario.warmup == 0:
                 break  # what happens once in a process has happened
 
 
-def _write_thin(trace: Path, path: Path) -> None:
+def _write_thin(trace: Path, path: Path, max_kb: int) -> None:
     data: dict[str, Any] = json.loads(trace.read_text(encoding="utf-8"))
     thin = {key: data[key] for key in PARTS_OF_TRACE if key in data} | {"traceEvents": data["traceEvents"]}
     part = path.with_suffix(".partial")
     with gzip.GzipFile(part, "wb", mtime=0) as file:
         file.write(json.dumps(thin, separators=(",", ":")).encode())
-    part.replace(path)
+    if part.stat().st_size > max_kb * 1000:
+        part.unlink()
+    else:
+        part.replace(path)
 
 
 @contextlib.contextmanager

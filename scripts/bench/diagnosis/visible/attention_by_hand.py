@@ -23,7 +23,8 @@ class Attention(nn.Module):
         batch, tokens, width = x.shape
         q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
         scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, width))
+        mixed: Tensor = self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, width))
+        return mixed
 
 
 def train(device: str) -> Iterator[None]:

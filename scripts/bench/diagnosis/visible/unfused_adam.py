@@ -13,7 +13,7 @@ ALSO = ("launch", "python")
 
 def train(device: str) -> Iterator[None]:
     """Train a deep stack of small layers."""
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)) for _ in range(60))).to(device)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)) for _ in range(24))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     x = torch.randn(32, 64, device=device)
     while True:
