@@ -23,7 +23,6 @@ from typing import IO, Any, Final
 
 from scripts.bench.diagnosis.scenario import PARTS, Scenario, scenarios
 
-FORMS: Final = ("plain", "stacks")
 LIMIT_S: Final = 150
 # `inspect` reads these parts of a trace; the others only make the files larger.
 PARTS_OF_TRACE: Final = (
@@ -55,7 +54,7 @@ def main() -> int:
         return 0
     selected = [scenario for scenario in selected if options.only in scenario.name]
     if options.skip_existing:
-        selected = [one for one in selected if not _path(options.out, one, options.device, FORMS[-1]).exists()]
+        selected = [one for one in selected if not _path(options.out, one, options.device, one.forms[0]).exists()]
 
     def run(scenario: Scenario) -> bool:
         command = [sys.executable, "-m", __spec__.name, "--device", options.device, "--out", str(options.out)]
@@ -86,7 +85,7 @@ def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
     module = scenario.module
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     with _lock(out / ".lock"):
-        for form in FORMS:
+        for form in scenario.forms:
             torch.manual_seed(0)
             loop = module.train(device)
             for _ in range(scenario.warmup):

@@ -7,6 +7,7 @@ A scenario is a Python file in `visible/` or `heldout/`, written like a user's t
 - ``train(device)`` is a generator that yields after each step, where a user would write ``profiler.step()``;
 - ``DEVICE`` is "cpu", "cuda" or "any" (default "any"): where the cause exists;
 - ``STEPS`` (default 3) and ``WARMUP`` (default 3) are the numbers of recorded steps and of steps before them;
+- ``FORMS`` (default both) are the forms of the trace in which the cause shows: "plain", "stacks";
 - ``ALSO`` (default ()) names causes that are true as well, so that findings about them are not wrong;
 - ``RANKS`` (default 1) is the number of processes; ``train(device)`` may then use torch.distributed, which is initialized.
 """
@@ -22,6 +23,7 @@ from typing import Any, Final, Literal
 
 Part = Literal["visible", "heldout"]
 PARTS: Final[tuple[Part, ...]] = ("visible", "heldout")
+FORMS: Final = ("plain", "stacks")
 STEPS: Final = 3
 WARMUP: Final = 3
 NOTHING: Final = "nothing"
@@ -71,6 +73,7 @@ class Scenario:
     part: Part
     cause: str
     also: tuple[str, ...]
+    forms: tuple[str, ...]
     device: Literal["cpu", "cuda", "any"]
     ranks: int
     steps: int
@@ -113,6 +116,7 @@ def _scenario(part: Part, name: str) -> Scenario:
         part=part,
         cause=values.get("CAUSE", ""),
         also=tuple(values.get("ALSO", ())),
+        forms=tuple(values.get("FORMS", FORMS)),
         device=values.get("DEVICE", "any"),
         ranks=values.get("RANKS", 1),
         steps=values.get("STEPS", STEPS),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 CAUSE = "layer"
+FORMS = ("stacks",)
 ALSO = ("precision", "channels", "depthwise")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-CAUSE = "data"
-ALSO = ("python", "launch")
+CAUSE = "python"
+ALSO = ("data", "launch")
 
 
 TEXT = "the quick brown fox jumps over the lazy dog, again and again. " * 400
