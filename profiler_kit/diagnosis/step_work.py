@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
 from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.timing import kernels_of
+from profiler_kit.diagnosis.trace_facts import MAX_LISTED_TRACES, MIN_BUSY_NS
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -20,9 +21,6 @@ from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceSummary
 
 Match = TypeVar("Match")
 
-# A launch takes 5 to 10 us. Less work than this is not a step, and its shares mean nothing.
-MIN_BUSY_NS: Final = 100_000
-MAX_LISTED_TRACES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +202,9 @@ def _trace_work(trace: TraceSummary, source: str) -> StepWork:
     """Return the work of `trace`."""
     operators = tuple(Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns) for o in trace.operators)
     on_device = trace.clock == "device"
+    # On the host, a wait before the first operator of a step is not in the span of the operators.
+    marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.steps)
+    span_ns = max(trace.span_ns, marked_ns)
     modules: Counter[str] = Counter()
     for module in trace.modules:
         modules[module.path] += module.kernel_ns
@@ -214,7 +215,7 @@ def _trace_work(trace: TraceSummary, source: str) -> StepWork:
         source=source,
         clock="device" if on_device else "operator",
         steps=max(1, len(trace.steps)),
-        span_ns=trace.span_ns,
+        span_ns=span_ns,
         busy_ns=trace.busy_ns,
         kernels=kernels if on_device else operators,
         operators=operators,

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns
-from profiler_kit.records.families import LAYOUT
+from profiler_kit.diagnosis.timing import is_product_family
 
 # Names of the copy kernels that convert between data types.
 _CONVERSION_KERNEL: Final = re.compile(r"b?float16_copy|bfloat16tofloat32|LoadWithCast|convert_element_type")
@@ -17,7 +17,7 @@ _COPY: Final = "aten::copy_"
 
 def is_product(work: Work) -> bool:
     """Return whether `work` multiplies and accumulates: convolutions, matrix products, attention, recurrent layers."""
-    return work.family.startswith(("conv", "gemm", "attention", "rnn")) and work.family != LAYOUT
+    return is_product_family(work.family)
 
 
 def is_eager_pointwise(work: Work) -> bool:
