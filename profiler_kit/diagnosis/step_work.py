@@ -22,7 +22,6 @@ from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceSummary
 Match = TypeVar("Match")
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """The calls and the time of one kernel or operator, excluding operators that it calls."""
@@ -118,9 +117,9 @@ def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
     """Yield the work of the baseline of `report`, or of each trace; nothing for those with less than `MIN_BUSY_NS`."""
     if isinstance(report, Report):
         run = report.baseline()
-        works = [_run_work(run)] if run is not None else []
+        works = [run_work(run)] if run is not None else []
     else:
-        works = [_trace_work(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces]
+        works = [trace_work(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces]
     for work in works:
         if work is not None and work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
             yield work
@@ -153,13 +152,33 @@ def worst_step(
     return WorstStep(work=work, match=match, other_names=names)
 
 
+def busy_share(report: Report) -> float:
+    """Return the share of the baseline's step in which the device (on a CPU: an operator) is busy; 1 if unknown.
+
+    A share of the device time times this is a share of the step.
+    """
+    run = report.baseline()
+    work = run_work(run) if run is not None else None
+    return work.busy_ns / work.span_ns if work is not None and work.span_ns else 1.0
+
+
+def names_claims(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a claim for each kernel name."""
+    return tuple(f"busy:kernel:{name}" for name in names)
+
+
+def module_claims(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return a claim for each module path."""
+    return tuple(f"busy:module:{path}" for path in paths)
+
+
 def trials_of(report: Report | TraceReport, *words: str) -> AdviceTrials:
     """Return the configurations that add one of `words` to the baseline, with trials; none for traces."""
     run = report.baseline() if isinstance(report, Report) else None
     return find_trials(report, run, words) if isinstance(report, Report) and run is not None else NO_TRIALS
 
 
-def _run_work(run: ConfigRun) -> StepWork | None:
+def run_work(run: ConfigRun) -> StepWork | None:
     """Return the work of a traced step of `run`; None without a trace.
 
     Times of modules can sum to more than the busy time where streams overlap, so all times are scaled to the busy time.
@@ -198,7 +217,7 @@ def _run_work(run: ConfigRun) -> StepWork | None:
     )
 
 
-def _trace_work(trace: TraceSummary, source: str) -> StepWork:
+def trace_work(trace: TraceSummary, source: str) -> StepWork:
     """Return the work of `trace`."""
     operators = tuple(Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns) for o in trace.operators)
     on_device = trace.clock == "device"

@@ -20,7 +20,9 @@ Match = TypeVar("Match")
 MAX_LISTED_TRACES: Final = 4
 
 # The names of what torch.compile makes of a module. A user cannot edit them.
-_GENERATED: Final = re.compile(r"Torch-Compiled Region|GraphModule(_\d+)?\Z|Compiled(Function|FxGraph)|\A<eval_with_key>")
+_GENERATED: Final = re.compile(
+    r"Torch-Compiled Region|GraphModule(_\d+)?\Z|Compiled(Function|FxGraph)|\A<eval_with_key>"
+)
 
 # Less device work than this is not a step: a launch takes 5 to 10 us, and the shares of a few kernels mean nothing.
 MIN_BUSY_NS: Final = 100_000
@@ -140,7 +142,9 @@ def compiled_sources(trace: TraceSummary) -> tuple[str, ...]:
         parts = module.path.split(".")
         generated = next((i for i, part in enumerate(parts) if _GENERATED.search(part)), None)
         if generated:
-            times[".".join(part for part in parts[:generated] if not part.startswith("OptimizedModule"))] += module.kernel_ns
+            times[".".join(part for part in parts[:generated] if not part.startswith("OptimizedModule"))] += (
+                module.kernel_ns
+            )
     return tuple(path for path, _ in times.most_common() if path)
 
 

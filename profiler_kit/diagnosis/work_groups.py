@@ -63,7 +63,9 @@ def conversion_ns(work: StepWork) -> int:
 
 def copies(work: StepWork) -> tuple[Work, ...]:
     """Return the kernels that copy a tensor without changing it, longest first; layout conversions do not count."""
-    return work.select(lambda item: item.family == "cat/copy" and not is_conversion(item) and item.name != _COPY_TO_TYPE)
+    return work.select(
+        lambda item: item.family == "cat/copy" and not is_conversion(item) and item.name != _COPY_TO_TYPE
+    )
 
 
 def copy_ns(work: StepWork) -> int:

@@ -27,7 +27,9 @@ _SOFTMAX_FORWARD: Final = re.compile(r"\Aaten::_(masked_)?softmax\Z")
 _BATCHED_PRODUCT: Final = re.compile(r"\Aaten::(bmm|baddbmm)\Z")
 _MATH_FALLBACK: Final = "scaled_dot_product_attention_math"
 # "softmax_warp_forward<float, float, float, 9, false, ...>": the fifth argument is true for log_softmax, which losses use.
-_SOFTMAX_KERNEL: Final = re.compile(r"softmax_warp_(forward|backward)<[^,]+,[^,]+,[^,]+, *\d+, *false|SoftMax(Forward|Backward)")
+_SOFTMAX_KERNEL: Final = re.compile(
+    r"softmax_warp_(forward|backward)<[^,]+,[^,]+,[^,]+, *\d+, *false|SoftMax(Forward|Backward)"
+)
 _LOG_SOFTMAX_KERNEL: Final = re.compile(r"LogSoftMax|log_softmax", re.IGNORECASE)
 _FORWARD_KERNEL: Final = re.compile(r"[fF]orward")
 
@@ -62,7 +64,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of attention by hand."""
 
     def find(work: StepWork) -> _Attention | None:
-        return _by_operators(work) if work.operators else _by_modules(report, work)
+        return attention_by_operators(work) if work.operators else _by_modules(report, work)
 
     if (worst := worst_step(report, find, lambda match: match.share)) is None:
         return
@@ -100,7 +102,8 @@ _FALLBACK_ADVICE: Final = (
 )
 
 
-def _by_operators(work: StepWork) -> _Attention | None:
+def attention_by_operators(work: StepWork) -> _Attention | None:
+    """Return attention by hand as the operators of `work` show it; None below the limits."""
     softmax = work.select(lambda item: _SOFTMAX_OPERATOR.match(item.name) is not None, operators=True)
     products = work.select(lambda item: _BATCHED_PRODUCT.match(item.name) is not None, operators=True)
     forward_calls = sum(item.calls for item in softmax if _SOFTMAX_FORWARD.match(item.name))

@@ -17,6 +17,7 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import busy_share, module_claims
 from profiler_kit.diagnosis.timing import is_contraction
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import math_name
@@ -96,8 +97,9 @@ def check(report: Report) -> Iterator[Finding]:
             )
         ),
         paths=(candidate.node.path for candidate in layers),
-        weight=padding_share,
+        weight=padding_share * busy_share(report),
         computed=True,
+        claims=module_claims(candidate.node.path for candidate in layers),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -58,7 +58,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, match = worst.work, worst.match
     operators = work.select(lambda item: item.family == match.family, operators=True) or match.kernels
     calls = total_calls(operators) // work.steps
-    largest = operators[0].name if len(operators[0].name) <= MAX_NAME_LENGTH else f"{operators[0].name[:MAX_NAME_LENGTH]}..."
+    largest = (
+        operators[0].name if len(operators[0].name) <= MAX_NAME_LENGTH else f"{operators[0].name[:MAX_NAME_LENGTH]}..."
+    )
     parts = [f"{item.name[:MAX_NAME_LENGTH]} {text(item.ns, 'ns')}" for item in operators[:3]]
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",

@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -20,9 +20,18 @@ MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 0.50
 # The optimizer's time counts where at least half of the parameters are in embedding tables.
 MIN_PARAMS_SHARE: Final = 0.5
+# Without counts: the fill writes the gradient once, and an optimizer reads and writes each parameter, its gradient and its state
+# in at most 25 passes. A slower optimizer updates more than the tables.
+MAX_PASSES: Final = 25
+# More fills than this for each embedding are those of other gradients (zero_grad with set_to_none=False).
+MAX_FILLS_PER_TABLE: Final = 6
 
-_BACKWARD_OPERATOR: Final = re.compile(r"embedding(_bag)?(_dense)?_backward|EmbeddingBackward|embedding_bag_dense_backward")
-_BACKWARD_KERNEL: Final = re.compile(r"embedding_(bag_)?backward|EmbeddingBag_updateGradInput|compute_grad_weight|sum_and_scatter")
+_BACKWARD_OPERATOR: Final = re.compile(
+    r"embedding(_bag)?(_dense)?_backward|EmbeddingBackward|embedding_bag_dense_backward"
+)
+_BACKWARD_KERNEL: Final = re.compile(
+    r"embedding_(bag_)?backward|EmbeddingBag_updateGradInput|compute_grad_weight|sum_and_scatter"
+)
 _FILLS: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z")
 _FILL_KERNEL: Final = re.compile(r"FillFunctor|Memset")
 
@@ -32,10 +41,8 @@ Fires if the backward pass of embeddings takes at least {limit_percent(MIN_SHARE
 
 The gradient of an embedding is as large as its table: backward fills it with zeros and adds a few rows, and the optimizer then
 reads and writes the whole table. With `sparse=True`, both touch the rows of the batch only. The fills are part of the time, and
-so is the optimizer where at least half of the parameters are in tables, by the counts of a report.
-
-In a trace, operators or kernels with the names of the backward pass count, with the fills if modules or operators show that they
-belong to it.
+so is the optimizer where at least half of the parameters are in tables: by the counts of a report, or in a trace because the
+optimizer takes at most {MAX_PASSES} times as long as the fills.
 """
 
 
@@ -90,8 +97,13 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     fills = work.select(lambda item: fills_pattern.search(item.name) is not None)
     tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
     params = static.params if static is not None else 0
-    owns_parameters = params > 0 and sum(node.params for node in tables) >= MIN_PARAMS_SHARE * params
-    optimizer_ns = work.phase_ns.get("optimizer", 0) if owns_parameters else 0
+    optimizer_ns = work.phase_ns.get("optimizer", 0)
+    if params > 0:
+        owns_parameters = sum(node.params for node in tables) >= MIN_PARAMS_SHARE * params
+    else:
+        is_table_fill = total_calls(fills) <= MAX_FILLS_PER_TABLE * total_calls(kernels)
+        owns_parameters = is_table_fill and optimizer_ns <= MAX_PASSES * total_ns(fills)
+    optimizer_ns = optimizer_ns if owns_parameters else 0
     backward_ns = total_ns(kernels) + total_ns(fills)
     share = work.share(backward_ns + optimizer_ns)
     if share < MIN_SHARE:

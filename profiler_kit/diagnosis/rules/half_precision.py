@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials, is_float32, outcome_text
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import names_claims
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
@@ -66,6 +67,7 @@ def check(report: Report) -> Iterator[Finding]:
         trials=autocast,
         weight=saving,
         computed=True,
+        claims=names_claims(kernel.name for kernel in kernels_of(run) if may_help and _is_tf32_product(kernel)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
 from profiler_kit.diagnosis.step_work import StepWork, trials_of, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import IdleCause
@@ -34,6 +35,7 @@ and the idle time before its kernels that its own launches cause.
 An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
 loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
 launches one and reads each value once. The names of the operators and kernels show which of them runs.
+Rule `embedding_gradients` covers an optimizer that mostly updates embedding tables.
 In a trace, the phase comes from marks, from `Optimizer.step`, or from the names of its kernels.
 """
 
@@ -41,7 +43,7 @@ Kind = Literal["fused", "foreach", "loop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Optimizer:
+class OptimizerTime:
     """The time of the optimizer, the idle time before it, its share of the step, and how it updates the tensors."""
 
     ns: int
@@ -52,7 +54,13 @@ class _Optimizer:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of the optimizer."""
-    if (worst := worst_step(report, _optimizer, lambda match: match.share)) is None:
+    static = report.static if isinstance(report, Report) else None
+
+    def find(work: StepWork) -> OptimizerTime | None:
+        embedding = embedding_gradients(work, static)  # its advice is more specific
+        return optimizer_time(work) if embedding is None or not embedding.optimizer_ns else None
+
+    if (worst := worst_step(report, find, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
     idle = f", and the device waits {text(match.idle_ns, 'ns')} for its launches" if match.idle_ns else ""
@@ -94,11 +102,12 @@ _ADVICE: Final[dict[Kind, str]] = {
 }
 
 
-def _optimizer(work: StepWork) -> _Optimizer | None:
+def optimizer_time(work: StepWork) -> OptimizerTime | None:
+    """Return the time of the optimizer step; None below the limit."""
     ns = work.phase_ns.get("optimizer", 0)
     idle_ns = sum(part.ns for part in work.idle if part.phase == "optimizer" and part.cause in LAUNCH_CAUSES)
     share = work.share(ns + idle_ns)
-    return _Optimizer(ns=ns, idle_ns=idle_ns, share=share, kind=_kind(work)) if ns and share >= MIN_SHARE else None
+    return OptimizerTime(ns=ns, idle_ns=idle_ns, share=share, kind=_kind(work)) if ns and share >= MIN_SHARE else None
 
 
 def _kind(work: StepWork) -> Kind:

@@ -77,7 +77,7 @@ def _small_operators(work: StepWork) -> _SmallOperators | None:
     gaps_ns = sum(
         part.ns
         for part in work.idle
-        if part.cause == "python" and 0 < part.gaps and part.ns <= MAX_MEAN_GAP_NS * part.gaps
+        if part.cause == "python" and part.gaps > 0 and part.ns <= MAX_MEAN_GAP_NS * part.gaps
     )
     share = work.share(ns + gaps_ns)
     if calls < MIN_CALLS or ns < MIN_OPERATOR_SHARE * work.busy_ns or share < MIN_SHARE:

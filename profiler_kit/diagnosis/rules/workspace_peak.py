@@ -96,6 +96,7 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
         evidence=_evidence(run, memory, family, share, lower),
         paths=(memory.peak_path,),
         weight=share,
+        claims=("peak",) if in_baseline else (),
     )
 
 
