@@ -55,7 +55,7 @@ class Rule:
         """
         return Finding(
             rule=self.name,
-            severity=severity_after(severity, trials.trial),
+            severity=severity_after(severity, trials.trial if trials.tries else None),
             title=title,
             explanation=explanation,
             advice=advice,

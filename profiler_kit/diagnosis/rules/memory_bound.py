@@ -28,7 +28,7 @@ from profiler_kit.units import percent, text
 # From half of the device time on, moving fewer bytes helps more than faster arithmetic.
 MIN_MEMORY_BOUND_SHARE: Final = 0.50
 # Layers that reach less of the bandwidth wait for something else, usually for launches.
-MIN_BANDWIDTH_SHARE: Final = 0.20
+MIN_BANDWIDTH_SHARE: Final = 0.10
 # A cause that explains half of the memory-bound time has better advice than "move fewer bytes".
 MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
