@@ -51,7 +51,8 @@ class Rule:
 
         `claims`: the parts of the step (or of the peak) of which the finding explains the share `weight` (`Finding.claims`).
 
-        `trials`: the configurations that try the advice, and their trials. Without a gain, the severity is at most ``low``. `computed`: the gain is computed, not measured.
+        `trials`: the configurations that try the advice, and their trials; without a gain, the severity is at most ``low``.
+        `computed`: the gain is computed, not measured.
         """
         return Finding(
             rule=self.name,

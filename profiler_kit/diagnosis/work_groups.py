@@ -11,6 +11,7 @@ from profiler_kit.diagnosis.timing import is_product_family
 # Names of the copy kernels that convert between data types.
 _CONVERSION_KERNEL: Final = re.compile(r"b?float16_copy|bfloat16tofloat32|LoadWithCast|convert_element_type")
 _COMPILED_KERNEL: Final = re.compile(r"\Atriton_|cpp_fused")
+_FILL: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z|FillFunctor|\AMemset")
 _COPY_TO_TYPE: Final = "aten::_to_copy"
 _COPY: Final = "aten::copy_"
 
@@ -21,8 +22,13 @@ def is_product(work: Work) -> bool:
 
 
 def is_eager_pointwise(work: Work) -> bool:
-    """Return whether `work` is a pointwise operation that no compiler fused."""
-    return work.family == "pointwise" and _COMPILED_KERNEL.search(work.name) is None
+    """Return whether `work` is a pointwise operation that no compiler fused; fills read nothing and do not count."""
+    return work.family == "pointwise" and _COMPILED_KERNEL.search(work.name) is None and not is_fill(work)
+
+
+def is_fill(work: Work) -> bool:
+    """Return whether `work` fills a tensor with one value."""
+    return _FILL.search(work.name) is not None
 
 
 def is_conversion(work: Work) -> bool:

@@ -45,21 +45,20 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, _conversions, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
-    factor = f", {factor_text(match.ns / match.products_ns)} as long" if match.products_ns else ""
+    products = f"the convolutions and matrix products ({text(match.products_ns, 'ns')})"
+    factor = f", {factor_text(match.ns / match.products_ns)} as long as {products}" if match.products_ns else ""
     kernels = work.select(lambda item: is_conversion(item) or (work.clock == "operator" and item.family == "cat/copy"))
     yield RULE.finding(
         severity="medium" if match.share >= LARGE_SHARE else "low",
         title=f"Conversions between data types take {percent(match.share)} of the step",
         explanation=join_sentences(
-            f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor} as the convolutions and matrix "
-            f"products ({text(match.products_ns, 'ns')})."
-            if match.products_ns
-            else f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}.",
+            f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
             "Lower precision cannot save more than they cost.",
             worst.others_sentence(),
         ),
-        advice="Leave autocast out for this model, or for its small layers: with torch.autocast(device_type='cuda', enabled=False). "
-        "To avoid the conversions instead, store the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
+        advice="Leave autocast out for this model, or for its small layers: with torch.autocast(device_type='cuda', "
+        "enabled=False). To avoid the conversions instead, store the weights in 16 bits: model.to(torch.bfloat16), and check "
+        "the quality.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),

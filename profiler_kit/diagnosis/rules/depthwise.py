@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution_groups import timed_convolutions
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, total_ns, trials_of, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_product
@@ -24,9 +24,9 @@ DOC = f"""
 Fires if depthwise convolutions (one input channel per group) take at least {limit_percent(MIN_SHARE)} of the step. `high` from
 {limit_percent(LARGE_SHARE)} on, `medium` below.
 
-A depthwise convolution multiplies each value by one small filter: it needs few operations, and as many bytes as a dense one. Tensor
-cores cannot be used, so it is slow for its operations. The counts show the groups of a layer; in a trace, the shapes of its
-operators or the names of its kernels do.
+A depthwise convolution multiplies each value by one small filter: it needs few operations, and as many bytes as a dense
+one. Tensor cores cannot be used, so it is slow for its operations. The counts show the groups of a layer; in a trace, the shapes
+of its operators or the names of its kernels do.
 """
 
 
@@ -51,13 +51,13 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         title=f"Depthwise convolutions take {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
-            f"{f' in {join_list(match.paths)}' if match.paths else ''}.",
+            f"{f' in {join_list([layer_name(path) for path in match.paths])}' if match.paths else ''}.",
             "Each value is multiplied by one small filter, so memory bandwidth limits them, and tensor cores cannot be used.",
             worst.others_sentence(),
         ),
-        advice="Use channels last, model.to(memory_format=torch.channels_last) and the same for the inputs, with "
-        "torch.autocast(device_type='cuda', dtype=torch.bfloat16). Dense convolutions with fewer channels, or groups of 16 channels "
-        "and more, use the device better. This changes the model.",
+        advice="Use channels last, model.to(memory_format=torch.channels_last) and the same for the inputs, and 16 bits, "
+        f"torch.autocast(device_type='{'cuda' if work.clock == 'device' else 'cpu'}', dtype=torch.bfloat16). Dense convolutions "
+        "with fewer channels, or groups of 16 channels and more, use the device better. This changes the model.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.source),

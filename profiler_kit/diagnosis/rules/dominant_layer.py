@@ -58,9 +58,9 @@ At least half of the layer's time must be that of convolutions, matrix products,
 other causes than the size of the layer, and other rules.
 
 In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. What
-torch.compile generates is not a module of the source. Without module names, it looks for a convolution, matrix product or attention whose calls with the same input shapes take as much,
-backward included. One call per step is one layer; several calls may be several equal layers. Without shapes, it looks for at
-most three kernels that each run once per step.
+torch.compile generates is not a module of the source. Without module names, it looks for a convolution, matrix product or
+attention whose calls with the same input shapes take as much, backward included. One call per step is one layer; several
+calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step.
 
 The rule ignores models with a single layer that does work.
 """

@@ -27,14 +27,14 @@ _ADVICE: Final = {
     "boolean masks.",
     "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
     "interpolate": "Resize smaller tensors: interpolate before channels are added, or mode='nearest' instead of 'bicubic'.",
-    "random": "Draw random numbers where they are used, with device='cuda' and in one call; drop dropout layers that do not help.",
+    "random": "Draw random numbers in one call, on the device where they are used; drop dropout layers that do not help.",
     "reduce": "Reduce once: combine several sums and means over the same tensor, or fuse them with torch.compile(model).",
     "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
 }
 
 DOC = f"""
-Fires if operations of one kind take at least {limit_percent(MIN_SHARE)} of the step, although they are not the layers of a network:
-sorting and scans, indexing, Fourier transforms, interpolation, random numbers, reductions, pooling. `high` from
+Fires if operations of one kind take at least {limit_percent(MIN_SHARE)} of the step, although they are not the layers of a
+network: sorting and scans, indexing, Fourier transforms, interpolation, random numbers, reductions, pooling. `high` from
 {limit_percent(LARGE_SHARE)} on, `medium` below.
 
 Convolutions, matrix products, attention, normalization, pointwise operations, copies, the loss and the optimizer have their own

@@ -10,6 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.work_groups import is_fill
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -32,8 +33,6 @@ _BACKWARD_OPERATOR: Final = re.compile(
 _BACKWARD_KERNEL: Final = re.compile(
     r"embedding_(bag_)?backward|EmbeddingBag_updateGradInput|compute_grad_weight|sum_and_scatter"
 )
-_FILLS: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z")
-_FILL_KERNEL: Final = re.compile(r"FillFunctor|Memset")
 
 DOC = f"""
 Fires if the backward pass of embeddings takes at least {limit_percent(MIN_SHARE)} of the step. `high` from
@@ -93,8 +92,7 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     kernels = work.select(lambda item: names.search(item.name) is not None)
     if not kernels:
         return None
-    fills_pattern = _FILL_KERNEL if work.clock == "device" else _FILLS
-    fills = work.select(lambda item: fills_pattern.search(item.name) is not None)
+    fills = work.select(is_fill)
     tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
     params = static.params if static is not None else 0
     optimizer_ns = work.phase_ns.get("optimizer", 0)

@@ -63,8 +63,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             f"{SMALL_KERNEL_VALUES} values.",
             worst.others_sentence(),
         ),
-        advice="Use smaller kernels: two 3x3 layers see as far as one 5x5 layer, three as far as one 7x7. For a wide view, use stride, "
-        "dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
+        advice="Use smaller kernels: two 3x3 layers see as far as one 5x5 layer, three as far as one 7x7. For a wide view, use "
+        "stride, dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of large kernels", value=match.ns, unit="ns", where=work.source),

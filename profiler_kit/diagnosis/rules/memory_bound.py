@@ -51,7 +51,7 @@ a roofline and a traced run.
 
 The finding gives the share of the bandwidth that these layers reach. The counted bytes are a lower bound, with each operand moved
 once. Layers that reach less than {limit_percent(MIN_BANDWIDTH_SHARE)} wait for something else, and get no finding. Neither does a
-step of which a more specific rule explains at least half of this time: pointwise chains, copies, the optimizer, attention by hand,
+step of which a specific rule explains at least half of this time: pointwise chains, copies, the optimizer, attention by hand,
 embedding gradients, depthwise convolutions. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the step.
 
 A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
@@ -60,7 +60,7 @@ normalization, pooling, reductions, copies, indexing, the optimizer. The same li
 
 
 def has_specific_cause(work: StepWork, static: StaticCount | None, share: float) -> bool:
-    """Return whether rules about causes explain at least half of `share`, the share of the step that is limited by memory."""
+    """Return whether rules about causes explain half of `share`, the memory-bound share of the step."""
     matches = (
         pointwise_chain(work),
         tensor_copies(work),

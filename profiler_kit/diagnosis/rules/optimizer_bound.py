@@ -63,7 +63,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, find, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
-    idle = f", and the device waits {text(match.idle_ns, 'ns')} for its launches" if match.idle_ns else ""
+    wait = "the device waits {} for its launches" if work.clock == "device" else "Python between its operators takes {}"
+    idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"The optimizer takes {percent(match.share)} of the step",

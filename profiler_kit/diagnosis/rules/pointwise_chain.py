@@ -53,8 +53,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Unfused pointwise operations take {percent(match.share)} of the step",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations per step take {text(match.ns, 'ns')} {work.per_step}, "
-            "without the optimizer.",
+            f"{work.sentence_prefix}{match.calls:,} pointwise operations in each step, without the optimizer, take "
+            f"{text(match.ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
         ),

@@ -28,8 +28,8 @@ conversions of cuDNN do not count.
 - `medium`: at least {limit_percent(MEDIUM_SHARE)}.
 - `low`: below that.
 
-A copy computes nothing. `permute` and `transpose` return views; `contiguous`, or `reshape` after them, copies. In a trace the same
-limits hold.
+A copy computes nothing. `permute` and `transpose` return views; `contiguous`, or `reshape` after them, copies. In a trace the
+same limits hold.
 """
 
 
@@ -56,13 +56,14 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Copies of tensors take {percent(match.share)} of the step",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{calls:,} copies per step take {text(match.ns, 'ns')} {work.per_step}. They compute nothing.",
+            f"{work.sentence_prefix}{calls:,} copies in each step take {text(match.ns, 'ns')} {work.per_step}. "
+            "They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
             worst.others_sentence(),
         ),
-        advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack in a "
-        "loop. Keep one layout from layer to layer (for images: model.to(memory_format=torch.channels_last)), or write into a "
-        "buffer that is allocated once.",
+        advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
+        "in a loop. Keep one layout from layer to layer (for images: model.to(memory_format=torch.channels_last)), or write into "
+        "a buffer that is allocated once.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of copies", value=match.ns, unit="ns", where=work.source),
