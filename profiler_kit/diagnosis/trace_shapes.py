@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import join_sizes
+from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, Channels, join_sizes
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.timing import is_product_family
@@ -75,6 +75,20 @@ def operator_text(operator: ShapedOperator) -> str:
     """Return the operator and its sizes in words: ``a 16x16 convolution of 30 to 50 channels at 257x257``."""
     shapes = join_list([join_sizes(shape) for shape in operator.shapes[:3]])
     return _convolution(operator) or _linear(operator) or f"{operator.name} of {shapes}"
+
+
+def shaped_channels(operator: ShapedOperator) -> Channels | None:
+    """Return the channels of a convolution or the features of a linear layer.
+
+    None for other operators, for grouped convolutions, and for a first layer on images.
+    """
+    if len(operator.shapes) < 2 or not operator.name.startswith(("aten::conv", "aten::linear")):
+        return None
+    data, weight = operator.shapes[:2]
+    is_linear = operator.name == "aten::linear"
+    if len(weight) < 2 or len(data) < 2 or (data[-1] if is_linear else data[1]) != weight[1]:
+        return None
+    return Channels(inputs=weight[1], outputs=weight[0]) if weight[1] > MAX_IMAGE_CHANNELS and weight[0] > 1 else None
 
 
 def _convolution(operator: ShapedOperator) -> str | None:

@@ -70,7 +70,7 @@ def causes(source: TraceSummary | Report) -> list[Finding]:
     return [finding for finding in findings if finding.rule in CAUSES]
 
 
-def one(source: TraceSummary | Report, rule: str) -> Finding:
+def single(source: TraceSummary | Report, rule: str) -> Finding:
     (finding,) = [finding for finding in causes(source) if finding.rule == rule]
     assert finding.claims, "a cause names the parts of the step that it explains"
     return finding
@@ -102,8 +102,8 @@ def test_one_short_kernel_is_not_a_step() -> None:
 def test_optimizer_by_share(optimizer_ms: float, severity: str | None) -> None:
     products = operator("mm", "gemm", 100.0 - optimizer_ms, 60)
     source = cpu_trace(products, operator("add_", "pointwise", optimizer_ms, 900), optimizer_ms=optimizer_ms)
-    found = [finding for finding in causes(source) if finding.rule == "optimizer_bound"]
-    assert [finding.severity for finding in found] == ([severity] if severity is not None else [])
+    fired = [finding for finding in causes(source) if finding.rule == "optimizer_bound"]
+    assert [finding.severity for finding in fired] == ([severity] if severity is not None else [])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_optimizer_by_share(optimizer_ms: float, severity: str | None) -> None:
 )
 def test_the_optimizer_is_named_by_its_kernels(name: str, family: str, words: str) -> None:
     phases = {"forward": (None, 50.0, 0.0), "optimizer": (None, 50.0, 0.0)}
-    finding = one(
+    finding = single(
         gpu_trace(replace(GEMM, kernel_ns=ms(50.0)), kernel(family, 50.0, 600, name=name), phases=phases),
         "optimizer_bound",
     )
@@ -128,7 +128,7 @@ def test_idle_time_before_the_optimizer_counts() -> None:
     phases = {"forward": (None, 60.0, 0.0), "optimizer": (None, 5.0, 0.0)}
     idle = {("op dispatch", "optimizer"): 35.0}
     kernels = (replace(GEMM, kernel_ns=ms(60.0)), kernel("pointwise", 5.0, 600))
-    finding = one(gpu_trace(*kernels, phases=phases, idle=idle), "optimizer_bound")
+    finding = single(gpu_trace(*kernels, phases=phases, idle=idle), "optimizer_bound")
     assert finding.weight == pytest.approx(0.4)
     assert "idle:op dispatch" in finding.claims
     assert "waits 35 ms for its launches" in finding.explanation
@@ -141,7 +141,7 @@ BMM = operator("bmm", "gemm", 20.0, 36)
 
 
 def test_attention_by_hand_is_named_with_the_line_to_paste() -> None:
-    finding = one(cpu_trace(operator("mm", "gemm", 60.0, 60), SOFTMAX, BMM), "attention_by_hand")
+    finding = single(cpu_trace(operator("mm", "gemm", 60.0, 60), SOFTMAX, BMM), "attention_by_hand")
     assert finding.severity == "high"
     assert finding.weight == pytest.approx(0.4)
     assert "scaled_dot_product_attention(q, k, v" in finding.advice
@@ -154,7 +154,7 @@ def test_attention_by_hand_is_named_with_the_line_to_paste() -> None:
 
 def test_a_fallback_of_fused_attention_gets_other_advice() -> None:
     fallback = operator("_scaled_dot_product_attention_math", "attention", 0.0, 6)
-    finding = one(cpu_trace(operator("mm", "gemm", 60.0, 60), SOFTMAX, BMM, fallback), "attention_by_hand")
+    finding = single(cpu_trace(operator("mm", "gemm", 60.0, 60), SOFTMAX, BMM, fallback), "attention_by_hand")
     assert "sdpa_kernel" in finding.advice
 
 
@@ -169,7 +169,7 @@ def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
     source = device_report(
         ("attention", "forward", (softmax, products)), ("linear", "forward", (replace(products, kernel_ns=8 * MS),))
     )
-    finding = one(source, "attention_by_hand")
+    finding = single(source, "attention_by_hand")
     assert finding.paths == ("attention",)
     assert finding.claims == ("busy:module:attention",)
     log_softmax = replace(softmax, name="softmax_warp_forward<float, float, float, 9, true, false>")
@@ -179,7 +179,7 @@ def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
 
 def test_a_chain_of_pointwise_operations() -> None:
     chain = (operator("mul", "pointwise", 50.0, 180), operator("tanh", "pointwise", 20.0, 60))
-    finding = one(cpu_trace(operator("mm", "gemm", 30.0, 6), *chain), "pointwise_chain")
+    finding = single(cpu_trace(operator("mm", "gemm", 30.0, 6), *chain), "pointwise_chain")
     assert finding.severity == "high"
     assert "torch.compile(model)" in finding.advice
     assert finding.evidence[2].value == 80
@@ -200,15 +200,15 @@ def test_fused_kernels_are_no_chain() -> None:
 @pytest.mark.parametrize(("copies_ms", "severity"), [(9.0, None), (11.0, "low"), (21.0, "medium"), (41.0, "high")])
 def test_copies_by_share(copies_ms: float, severity: str | None) -> None:
     source = cpu_trace(operator("mm", "gemm", 100.0 - copies_ms, 60), operator("copy_", "cat/copy", copies_ms, 36))
-    found = [finding for finding in causes(source) if finding.rule == "tensor_copies"]
-    assert [finding.severity for finding in found] == ([severity] if severity is not None else [])
+    fired = [finding for finding in causes(source) if finding.rule == "tensor_copies"]
+    assert [finding.severity for finding in fired] == ([severity] if severity is not None else [])
 
 
 def test_conversions_count_as_autocast_and_not_as_copies() -> None:
     cast = kernel("cat/copy", 45.0, 90, name="bfloat16_copy_kernel_cuda")
     source = gpu_trace(replace(GEMM, kernel_ns=ms(30.0)), cast, kernel("norm", 25.0, 30))
     assert "tensor_copies" not in rules(source)
-    finding = one(source, "autocast_useless")
+    finding = single(source, "autocast_useless")
     assert finding.severity == "medium"
     assert "1.5x as long" in finding.explanation
     pays = gpu_trace(replace(GEMM, kernel_ns=ms(60.0)), replace(cast, kernel_ns=ms(20.0)), kernel("norm", 20.0, 30))
@@ -219,7 +219,7 @@ def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -
     backward = operator("embedding_dense_backward", "index", 5.0, 3)
     fill = operator("fill_", "pointwise", 25.0, 9)
     update = operator("add_", "pointwise", 40.0, 9)
-    finding = one(
+    finding = single(
         cpu_trace(operator("mm", "gemm", 30.0, 9), backward, fill, update, optimizer_ms=40.0), "embedding_gradients"
     )
     assert finding.weight == pytest.approx(0.7)
@@ -232,13 +232,13 @@ def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -
 
 def test_the_loss_counts_where_it_computes() -> None:
     softmax = operator("_log_softmax", "loss/softmax", 30.0, 3)
-    finding = one(cpu_trace(operator("mm", "gemm", 70.0, 9), softmax), "loss_bound")
+    finding = single(cpu_trace(operator("mm", "gemm", 70.0, 9), softmax), "loss_bound")
     assert finding.severity == "medium"
     assert "loss_bound" not in rules(cpu_trace(operator("mm", "gemm", 85.0, 9), replace(softmax, kernel_ns=ms(15.0))))
 
 
 def test_one_kind_of_operators_dominates() -> None:
-    finding = one(
+    finding = single(
         cpu_trace(operator("mm", "gemm", 30.0, 9), operator("sort", "sort/scan", 70.0, 6)), "dominant_operator"
     )
     assert finding.title == "Sorting and scans (aten::sort) take 70.0 % of the step"
@@ -254,18 +254,18 @@ def test_short_operators_on_a_cpu() -> None:
     )
     gaps = (IdleTime(cause="python", phase="forward", ns=ms(2.0), gaps=200),)
     source = replace(cpu_trace(*short, idle={("python", "forward"): 2.0}), idle=gaps)
-    finding = one(source, "small_operators")
+    finding = single(source, "small_operators")
     assert finding.weight == pytest.approx(1.0)
     assert finding.claims == ("busy", "idle:python")
     assert "larger batch" in finding.advice
     long_gaps = (replace(gaps[0], gaps=3),)  # other Python code, not calls
-    assert one(replace(source, idle=long_gaps), "small_operators").weight == pytest.approx(2.5 / 4.5)
+    assert single(replace(source, idle=long_gaps), "small_operators").weight == pytest.approx(2.5 / 4.5)
     assert "small_operators" not in rules(cpu_trace(*PRODUCTS, RELU))
 
 
 def test_float64_by_names_of_kernels() -> None:
     double = kernel("gemm", 40.0, 30, name="cutlass_80_tensorop_d884gemm_64x64_f64", math="f64")
-    finding = one(gpu_trace(GEMM, double), "float64")
+    finding = single(gpu_trace(GEMM, double), "float64")
     assert finding.weight == pytest.approx(40 / 120)
     assert "model.float()" in finding.advice
     scalars = kernel(
@@ -281,7 +281,7 @@ def test_float64_parameters_on_a_cpu() -> None:
     work = KernelStat(name="aten::mm", family="gemm", calls=3, kernel_ns=9 * MS)
     source = device_report(("a", "forward", (work,)), ("b", "forward", (work,)), clock="operator")
     counts = replace(static(node), params=10, param_bytes=80)
-    assert "the parameters" in one(replace(source, static=counts), "float64").explanation
+    assert "the parameters" in single(replace(source, static=counts), "float64").explanation
     assert "float64" not in rules(replace(source, static=replace(counts, param_bytes=40)))
 
 
@@ -297,23 +297,46 @@ CONVS = kernel("conv:xmma_igemm", 100.0, 60, math="tf32")
 
 def test_depthwise_by_shapes_and_by_names() -> None:
     shapes = (convolution(50.0, (32, 1, 3, 3), 32), convolution(30.0, (64, 32, 1, 1), 32))
-    assert one(gpu_trace(CONVS, shapes=shapes), "depthwise").weight == pytest.approx(0.5)
+    assert single(gpu_trace(CONVS, shapes=shapes), "depthwise").weight == pytest.approx(0.5)
     dense = (convolution(50.0, (32, 32, 3, 3), 32), convolution(30.0, (64, 32, 1, 1), 32))
     assert "depthwise" not in rules(gpu_trace(CONVS, shapes=dense))
     named = kernel("conv:depthwise", 40.0, 30, name="conv_depthwise2d_forward_kernel<3>")
-    finding = one(gpu_trace(replace(CONVS, kernel_ns=ms(60.0)), named), "depthwise")
+    finding = single(gpu_trace(replace(CONVS, kernel_ns=ms(60.0)), named), "depthwise")
     assert finding.claims == (f"busy:kernel:{named.name}",)
 
 
 def test_large_kernels_of_several_layers() -> None:
     shapes = (convolution(45.0, (32, 32, 11, 11), 32), convolution(40.0, (64, 32, 7, 7), 32))
-    finding = one(gpu_trace(CONVS, shapes=shapes), "large_kernel")
+    finding = single(gpu_trace(CONVS, shapes=shapes), "large_kernel")
     assert finding.weight == pytest.approx(0.85)
     assert "11x11 on 32 channels 45 ms" in finding.explanation
     stem = (convolution(45.0, (32, 3, 11, 11), 3), convolution(40.0, (64, 32, 3, 3), 32))
     assert "large_kernel" not in rules(gpu_trace(CONVS, shapes=stem))
     alone = (convolution(90.0, (32, 32, 11, 11), 32), convolution(5.0, (64, 32, 3, 3), 32))
     assert rules(gpu_trace(CONVS, shapes=alone)) == {"dominant_layer"}
+
+
+def test_padding_by_the_shapes_of_a_trace() -> None:
+    def traced(channels: int) -> TraceSummary:
+        return gpu_trace(
+            CONVS, shapes=(convolution(50.0, (64, channels, 3, 3), channels), convolution(40.0, (64, 64, 3, 3), 64))
+        )
+
+    (finding,) = [finding for finding in diagnose_traces(traces(traced(50))) if finding.rule == "channels_multiple"]
+    sound_finding(finding)
+    assert finding.weight == pytest.approx(0.5 * (1 - 50 / 56))
+    assert "56 -> 64" in finding.advice
+    for channels in (3, 64):  # the channels of an image, and a multiple of 8
+        assert not [f for f in diagnose_traces(traces(traced(channels))) if f.rule == "channels_multiple"]
+
+
+def test_half_precision_in_a_trace() -> None:
+    (finding,) = [f for f in diagnose_traces(traces(gpu_trace(CONVS))) if f.rule == "half_precision"]
+    sound_finding(finding)
+    assert finding.severity == "low"
+    assert finding.weight == pytest.approx(0.5), "the peak of an H100 in bfloat16 is twice that in TF32"
+    bf16 = gpu_trace(replace(CONVS, math="bf16"))
+    assert not [f for f in diagnose_traces(traces(bf16)) if f.rule == "half_precision"]
 
 
 def module(path: str, ns_ms: float, class_name: str = "Linear") -> TraceModule:
@@ -329,7 +352,7 @@ def test_a_compiled_region_is_never_the_layer_to_change() -> None:
     graph = module("GraphModule_0", 95.0)
     assert "dominant_layer" not in rules(replace(source, modules=(graph, module("CrossEntropyLoss_0", 5.0))))
     shapes = (convolution(70.0, (32, 32, 3, 3), 32), convolution(10.0, (64, 32, 1, 1), 32))
-    finding = one(replace(source, kernels=(CONVS,), shapes=shapes), "dominant_layer")
+    finding = single(replace(source, kernels=(CONVS,), shapes=shapes), "dominant_layer")
     assert "compiled region of Net_0" in finding.explanation
     assert "Region: 0/0" not in finding.title + finding.explanation + finding.advice
 
@@ -337,7 +360,7 @@ def test_a_compiled_region_is_never_the_layer_to_change() -> None:
 def test_a_dominant_layer_must_multiply() -> None:
     modules = (module("net", 70.0), module("head", 20.0))
     multiplies = cpu_trace(operator("mm", "gemm", 90.0, 9), RELU, modules=modules)
-    assert one(multiplies, "dominant_layer").title == "net takes 70.0 % of the operator time"
+    assert single(multiplies, "dominant_layer").title == "net takes 70.0 % of the operator time"
     sorts = cpu_trace(operator("mm", "gemm", 20.0, 9), operator("sort", "sort/scan", 80.0, 6), modules=modules)
     assert rules(sorts) == {"dominant_operator"}
 
@@ -356,7 +379,7 @@ def test_recomputation_in_a_report() -> None:
     source = device_report(
         ("a", "forward", (work,)), ("b", "forward", (work,)), ("a", "recompute", (replace(work, kernel_ns=4 * MS),))
     )
-    finding = one(source, "recompute_share")
+    finding = single(source, "recompute_share")
     assert finding.severity == "medium"
     assert finding.claims == ("busy:phase:recompute",)
 

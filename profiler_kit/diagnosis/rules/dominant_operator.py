@@ -19,7 +19,7 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.25
 LARGE_SHARE: Final = 0.50
 
-# Work that is no layer, with what replaces it.
+# Kinds of work outside layers, with their replacements.
 _ADVICE: Final = {
     "sort/scan": "Sort less: torch.topk instead of a full sort, torch.bincount or a mask instead of unique, cumsum over fewer "
     "elements.",

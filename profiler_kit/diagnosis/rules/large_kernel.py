@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import join_sizes
+from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, join_sizes
 from profiler_kit.diagnosis.convolution_groups import TimedConvolution, timed_convolutions
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
@@ -20,15 +20,13 @@ from profiler_kit.units import percent, text
 
 # A 7x7 kernel does more than five times the work of a 3x3 kernel.
 MIN_KERNEL_VALUES: Final = 49
-# The first layer of an image network has few input channels, so its large kernel is cheap for each output.
-MIN_CHANNELS: Final = 5
 MIN_SHARE: Final = 0.40
 LARGE_SHARE: Final = 0.60
 SMALL_KERNEL_VALUES: Final = 9
 
 DOC = f"""
 Fires if convolutions with kernels of at least {MIN_KERNEL_VALUES} values (7x7) take at least {limit_percent(MIN_SHARE)} of the
-step. `high` from {limit_percent(LARGE_SHARE)} on, `medium` below. The first layer (fewer than {MIN_CHANNELS} input channels) and
+step. `high` from {limit_percent(LARGE_SHARE)} on, `medium` below. The first layer (up to {MAX_IMAGE_CHANNELS} input channels) and
 depthwise convolutions do not count. Rule `dominant_layer` covers one layer that takes most of the time.
 
 The work of a convolution grows with the number of values of its kernel. The counts show kernels; in a trace, the shapes of the
@@ -63,7 +61,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             f"{SMALL_KERNEL_VALUES} values.",
             worst.others_sentence(),
         ),
-        advice="Use smaller kernels: two 3x3 layers see as far as one 5x5 layer, three as far as one 7x7. For a wide view, use "
+        advice="Use smaller kernels: two 3x3 layers cover the area of one 5x5 layer, three that of one 7x7. For a wide view, use "
         "stride, dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
@@ -84,7 +82,9 @@ def _large_kernels(work: StepWork, static: StaticCount | None) -> _LargeKernels 
     layers = tuple(
         layer
         for layer in timed_convolutions(work, static)
-        if math.prod(layer.kernel) >= MIN_KERNEL_VALUES and layer.channels_in >= MIN_CHANNELS and not layer.is_depthwise
+        if math.prod(layer.kernel) >= MIN_KERNEL_VALUES
+        and layer.channels_in > MAX_IMAGE_CHANNELS
+        and not layer.is_depthwise
     )
     ns = sum(layer.ns for layer in layers)
     share = work.share(ns)
