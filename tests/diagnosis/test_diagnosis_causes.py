@@ -285,6 +285,15 @@ def test_float64_parameters_on_a_cpu() -> None:
     assert "float64" not in rules(replace(source, static=replace(counts, param_bytes=40)))
 
 
+def test_large_convolutions_without_onednn_on_a_cpu() -> None:
+    fallback = operator("_slow_conv2d_forward", "conv", 60.0, 12)
+    finding = single(cpu_trace(operator("mm", "gemm", 40.0, 9), fallback), "float64")
+    assert finding.severity == "medium", "oneDNN may be off"
+    assert "mkldnn" in finding.advice
+    small = replace(fallback, calls=600)
+    assert "float64" not in rules(cpu_trace(operator("mm", "gemm", 40.0, 9), small)), "small ones never use oneDNN"
+
+
 def convolution(ns_ms: float, weight: tuple[int, ...], channels: int) -> ShapedOperator:
     return ShapedOperator(
         name="aten::conv2d", family="conv", shapes=((8, channels, 64, 64), weight), calls=3, kernel_ns=ms(ns_ms),

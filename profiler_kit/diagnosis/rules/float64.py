@@ -17,6 +17,11 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 1 / 3
 BYTES_PER_VALUE: Final = 8
+# PyTorch computes small convolutions without oneDNN in any type.
+MIN_FALLBACK_CALL_NS: Final = 500_000
+# Some shapes never use oneDNN. A network in float64 does not use it at all.
+MIN_FALLBACK_SHARE: Final = 0.90
+_FALLBACK_OPERATOR: Final = re.compile(r"\Aaten::_?slow_conv")
 # Names of optimizer and random kernels contain "double" for scalar arguments.
 _OTHER_FAMILIES: Final = ("optimizer", "random", "comm", "memcpy/memset")
 _FLOAT64_KERNEL: Final = re.compile(r"dgemm|dcudnn|(?<![a-z])f64|<double|complex<double")
@@ -27,8 +32,10 @@ below.
 
 Networks are trained in 32 bits and less. float64 doubles the bytes, runs without the fast tensor cores, and on many devices has
 1/32 of the float32 peak. It usually enters by accident: NumPy arrays, `torch.tensor` of a NumPy scalar, `.double()`, or
-`torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report do;
-a trace of a CPU does not record types.
+`torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report do.
+A trace of a CPU does not record types. There, convolutions that do not use oneDNN show it (`_slow_conv2d`, at least
+{MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions): oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at
+most `medium`.
 """
 
 
@@ -40,6 +47,11 @@ class _Float64:
     share: float
     tensors: tuple[str, ...]
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether a type shows float64, and not only a convolution without oneDNN."""
+        return self.tensors != () or not any(_FALLBACK_OPERATOR.search(item.name) for item in self.kernels)
+
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of float64."""
@@ -48,16 +60,19 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     work, match = worst.work, worst.match
     yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Work in float64 takes {percent(match.share)} of the step",
+        severity="high" if match.share >= LARGE_SHARE and match.is_certain else "medium",
+        title=f"{_WORK if match.is_certain else _FALLBACK} takes {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}It takes {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}.",
             f"In float64: {join_list(match.tensors)}." if match.tensors else "",
-            "float32 moves half of the bytes, and can use tensor cores or wider vector instructions.",
+            "float32 moves half of the bytes, and can use tensor cores or wider vector instructions."
+            if match.is_certain
+            else f"{match.kernels[0].name} is PyTorch's fallback. oneDNN, which is faster, computes in 32 and 16 bits only.",
             worst.others_sentence(),
         ),
         advice="Use float32: model.float(), inputs = inputs.float(), torch.from_numpy(array).float(). Look for .double(), "
-        "dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype.",
+        "dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype."
+        + ("" if match.is_certain else " If nothing is in float64, check torch.backends.mkldnn.is_available()."),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.source),
@@ -65,6 +80,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         weight=match.share,
         claims=work_claims(work, match.kernels),
     )
+
+
+_WORK: Final = "Work in float64"
+_FALLBACK: Final = "Convolution in float64, or without oneDNN,"
 
 
 def _float64_tensors(report: Report) -> Iterator[str]:
@@ -79,10 +98,27 @@ def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
         kernels = work.select(
             lambda item: item.family not in _OTHER_FAMILIES and bool(_FLOAT64_KERNEL.search(item.name))
         )
+    elif "the parameters" in tensors:
+        kernels = work.select(lambda _: True)  # operators on a CPU do not show their type
     else:
-        kernels = work.select(lambda _: "the parameters" in tensors)  # operators on a CPU do not show their type
+        kernels = work.select(
+            lambda item: (
+                _FALLBACK_OPERATOR.search(item.name) is not None and item.ns >= MIN_FALLBACK_CALL_NS * item.calls
+            )
+        )
     share = work.share(total_ns(kernels))
     return _Float64(kernels=kernels, share=share, tensors=tensors) if share >= MIN_SHARE else None
+
+
+def _without_onednn(work: StepWork) -> tuple[Work, ...]:
+    """Return the operators of large convolutions without oneDNN; empty where others use it, as some shapes never do."""
+    convolutions = work.select(lambda item: item.family == "conv")
+    kernels = tuple(
+        item
+        for item in convolutions
+        if _FALLBACK_OPERATOR.search(item.name) and item.ns >= MIN_FALLBACK_CALL_NS * item.calls
+    )
+    return kernels if total_ns(kernels) >= MIN_FALLBACK_SHARE * total_ns(convolutions) else ()
 
 
 RULE = Rule("float64", DOC, check, "cause", check)
