@@ -32,10 +32,10 @@ below.
 
 Networks are trained in 32 bits and less. float64 doubles the bytes, runs without the fast tensor cores, and on many devices has
 1/32 of the float32 peak. It usually enters by accident: NumPy arrays, `torch.tensor` of a NumPy scalar, `.double()`, or
-`torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report do.
-A trace of a CPU does not record types. There, convolutions that do not use oneDNN show it (`_slow_conv2d`, at least
-{MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions): oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at
-most `medium`.
+`torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report
+do. A trace of a CPU does not record types. There, convolutions that do not use oneDNN show it (`_slow_conv2d`, at least
+{MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions), because
+oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at most `medium`.
 """
 
 
@@ -101,11 +101,7 @@ def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
     elif "the parameters" in tensors:
         kernels = work.select(lambda _: True)  # operators on a CPU do not show their type
     else:
-        kernels = work.select(
-            lambda item: (
-                _FALLBACK_OPERATOR.search(item.name) is not None and item.ns >= MIN_FALLBACK_CALL_NS * item.calls
-            )
-        )
+        kernels = _without_onednn(work)
     share = work.share(total_ns(kernels))
     return _Float64(kernels=kernels, share=share, tensors=tensors) if share >= MIN_SHARE else None
 
