@@ -70,6 +70,12 @@ class Trial:
     same_bits: bool | None = None
 
 
+def severity_after(severity: Severity, trial: Trial | None) -> Severity:
+    """Return the severity of a finding whose advice was tried: at most ``low`` if the best trial brought no gain."""
+    without_gain = trial is not None and trial.verdict in ("same", "worse")
+    return "low" if without_gain and severity in ("high", "medium") else severity
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The result of a rule: sentences, and the numbers behind them.
