@@ -5,9 +5,10 @@ from __future__ import annotations
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
+from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 
-__all__ = ["all_rules", "diagnose", "diagnose_traces"]
+__all__ = ["all_rules", "diagnose", "diagnose_traces", "verdict"]
 
 
 def diagnose(report: Report) -> tuple[Finding, ...]:

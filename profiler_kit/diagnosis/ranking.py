@@ -20,7 +20,7 @@ from typing import Final
 
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IDLE_CAUSES, IdleTime, TraceSummary, idle_by_cause
+from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
 
 PEAK: Final = "peak"
 # The claim "host": idle time in which the device waits for the host, not for another device or stream.
@@ -178,8 +178,12 @@ def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
     if run.span_ns:
         busy_ns = run.span_ns - sum(idle.values())
     else:
-        busy_ns = min(device_ns, run.step_ns.median) if run.step_ns is not None else device_ns
-        idle = {"unknown": run.step_ns.median - busy_ns} if run.step_ns is not None else {}
+        step_ns = run.step_ns.median if run.step_ns is not None else device_ns
+        busy_ns = min(device_ns, step_ns)
+        data_ns = min(_data_wait_ns(run), step_ns - busy_ns)
+        # outside operators the CPU runs Python; a device waits for something that was not recorded
+        rest: IdleCause = "python" if run.clock == "operator" else "unknown"
+        idle = {"waiting for data": data_ns, rest: step_ns - busy_ns - data_ns}
     for cause, ns in idle.items():
         yield Cell(share=ns, cause=cause)
     scale = busy_ns / device_ns  # streams overlap: the times of modules can sum to more than the busy time
@@ -191,6 +195,12 @@ def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
                 rest_ns -= kernel.kernel_ns
         yield Cell(share=scale * max(0, rest_ns), phase=layer.phase, module=module)
     yield Cell(share=scale * (run.unattributed_ns or 0), phase="(unattributed)", module="(other)")
+
+
+def _data_wait_ns(run: ConfigRun) -> int:
+    """Return the time of the data phase in which no operator runs."""
+    timing = next((timing for timing in run.phases if timing.phase == "data"), None)
+    return max(0, (timing.stopwatch_ns or 0) - (timing.kernel_ns or 0)) if timing is not None else 0
 
 
 def _trace_cells(trace: TraceSummary, names: _ClaimedNames) -> Iterator[Cell]:
@@ -207,7 +217,7 @@ def _trace_cells(trace: TraceSummary, names: _ClaimedNames) -> Iterator[Cell]:
 
 def idle_of(idle: Iterable[IdleTime], total_ns: int) -> dict[str, int]:
     """Return the idle time of each cause, longest first; time without an entry is of cause "unknown"."""
-    causes: dict[str, int] = dict(idle_by_cause(idle))
+    causes = {str(cause): ns for cause, ns in idle_by_cause(idle).items()}
     if (missing_ns := total_ns - sum(causes.values())) > 0:
         causes["unknown"] = causes.get("unknown", 0) + missing_ns
     return dict(sorted(causes.items(), key=lambda item: -item[1]))

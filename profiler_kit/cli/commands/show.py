@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show any JSON file that a command wrote. Raises UsageError for a view that this kind of file does not have."""
+    from profiler_kit.pipeline.reports import with_verdict
     from profiler_kit.records.report import Report, TraceReport
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
@@ -34,13 +35,13 @@ def run(options: argparse.Namespace) -> int:
     output.check_options(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
-        output.emit_traces(saved, options)
+        output.emit_traces(with_verdict(saved), options)
     elif isinstance(saved, Report):
         if options.by in get_args(TraceView):
             raise errors.UsageError(
                 f"a target report has no view --by {options.by}", hint="use one of: tree, layer, op, what-if"
             )
-        output.emit_report(saved, options)
+        output.emit_report(with_verdict(saved), options)
     else:
         from profiler_kit.report.results import result_document
 
