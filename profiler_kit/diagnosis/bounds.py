@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -30,7 +30,7 @@ MEMORY_FAMILIES: Final = frozenset(
     {"norm", "pool", "pointwise", "reduce", "index", "cat/copy", "alloc", "memcpy/memset", "optimizer", "loss/softmax"}
 )
 # The host causes compete with busy time as one part, because they all are the host's work.
-_HOST: Final = ("launches", "python", "synchronization")
+_HOST: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
 _BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memory bandwidth"}
 
 
@@ -54,7 +54,7 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
     if not cells:
         return None
     on_device = _on_device(report)
-    causes = Counter[str]()
+    causes: defaultdict[str, float] = defaultdict(float)
     for cell in cells:
         if cell.cause:
             causes[cell.cause] += cell.share
@@ -62,7 +62,7 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
     return StepParts(
         busy=1.0 - idle,
         idle=idle,
-        causes=dict(causes.most_common()),
+        causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
         bound=_bound(report, cells, on_device),
         on_device=on_device,
     )
@@ -76,13 +76,11 @@ def _on_device(report: Report | TraceReport) -> bool:
 
 
 def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool) -> Bound:
-    parts = Counter[Bound]()
+    parts: defaultdict[Bound, float] = defaultdict(float)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
-    grouped = Counter({bound: share for bound, share in parts.items() if bound not in _HOST})
-    host = sum(parts[bound] for bound in _HOST)
-    largest, share = grouped.most_common(1)[0] if grouped else ("unknown", 0.0)
-    if host > share:
+    largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
+    if sum(parts[bound] for bound in _HOST) > parts[largest] or largest in _HOST:
         return max(_HOST, key=lambda bound: parts[bound])
     if largest != "kernels":
         return largest

@@ -36,10 +36,14 @@ _CHANGES: Final[dict[str, _Change]] = {
     "no-tf32": _Change("torch.backends.cudnn.allow_tf32 = False", numerics="full float32"),
     "matmul_tf32": _Change('torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits"),
     "amp_bf16": _Change(
-        'with torch.autocast("{device}", dtype=torch.bfloat16):', "smaller activations", "bfloat16 has 8 bits of precision"
+        'with torch.autocast("{device}", dtype=torch.bfloat16):',
+        "smaller activations",
+        "bfloat16 has 8 bits of precision",
     ),
     "amp_fp16": _Change(
-        'with torch.autocast("{device}", dtype=torch.float16):', "smaller activations", "float16 needs a gradient scaler"
+        'with torch.autocast("{device}", dtype=torch.float16):',
+        "smaller activations",
+        "float16 needs a gradient scaler",
     ),
     "dtype": _Change("model = model.to(torch.{})", "smaller tensors", "all arithmetic in {}"),
     "channels_last": _Change("model = model.to(memory_format=torch.channels_last)", numerics=_SAME_PRECISION),
@@ -126,10 +130,12 @@ def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool
 
 def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:
     changes = tuple(_changes(report, finding.config))
-    code = "; ".join(change.code for change in changes) or code_in(finding.advice)
+    action = _first_sentence(finding.advice, cut_at_colon=True)
+    # the advice's own line is the more specific one
+    code = code_in(action) or "; ".join(change.code for change in changes) or code_in(finding.advice)
     share = finding.share if finding.share is not None else finding.weight
     remedy = Remedy(
-        action=_first_sentence(finding.advice, cut_at_colon=bool(code)),
+        action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
         code=code,
         paths=finding.paths,
         findings=(number,),

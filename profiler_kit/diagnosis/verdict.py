@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.bounds import StepParts, step_parts
@@ -26,13 +25,14 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "memory bandwidth": "memory bandwidth",
     "kernels": "its kernels",
     "operators": "operators on the CPU",
-    "launches": "launches: the host issues work slower than the device runs it",
-    "python": "Python code between operators",
-    "synchronization": "synchronization: the host waits for the device before it launches more",
+    "launches": "kernel launches",
+    "python": "Python code on the host",
+    "synchronization": "synchronization of host and device",
     "data": "data loading",
     "communication": "communication between ranks",
     "unknown": "idle time of unknown cause",
 }
+_CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
 
 
 def verdict(report: Report | TraceReport) -> Verdict:
@@ -98,7 +98,7 @@ def _step_text(run: ConfigRun) -> str:
 
 def _counted(static: StaticCount) -> str:
     memory = f" and {text(static.memory.peak_bytes, 'bytes')} of memory" if static.memory is not None else ""
-    return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run, so there are no times"
+    return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
 
 
 def _trace_cost(report: TraceReport) -> str:
@@ -132,16 +132,19 @@ def _cost_of_traces(report: TraceReport) -> str:
 
 def _bound(parts: StepParts) -> str:
     """What limits the step, and the shares of it that show this."""
-    busy, idle = percent(parts.busy), percent(parts.idle)
-    if parts.on_device:
-        shares = f"The device is busy {busy} of the time"
-    else:
-        shares = f"Operators take {busy} of the time"
-    causes = [f"{cause} {percent(share)}" for cause, share in parts.causes.items() if share >= MIN_CAUSE_SHARE * parts.idle]
+    busy = f"the device is busy {percent(parts.busy)}" if parts.on_device else f"operators take {percent(parts.busy)}"
+    idle = (
+        f"the device is idle {percent(parts.idle)}"
+        if parts.on_device
+        else f"operators do not run {percent(parts.idle)}"
+    )
+    is_idle = parts.bound not in ("compute", "memory bandwidth", "kernels", "operators") and parts.idle > parts.busy
+    shares = f"{idle if is_idle else busy} of the time"
     if parts.idle >= MIN_UNEXPLAINED:
-        rest = "idle" if parts.on_device else "outside operators"
-        shares += f", {idle} is {rest} ({', '.join(causes[:2])})" if causes else f", {idle} is {rest}"
-    return f"Bound by {_BOUNDS[parts.bound]}. {shares}."
+        causes = [(cause, share) for cause, share in parts.causes.items() if share >= MIN_CAUSE_SHARE * parts.idle][:2]
+        named = ", ".join(f"{_CAUSES.get(cause, cause)} {percent(share)}" for cause, share in causes)
+        shares += f" ({'' if is_idle else 'idle: '}{named})" if named else ""
+    return f"Bound by {_BOUNDS[parts.bound]}: {shares}."
 
 
 def _largest_count(report: Report | TraceReport) -> str:
@@ -149,7 +152,9 @@ def _largest_count(report: Report | TraceReport) -> str:
     static = report.static if isinstance(report, Report) else None
     if static is None or not static.step.flops:
         return ""
-    flops = Counter({module.path: (module.forward + module.backward + module.recompute).flops for module in static.modules})
+    flops = Counter(
+        {module.path: (module.forward + module.backward + module.recompute).flops for module in static.modules}
+    )
     path, most = flops.most_common(1)[0] if flops else ("", 0)
     return f"Most work: {layer_name(path)} with {percent(most / static.step.flops)} of the FLOPs." if most else ""
 
@@ -179,7 +184,7 @@ def _remedy(useful: tuple[Remedy, ...]) -> str:
         low, high = best.gain_low_percent, best.gain_high_percent
         interval = f" ({low:.1f} to {high:.1f} %)" if low is not None and high is not None else ""
         what = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
-        return f"Best measured remedy: {action} saves {text(gain, 'percent')}{interval} of {what}{numbers}."
+        return f"Best measured remedy: {action} saves {text(gain, 'percent')} of the {what}{interval}{numbers}."
     return f"Try first: {action}{numbers}."
 
 

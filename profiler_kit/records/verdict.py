@@ -24,8 +24,8 @@ class Remedy:
     - `status`: ``tried`` in interleaved fresh processes, ``measured`` by the sweep, ``estimated`` from counts or from the share
       of the step that it affects, ``not tried`` without an estimate.
     - `outcome`: of a measurement; None without one.
-    - `gain_percent`: the share of the step time (of peak memory, or of counted FLOPs, as `about` says) that it saves, with the 95 % interval of
-      a measured gain. An estimate is an upper limit. `per_example`: the gain is per example.
+    - `gain_percent`: the share of the step time (of peak memory, or of counted FLOPs, as `about` says) that it saves, with the
+      95 % interval of a measured gain. An estimate is an upper limit. `per_example`: the gain is per example.
     - `paths`: the modules that it changes.
     - `memory`, `numerics`: its effect on peak memory and on results; empty where unknown.
     """

@@ -43,6 +43,7 @@ class _Page:
         self.detail = detail
         self.hidden_columns: dict[str, int] = {}
         self.shortened = False
+        self.advised: set[int] = set()  # numbers of the findings whose advice is listed above
         self.paint: Paint = _ansi if color else _plain
 
     def render(self, document: Document) -> str:
@@ -122,8 +123,10 @@ class _Page:
             # two findings may share a trial
             is_repeated = finding.trial in [earlier.trial for earlier in findings[:i]]
             if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                out += self._brief(finding) + ([] if is_repeated else self._trial(finding))
-            elif _is_tried(finding) and not is_repeated:
+                is_advised = number in self.advised
+                out += self._brief(finding, with_advice=not is_advised)
+                out += [] if is_repeated or is_advised else self._trial(finding)
+            elif _is_tried(finding) and not is_repeated and number not in self.advised:
                 out += self._trial(finding)
         if folded:
             out += self._wrap(f"{plural(folded, 'lower-priority finding')} (--detail)", color=DIM)
@@ -140,6 +143,7 @@ class _Page:
             indent = " " * len(mark)
             code = "" if remedy.code in remedy.action else f": {remedy.code}"
             out += self._wrap(f"{remedy.action}{code}", first=mark, indent=indent, color=BOLD)
+            self.advised.update(remedy.findings)
             references = "".join(f" [{finding}]" for finding in remedy.findings)
             out += self._wrap(f"{remedy_sentence(remedy)}{references}", first=indent, indent=indent)
         if len(shown) < len(remedies):
@@ -152,10 +156,11 @@ class _Page:
         out[0] = self.paint(mark, _SEVERITY_COLOR[finding.severity]) + self.paint(out[0][len(mark) :], BOLD)
         return out
 
-    def _brief(self, finding: Finding) -> list[str]:
+    def _brief(self, finding: Finding, *, with_advice: bool) -> list[str]:
         explanation = f"{_share(finding)}{first_sentence(finding.explanation)}"
         out = self._wrap(explanation, first="  ", indent="  ")
-        out += self._wrap(first_sentence(finding.advice), first="  -> ", indent="     ", color=CYAN)
+        if with_advice:
+            out += self._wrap(first_sentence(finding.advice), first="  -> ", indent="     ", color=CYAN)
         return out
 
     def _full(self, finding: Finding) -> list[str]:

@@ -59,7 +59,7 @@ def _status(remedy: Remedy) -> str:
         case "tried":
             return "tried"
         case "measured":
-            return f"measured in {remedy.config}"
+            return f'measured: "{remedy.config}"'
         case _:
             return "not tried"
 

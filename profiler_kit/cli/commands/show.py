@@ -9,7 +9,7 @@ from typing import get_args
 from profiler_kit import errors
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
-from profiler_kit.cli.options import add_output_options, add_table_options
+from profiler_kit.cli.options import add_finding_option, add_output_options, add_table_options
 from profiler_kit.records.inspect_options import TraceView
 
 
@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="report.json, report folder, or any other JSON file that a command wrote with -o",
     )
     add_output_options(parser)
+    add_finding_option(parser)
     add_table_options(parser, trace_views=get_args(TraceView))
 
 
@@ -45,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         from profiler_kit.report.results import result_document
 
+        if options.finding is not None:
+            raise errors.UsageError(f"{kind_words(saved.kind)} has no findings", hint="omit --finding")
         if options.by is not None:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")
         output.emit(result_document(saved), options)
