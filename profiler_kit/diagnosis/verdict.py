@@ -18,12 +18,14 @@ from profiler_kit.units import percent, text
 
 # Idle causes below this part of the idle time are not named.
 MIN_CAUSE_SHARE: Final = 0.25
+# Less idle time is not mentioned.
+MIN_IDLE: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth",
-    "kernels": "its kernels",
+    "kernels": "kernels of several kinds",
     "operators": "operators on the CPU",
     "launches": "kernel launches",
     "python": "Python code on the host",
@@ -102,18 +104,20 @@ def _counted(static: StaticCount) -> str:
 
 
 def _trace_cost(report: TraceReport) -> str:
-    if len(report.traces) > 1:
-        return _cost_of_traces(report)
+    if len(report.traces) != 1:
+        return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
     if not trace.span_ns:
         return "The trace has no device events and no operators."
     if (ns := _step_ns(trace)) is None:
-        return f"The trace covers {text(trace.span_ns, 'ns')} and has no steps."
+        no_device = " of host time, without device work" if trace.clock == "host" else ""
+        return f"The trace covers {text(trace.span_ns, 'ns')}{no_device} and has no steps."
     steady = sum(step.steady for step in trace.steps)
     median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
     inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
     clock = "device" if trace.step_ns is not None else "host"
-    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}."
+    no_device = "; the trace has no device work" if trace.clock == "host" else ""
+    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}."
 
 
 def _step_ns(trace: TraceSummary) -> int | None:
@@ -140,7 +144,7 @@ def _bound(parts: StepParts) -> str:
     )
     is_idle = parts.bound not in ("compute", "memory bandwidth", "kernels", "operators") and parts.idle > parts.busy
     shares = f"{idle if is_idle else busy} of the time"
-    if parts.idle >= MIN_UNEXPLAINED:
+    if parts.idle >= MIN_IDLE:
         causes = [(cause, share) for cause, share in parts.causes.items() if share >= MIN_CAUSE_SHARE * parts.idle][:2]
         named = ", ".join(f"{_CAUSES.get(cause, cause)} {percent(share)}" for cause, share in causes)
         shares += f" ({'' if is_idle else 'idle: '}{named})" if named else ""
@@ -184,7 +188,7 @@ def _remedy(useful: tuple[Remedy, ...]) -> str:
         low, high = best.gain_low_percent, best.gain_high_percent
         interval = f" ({low:.1f} to {high:.1f} %)" if low is not None and high is not None else ""
         what = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
-        return f"Best measured remedy: {action} saves {text(gain, 'percent')} of the {what}{interval}{numbers}."
+        return f"Best measured: {action} saves {text(gain, 'percent')} of the {what}{interval}{numbers}."
     return f"Try first: {action}{numbers}."
 
 

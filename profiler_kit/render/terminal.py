@@ -10,7 +10,7 @@ from profiler_kit.records.document import Block, Document, FindingList, Paragrap
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
-from profiler_kit.units import plural, text
+from profiler_kit.units import text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NARROWEST: Final = 60
 SUMMARY_FINDINGS: Final = 3  # the first findings of a summary have explanation and advice, the others a title only
 SUMMARY_REMEDIES: Final = 3
-SUMMARY_TITLES: Final = 8  # further findings of low severity are only counted
+SUMMARY_TITLES: Final = 5  # further findings are only counted, except those of high severity
 MAX_EVIDENCE: Final = 72  # characters; kernel names can have thousands, which JSON and Markdown show
 MAX_SECTION_NAMES: Final = 4  # of hidden sections
 
@@ -116,20 +116,20 @@ class _Page:
                 out += self._title(finding, number) + self._full(finding)
                 continue
             self.shortened = True
-            if finding.severity in ("low", "info") and i >= SUMMARY_TITLES and not _is_tried(finding):
+            if finding.severity != "high" and i >= SUMMARY_TITLES and not _is_tried(finding):
                 folded += 1
                 continue
             out += self._title(finding, number)
             # two findings may share a trial
             is_repeated = finding.trial in [earlier.trial for earlier in findings[:i]]
-            if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                is_advised = number in self.advised
+            is_advised = number in self.advised
+            if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium") and (i == 0 or not is_advised):
                 out += self._brief(finding, with_advice=not is_advised)
                 out += [] if is_repeated or is_advised else self._trial(finding)
-            elif _is_tried(finding) and not is_repeated and number not in self.advised:
+            elif _is_tried(finding) and not is_repeated and not is_advised:
                 out += self._trial(finding)
         if folded:
-            out += self._wrap(f"{plural(folded, 'lower-priority finding')} (--detail)", color=DIM)
+            out += self._wrap(f"{folded} more {'finding' if folded == 1 else 'findings'} (--detail)", color=DIM)
         return out
 
     def _remedies(self, remedies: Sequence[Remedy]) -> list[str]:

@@ -78,9 +78,10 @@ def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterato
     yield Section(title="Traces", blocks=(_traces_table(report),), detail=is_detail)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)
+    is_brief = report.ranks is not None or len(report.traces) > 2
     for trace in report.traces:
         name = report.name(trace)
-        yield Section(title=name, blocks=tuple(_brief_trace(trace)), detail=len(report.traces) > 2)
+        yield Section(title=name, blocks=tuple(_brief_trace(trace)), detail=is_brief)
         for section in _trace_sections(trace, top, depth, phases=False):
             yield Section(title=f"{section.title} of {name}", blocks=section.blocks, detail=True)
 

@@ -30,7 +30,8 @@ def remedy_sentence(remedy: Remedy) -> str:
     layers = [shown_path(path) for path in remedy.paths[:MAX_PATHS]] if not remedy.code else []
     more = ", ..." if len(remedy.paths) > MAX_PATHS else ""
     parts = [f"in {', '.join(layers)}{more}"] if layers else []
-    return f"{'; '.join([*parts, _gain(remedy), *effects, _status(remedy)])}."
+    status = remedy.status if remedy.is_measured else "not tried"
+    return f"{'; '.join([*parts, _gain(remedy), *effects, status])}."
 
 
 def _gain(remedy: Remedy) -> str:
@@ -52,16 +53,6 @@ def _gain(remedy: Remedy) -> str:
         ends = sorted((low, high) if gain >= 0 else (-low, -high))
         sentence += f" ({ends[0]:.1f} to {ends[1]:.1f} %)"
     return sentence
-
-
-def _status(remedy: Remedy) -> str:
-    match remedy.status:
-        case "tried":
-            return "tried"
-        case "measured":
-            return f'measured: "{remedy.config}"'
-        case _:
-            return "not tried"
 
 
 def share_sentence(finding: Finding) -> str:
