@@ -36,15 +36,16 @@ _BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """The parts of a step as shares of it: busy and idle time, and idle time by cause. `bound` is what limits the step.
+    """The parts of a step as shares of it: busy and idle time, and idle time by cause.
 
-    `on_device`: busy time is device time; otherwise it is operator time on the host.
+    `bound`: what limits the step. `bound_share`: the share of its part. `on_device`: busy time is device time; otherwise it is operator time on the host.
     """
 
     busy: float
     idle: float
     causes: dict[str, float]
     bound: Bound
+    bound_share: float
     on_device: bool
 
 
@@ -59,11 +60,13 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
         if cell.cause:
             causes[cell.cause] += cell.share
     idle = sum(causes.values())
+    bound, bound_share = _bound(report, cells, on_device)
     return StepParts(
         busy=1.0 - idle,
         idle=idle,
         causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
-        bound=_bound(report, cells, on_device),
+        bound=bound,
+        bound_share=bound_share,
         on_device=on_device,
     )
 
@@ -75,16 +78,18 @@ def _on_device(report: Report | TraceReport) -> bool:
     return run is not None and run.clock == "kernel"
 
 
-def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool) -> Bound:
+def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool) -> tuple[Bound, float]:
+    """What limits the step, and the share of the part that makes it so."""
     parts: defaultdict[Bound, float] = defaultdict(float)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
     largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
-    if sum(parts[bound] for bound in _HOST) > parts[largest] or largest in _HOST:
-        return max(_HOST, key=lambda bound: parts[bound])
+    host = sum(parts[bound] for bound in _HOST)
+    if host > parts[largest] or largest in _HOST:
+        return max(_HOST, key=lambda bound: parts[bound]), host
     if largest != "kernels":
-        return largest
-    return _kernel_bound(report) if on_device else "operators"
+        return largest, parts[largest]
+    return _kernel_bound(report) if on_device else "operators", parts[largest]
 
 
 def _bound_of(cell: Cell) -> Bound:

@@ -24,7 +24,7 @@ MIN_IDLE: Final = 0.1
 MIN_UNEXPLAINED: Final = 0.05
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
-    "memory bandwidth": "memory bandwidth",
+    "memory bandwidth": "memory bandwidth (pointwise operations, normalization, copies)",
     "kernels": "kernels of several kinds",
     "operators": "operators on the CPU",
     "launches": "kernel launches",
@@ -136,19 +136,18 @@ def _cost_of_traces(report: TraceReport) -> str:
 
 def _bound(parts: StepParts) -> str:
     """What limits the step, and the shares of it that show this."""
-    busy = f"the device is busy {percent(parts.busy)}" if parts.on_device else f"operators take {percent(parts.busy)}"
-    idle = (
-        f"the device is idle {percent(parts.idle)}"
-        if parts.on_device
-        else f"operators do not run {percent(parts.idle)}"
-    )
-    is_idle = parts.bound not in ("compute", "memory bandwidth", "kernels", "operators") and parts.idle > parts.busy
+    if parts.on_device:
+        busy, idle = f"the device is busy {percent(parts.busy)}", f"the device is idle {percent(parts.idle)}"
+    else:
+        busy = idle = f"operators take {percent(parts.busy)}"
+    is_idle = parts.idle > parts.busy and parts.on_device
     shares = f"{idle if is_idle else busy} of the time"
     if parts.idle >= MIN_IDLE:
         causes = [(cause, share) for cause, share in parts.causes.items() if share >= MIN_CAUSE_SHARE * parts.idle][:2]
-        named = ", ".join(f"{_CAUSES.get(cause, cause)} {percent(share)}" for cause, share in causes)
-        shares += f" ({'' if is_idle else 'idle: '}{named})" if named else ""
-    return f"Bound by {_BOUNDS[parts.bound]}: {shares}."
+        prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
+        shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+    own = f" ({percent(parts.bound_share)} of the time)" if parts.bound in ("communication", "data") else ""
+    return f"Bound by {_BOUNDS[parts.bound]}{own}: {shares}."
 
 
 def _largest_count(report: Report | TraceReport) -> str:
@@ -166,7 +165,7 @@ def _largest_count(report: Report | TraceReport) -> str:
 def _cause(findings: tuple[Finding, ...], cause: int | None) -> str:
     if cause is not None:
         finding = findings[cause - 1]
-        return f"Main cause, {percent(finding.share or 0.0)} of the step: {_clause(finding.title)} [{cause}]."
+        return f"Main cause, {percent(finding.share or 0.0)} of the time: {_clause(finding.title)} [{cause}]."
     number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
     return f"Main finding: {_clause(findings[number - 1].title)} [{number}]." if number is not None else ""
 
