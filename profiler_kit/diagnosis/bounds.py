@@ -38,7 +38,8 @@ _BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memo
 class StepParts:
     """The parts of a step as shares of it: busy and idle time, and idle time by cause.
 
-    `bound`: what limits the step. `bound_share`: the share of its part. `on_device`: busy time is device time; otherwise it is operator time on the host.
+    `bound`: what limits the step. `bound_share`: the share of its part. `on_device`: busy time is device time; otherwise it is
+    operator time on the host.
     """
 
     busy: float

@@ -24,7 +24,7 @@ MIN_IDLE: Final = 0.1
 MIN_UNEXPLAINED: Final = 0.05
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
-    "memory bandwidth": "memory bandwidth (pointwise operations, normalization, copies)",
+    "memory bandwidth": "memory bandwidth (work with few operations per byte)",
     "kernels": "kernels of several kinds",
     "operators": "operators on the CPU",
     "launches": "kernel launches",
@@ -143,7 +143,8 @@ def _bound(parts: StepParts) -> str:
     is_idle = parts.idle > parts.busy and parts.on_device
     shares = f"{idle if is_idle else busy} of the time"
     if parts.idle >= MIN_IDLE:
-        causes = [(cause, share) for cause, share in parts.causes.items() if share >= MIN_CAUSE_SHARE * parts.idle][:2]
+        longest, *others = parts.causes.items()
+        causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
         prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
         shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
     own = f" ({percent(parts.bound_share)} of the time)" if parts.bound in ("communication", "data") else ""
