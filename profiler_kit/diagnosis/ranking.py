@@ -3,7 +3,7 @@
 The step is a list of cells: idle time per cause, and busy time per phase, module and kernel. The sizes of the cells sum to 1. A
 claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
-larger than what the earlier ones explain. The next finding in the order is always the one that adds most.
+larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most.
 
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
@@ -182,8 +182,8 @@ def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
         busy_ns = min(device_ns, step_ns)
         data_ns = min(_data_wait_ns(run), step_ns - busy_ns)
         # outside operators the CPU runs Python; a device waits for something that was not recorded
-        rest: IdleCause = "python" if run.clock == "operator" else "unknown"
-        idle = {"waiting for data": data_ns, rest: step_ns - busy_ns - data_ns}
+        other_cause: IdleCause = "python" if run.clock == "operator" else "unknown"
+        idle = {"waiting for data": data_ns, other_cause: step_ns - busy_ns - data_ns}
     for cause, ns in idle.items():
         yield Cell(share=ns, cause=cause)
     scale = busy_ns / device_ns  # streams overlap: the times of modules can sum to more than the busy time

@@ -13,8 +13,10 @@ from profiler_kit.records.report import Finding, Report, TraceReport, Trial
 from profiler_kit.records.verdict import Remedy, RemedyStatus
 from profiler_kit.units import digits, text
 
-# An estimate below this share of the step is no reason to change code.
+# An estimate below this share of the step does not justify a change of code.
 MIN_ESTIMATE: Final = 0.03
+# Characters of advice that are searched for code: a name from a trace may have millions.
+MAX_ADVICE: Final = 4_000
 # Topics whose advice changes the program. The others say how to read the report.
 _TOPICS: Final = ("place", "cause", "remedy", "memory")
 
@@ -89,7 +91,7 @@ def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Re
         if not finding.advice or finding.severity == "info" or not _applies_to_baseline(report, finding):
             continue
         remedy = _remedy(report, finding, number)
-        if not remedy.is_measured and not _is_action(finding, remedy, topics.get(finding.rule, "note")):
+        if not remedy.is_measured and not _is_action(finding, topics.get(finding.rule, "note")):
             continue
         key = (remedy.config or remedy.code or remedy.action, remedy.config)
         earlier = by_action.get(key)
@@ -111,10 +113,13 @@ def _merged(first: Remedy, second: Remedy) -> Remedy:
     )
 
 
-def _is_action(finding: Finding, remedy: Remedy, topic: str) -> bool:
-    """Return whether advice without a measured gain changes the program, for a share of the step that matters."""
-    estimate = (remedy.gain_percent or 0.0) / 100.0
-    return topic in _TOPICS and (finding.severity != "low" or finding.computed) and estimate >= MIN_ESTIMATE
+def _is_action(finding: Finding, topic: str) -> bool:
+    """Return whether advice without a measured gain changes the program, for a share of the step that matters.
+
+    A finding whose time others explain adds no remedy: theirs come first.
+    """
+    share = finding.share if finding.share is not None else finding.weight
+    return topic in _TOPICS and (finding.severity != "low" or finding.computed) and share >= MIN_ESTIMATE
 
 
 def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool:
@@ -133,7 +138,6 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
     action = _first_sentence(finding.advice, cut_at_colon=True)
     # the advice's own line is the more specific one
     code = code_in(action) or "; ".join(change.code for change in changes) or code_in(finding.advice)
-    share = finding.share if finding.share is not None else finding.weight
     remedy = Remedy(
         action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
         code=code,
@@ -141,8 +145,8 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
         findings=(number,),
         about=_about(report, finding),
         config=finding.config,
-        status="estimated" if share > 0.0 else "not tried",
-        gain_percent=100.0 * share if share > 0.0 else None,
+        status="estimated" if finding.weight > 0.0 else "not tried",
+        gain_percent=100.0 * finding.weight if finding.weight > 0.0 else None,
         memory=", ".join(change.memory for change in changes if change.memory),
         numerics=", ".join(dict.fromkeys(change.numerics for change in changes if change.numerics)),
     )
@@ -225,15 +229,15 @@ def _filled(template: str, names: dict[str, str]) -> str:
 
 def code_in(advice: str) -> str:
     """Return the first code in the text `advice`, the most complete form; empty without any."""
-    matches: Iterable[re.Match[str] | None] = (pattern.search(advice) for pattern in _CODE)
+    matches: Iterable[re.Match[str] | None] = (pattern.search(advice[:MAX_ADVICE]) for pattern in _CODE)
     match = next((match for match in matches if match is not None), None)
     return "" if match is None else match[match.lastindex or 0]
 
 
 def _first_sentence(advice: str, *, cut_at_colon: bool) -> str:
     """Return the first sentence of `advice` without its full stop, or its part before a colon. Code is not cut."""
-    masked = advice
+    masked = advice[:MAX_ADVICE]
     for pattern in _CODE[:-1]:
         masked = pattern.sub(lambda match: "x" * len(match[0]), masked)
     end = (_COLON if cut_at_colon else _STOP).search(masked)
-    return advice[: end.start()] if end is not None else advice
+    return advice[: end.start() if end is not None else MAX_ADVICE]

@@ -1,4 +1,4 @@
-"""The verdict of a report: what a step costs, what bounds it, the main cause, and the best remedy."""
+"""The verdict of a report: cost of a step, its bound, the main cause, and the best remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
         _bound(parts) if parts is not None else _largest_count(report),
         _cause(report.findings, cause),
         _remedy(useful),
-        _unexplained(unexplained_busy, unexplained_idle) if cause is not None else "",
+        _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
         sentences=tuple(sentence for sentence in sentences if sentence),
@@ -187,13 +187,13 @@ def _remedy(useful: tuple[Remedy, ...]) -> str:
     if best.is_measured and gain is not None:
         low, high = best.gain_low_percent, best.gain_high_percent
         interval = f" ({low:.1f} to {high:.1f} %)" if low is not None and high is not None else ""
-        what = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
-        return f"Best measured: {action} saves {text(gain, 'percent')} of the {what}{interval}{numbers}."
+        measure = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
+        return f"Best measured: {action} saves {text(gain, 'percent')} of the {measure}{interval}{numbers}."
     return f"Try first: {action}{numbers}."
 
 
 def _unexplained(busy: float | None, idle: float | None) -> str:
-    """The time that no finding explains, idle and busy separately."""
+    """The time that no finding explains, idle and busy separately. Busy time alone needs no explanation."""
     if busy is None or idle is None or busy + idle < MIN_UNEXPLAINED:
         return ""
     parts = [f"{percent(share)} {kind}" for share, kind in ((busy, "busy"), (idle, "idle")) if share >= 0.001]

@@ -1,4 +1,4 @@
-"""Records of the verdict: what a step costs, what bounds it, and what to do about it."""
+"""Records of the verdict on a report: sentences, bound, main cause and remedies."""
 
 from __future__ import annotations
 

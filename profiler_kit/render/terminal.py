@@ -137,8 +137,8 @@ class _Page:
         from profiler_kit.report.verdict import remedy_sentence
 
         out: list[str] = []
-        shown = remedies if self.detail else remedies[:SUMMARY_REMEDIES]
-        for number, remedy in enumerate(shown, start=1):
+        visible = remedies if self.detail else remedies[:SUMMARY_REMEDIES]
+        for number, remedy in enumerate(visible, start=1):
             mark = f"{number}. "
             indent = " " * len(mark)
             code = "" if remedy.code in remedy.action else f": {remedy.code}"
@@ -146,8 +146,8 @@ class _Page:
             self.advised.update(remedy.findings)
             references = "".join(f" [{finding}]" for finding in remedy.findings)
             out += self._wrap(f"{remedy_sentence(remedy)}{references}", first=indent, indent=indent)
-        if len(shown) < len(remedies):
-            out += self._wrap(f"{len(remedies) - len(shown)} more (--detail)", color=DIM)
+        if len(visible) < len(remedies):
+            out += self._wrap(f"{len(remedies) - len(visible)} more (--detail)", color=DIM)
         return out
 
     def _title(self, finding: Finding, number: int) -> list[str]:

@@ -122,8 +122,8 @@ def _no_such_finding(report: Report | TraceReport, number: int) -> UsageError:
     count = len(report.findings)
     if not count:
         return UsageError(f"no finding {number}: the report has no findings", hint="omit --finding")
-    numbers = "1" if count == 1 else f"1 to {count}"
-    return UsageError(f"no finding {number}: the report has findings {numbers}", hint=f"use --finding {count}")
+    numbers = "one finding" if count == 1 else f"findings 1 to {count}"
+    return UsageError(f"no finding {number}: the report has {numbers}", hint=f"use --finding {count}")
 
 
 def _section(title: str, table: Table) -> Iterator[Section]:

@@ -41,13 +41,13 @@ def _gain(remedy: Remedy) -> str:
         return "failed"
     if gain is None:
         return "gain unknown"
-    whole = {"step": "time", "peak": "peak memory", "work": "FLOPs"}[remedy.about]
+    quantity = {"step": "time", "peak": "peak memory", "work": "FLOPs"}[remedy.about]
     if not remedy.is_measured:
-        return f"at most {text(gain, 'percent')} of the {whole}"
+        return f"at most {text(gain, 'percent')} of the {quantity}"
     if remedy.outcome == "same":
         return "no significant difference"
     low, high = remedy.gain_low_percent, remedy.gain_high_percent
-    sentence = f"{text(abs(gain), 'percent')} {'less' if gain >= 0 else 'more'} {whole}"
+    sentence = f"{text(abs(gain), 'percent')} {'less' if gain >= 0 else 'more'} {quantity}"
     sentence += " per example" if remedy.per_example else ""
     if low is not None and high is not None:
         ends = sorted((low, high) if gain >= 0 else (-low, -high))
@@ -59,7 +59,7 @@ def share_sentence(finding: Finding) -> str:
     """The part of the step (or of peak memory) that `finding` explains; empty where that is unknown."""
     if finding.share is None:
         return ""
-    whole = "peak memory" if "peak" in finding.claims else "the time"
+    quantity = "peak memory" if "peak" in finding.claims else "the time"
     if finding.share < 0.0005:  # it would be shown as 0.0 %
-        return f"Explains no part of {whole} beyond the findings above."
-    return f"Explains {percent(finding.share)} of {whole}."
+        return f"Explains no part of {quantity} beyond the findings above."
+    return f"Explains {percent(finding.share)} of {quantity}."

@@ -51,7 +51,7 @@ def test_one_finding_and_the_rows_behind_it(here: Path, capfd: pytest.CaptureFix
     assert call(["show", "saved.json", "--finding", "1"], capfd).out == done.out
     wrong = call(["show", "saved.json", "--finding", "99"], capfd)
     assert (wrong.code, wrong.out) == (USAGE, "")
-    assert wrong.err.startswith("error: no finding 99: the report has findings 1 to ")
+    assert wrong.err.startswith("error: no finding 99: the report has one finding\n")
     assert call(["show", "saved.json", "--finding", "0"], capfd).code == USAGE
 
 

@@ -158,3 +158,19 @@ def test_the_smallest_estimates_are_left_out() -> None:
 )  # fmt: skip
 def test_the_line_to_paste_is_in_the_advice(advice: str, code: str) -> None:
     assert code_in(advice) == code
+
+
+def test_an_estimate_is_the_affected_share_and_needs_time_of_its_own() -> None:
+    report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("python", "forward"): 60.0}))
+    all_idle = finding("launch_bound", "Launch less.", 0.6, "idle")
+    inside = finding("host_overhead", "Run less Python.", 0.5, "idle:python")
+    assert [remedy.action for remedy in judged(report, inside, all_idle).remedies] == ["Launch less"]
+    busy = finding("memory_bound", "Fuse.", 0.4, "busy", "idle:python")
+    (first, second) = judged(report, busy, all_idle).remedies
+    assert (first.gain_percent, second.gain_percent) == (60.0, 40.0)
+
+
+def test_idle_time_without_a_finding_is_shown_as_unexplained() -> None:
+    report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 60.0}))
+    assert judged(report).sentences[-1] == "Not explained by any finding: 60.0 % idle time."
+    assert "Not explained" not in judged(traces(trace())).sentences[-1]
