@@ -9,17 +9,17 @@ import pytest
 from sample_reports import v0_cuda
 
 from profiler_kit.diagnosis.ranking import account_of, rank, step_cells
-from profiler_kit.records.report import Finding, Report, Tool, TraceReport
-from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule, TraceSummary
+from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule, TracePhase, TraceSummary
 
 
-def finding(rule: str, weight: float, *claims: str, severity: str = "medium") -> Finding:
+def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium") -> Finding:
     return Finding(
         rule=rule, severity=severity, title=rule, explanation="", advice="", evidence=(), weight=weight, claims=claims
     )
 
 
-def phase(name: str, ns: int) -> PhaseTime:
+def phase(name: TracePhase, ns: int) -> PhaseTime:
     return PhaseTime(phase=name, host_ns=None, kernel_ns=ns, sum_ns=ns, idle_ns=0, wait_ns=0, events=1)
 
 

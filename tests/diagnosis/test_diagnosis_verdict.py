@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 from sample_reports import count_only, failed, v0_cpu, v0_h100
-from trace_reports import empty, host_only, steps, trace, traces, two_ranks
+from trace_reports import Idle, Phases, empty, host_only, steps, trace, traces, two_ranks
 
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.verdict import Verdict
 
 
-def finding(rule: str, advice: str = "", weight: float = 0.0, *claims: str, **more: object) -> Finding:
-    fields = {"severity": "high", "title": f"{rule} title", "explanation": "", "evidence": ()} | more
-    return Finding(rule=rule, advice=advice, weight=weight, claims=claims, **fields)  # type: ignore[arg-type]
+def finding(rule: str, advice: str = "", weight: float = 0.0, *claims: str, **more: Any) -> Finding:
+    fields: dict[str, Any] = {"severity": "high", "title": f"{rule} title", "explanation": "", "evidence": ()} | more
+    return Finding(rule=rule, advice=advice, weight=weight, claims=claims, **fields)
 
 
 def judged(report: Report | TraceReport, *findings: Finding) -> Verdict:
     return verdict(replace(report, findings=rank(report, findings)))
 
 
-def trial(report: Report, config: str, gain: float, outcome: str, **more: object) -> Trial:
+def trial(report: Report, config: str, gain: float, outcome: Literal[Outcome, "failed"], **more: Any) -> Trial:
     run = report.baseline()
     assert run is not None
     assert run.step_ns is not None
     after = round(run.step_ns.median * (1 - gain / 100))
-    fields = {"gain_percent": gain, "gain_low_percent": gain - 1, "gain_high_percent": gain + 1, "tried": True} | more
+    fields: dict[str, Any] = {
+        "gain_percent": gain,
+        "gain_low_percent": gain - 1,
+        "gain_high_percent": gain + 1,
+        "tried": True,
+    } | more
     return Trial(
         config=config, before_ns=run.step_ns, after_ns=Interval(median=after, low=after, high=after), verdict=outcome,
         **fields,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def test_a_trace_of_a_device() -> None:
@@ -69,7 +75,7 @@ def test_a_trace_of_a_device() -> None:
         ({("waiting for data", "forward"): 20.0}, {"forward": (1.0, 30.0, 0.0)}, "kernels"),
     ],
 )
-def test_the_largest_part_is_the_bound(idle: dict, phases: dict, bound: str) -> None:  # type: ignore[type-arg]
+def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -> None:
     assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
 
 
