@@ -1,0 +1,174 @@
+"""The host's activity during idle time: compilation, allocation, slow first calls, and the calls in which time passes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from profiler_kit.attribution.host_time import innermost
+from profiler_kit.attribution.result import Attribution, phase_name
+from profiler_kit.records.traces import HostActivity
+from profiler_kit.traces.intervals import Intervals, overlap, subtract, union
+from profiler_kit.traces.names import STEP_PREFIX
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+
+# Source: torch/_dynamo/utils.py, dynamo_timed; torch/_dynamo/convert_frame.py.
+_COMPILING: Final = re.compile(
+    r"\(dynamo_timed\)\Z|\Aentire_(frame|backward)_compile\Z|torch/_dynamo/convert_frame\.py\(\d+\): _?compile"
+)
+FRAME_COMPILATION: Final = re.compile(r"\A_compile\.compile_inner \(dynamo_timed\)\Z|\A_compile\.compile_inner\Z")
+_STEP: Final = re.compile(rf"\A{re.escape(STEP_PREFIX)}")
+_ALLOCATION: Final = re.compile(r"\A(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|MallocHost|FreeHost|HostMalloc)\w*\Z")
+_COPY: Final = re.compile(r"Mem(cpy|set)|Copy")
+# A call of the runtime takes microseconds. On an idle device, one that takes a millisecond loads a module or starts a library.
+SLOW_CALL_NS: Final = 1_000_000
+# A call that allocates or frees takes up to a few milliseconds; the first one creates the context.
+SLOW_ALLOCATION_NS: Final = 10_000_000
+# The longest gaps hold nearly all idle time of a step that waits for something else than launches.
+_MAX_GAPS: Final = 2_000
+_MAX_ACTIVITIES: Final = 20
+_MAX_DEPTH: Final = 200  # levels of calls to search for the user's code
+
+# Python calls of the standard library, of built-in functions and of installed packages are not the user's code.
+_LIBRARY: Final = re.compile(
+    r"\A(<|torch\w*/|functorch/|numpy/|PIL/|cv2/|transformers/|accelerate/|(pytorch_)?lightning/|deepspeed/|nn\.Module: )|"
+    r"(site|dist)-packages/|lib/python3"
+)
+
+
+class HostCalls(NamedTuple):
+    """Calls on one thread that explain idle time, as intervals: compilation, allocation, and slow first calls."""
+
+    compilation: Intervals
+    allocation: Intervals
+    slow: Intervals
+
+
+def host_calls(attribution: Attribution, low: int, high: int, waits: Ids) -> HostCalls:
+    """Return the calls among the host positions `low` to `high`, which are those of one thread.
+
+    `waits`: the positions of waiting calls, which do not count as slow.
+    """
+    table, host = attribution.table, attribution.host
+    rows = host.rows[low:high]
+    start, end = host.start_ns[low:high], host.end_ns[low:high]
+    is_call = table.kind[rows] == Kind.RUNTIME
+    is_allocation = is_call & table.named(rows, _ALLOCATION)
+    is_slow = is_call & (end - start >= np.where(is_allocation, SLOW_ALLOCATION_NS, SLOW_CALL_NS))
+    is_slow &= ~table.named(rows, _COPY)
+    is_slow &= is_allocation | ~np.isin(np.arange(low, high), waits)
+    compiling = ~is_call & table.named(rows, _COMPILING)
+    return HostCalls(
+        *(union(start[mask], end[mask], ordered=True) for mask in (compiling, is_allocation & ~is_slow, is_slow))
+    )
+
+
+def compilation_intervals(attribution: Attribution) -> Intervals:
+    """Return the time in which any thread compiles code for torch.compile."""
+    table, host = attribution.table, attribution.host
+    mask = (table.kind[host.rows] != Kind.RUNTIME) & table.named(host.rows, _COMPILING)
+    return union(host.start_ns[mask], host.end_ns[mask])
+
+
+def compiled_frames(attribution: Attribution) -> int:
+    """Return the number of frames that torch.compile compiled, recompilations included."""
+    return int(attribution.table.named(attribution.host.rows, FRAME_COMPILATION).sum())
+
+
+def idle_activities(attribution: Attribution, start: Ints, end: Ints, thread: Ids) -> tuple[HostActivity, ...]:
+    """Return what the host did in the longest of the gaps from `start` to `end`, by the innermost call, longest first.
+
+    `thread`: the thread that launched the work that ended each gap, or NONE. Where it did nothing, the main thread counts.
+    """
+    longest = np.sort(np.argsort(start - end, kind="stable")[:_MAX_GAPS])
+    start, end, thread = start[longest], end[longest], thread[longest]
+    main = attribution.main_thread
+    position: list[Ids] = []
+    ns: list[Ints] = []
+    covered = union(start[:0], end[:0])
+    for number in dict.fromkeys((*np.unique(thread).tolist(), main)):
+        own = (thread == number) | (number == main)
+        gaps = subtract(union(start[own], end[own]), covered)
+        stretches = _stretches(attribution, number, gaps)
+        inside = overlap(gaps, stretches.start, stretches.end)
+        used = inside > 0
+        position.append(stretches.event[used])
+        ns.append(inside[used])
+        covered = union(
+            np.concatenate((covered.start, stretches.start[used])), np.concatenate((covered.end, stretches.end[used]))
+        )
+    return _activities(attribution, np.concatenate(position), np.concatenate(ns))
+
+
+def launching_threads(attribution: Attribution, work: Ids) -> Ids:
+    """Return the thread that launched each of the device events `work`, or NONE."""
+    return np.append(attribution.host.thread, np.int32(NONE))[attribution.device.launch[work]].astype(np.int32)
+
+
+class _Stretches(NamedTuple):
+    start: Ints
+    end: Ints
+    event: Ids
+
+
+def _stretches(attribution: Attribution, thread: int, gaps: Intervals) -> _Stretches:
+    """Return the innermost events of `thread` that overlap any of `gaps`, as stretches that do not overlap."""
+    host = attribution.host
+    low, high = np.searchsorted(host.thread, np.array((thread, thread + 1), host.thread.dtype)).tolist()
+    start, end = host.start_ns[low:high], host.end_ns[low:high]
+    overlapping = np.searchsorted(gaps.end, start, side="right") < np.searchsorted(gaps.start, end, side="left")
+    positions = (np.flatnonzero(overlapping) + low).astype(np.int32)
+    return _Stretches(*innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions]))
+
+
+def _activities(attribution: Attribution, position: Ids, ns: Ints) -> tuple[HostActivity, ...]:
+    table, host = attribution.table, attribution.host
+    if not len(position):
+        return ()
+    events, index = np.unique(position, return_inverse=True)
+    event_ns = np.bincount(index.reshape(-1), weights=ns).astype(np.int64)
+    is_step = table.named(host.rows[events], _STEP)
+    name_of = np.where(is_step, NONE, table.name[host.rows[events]])
+    groups, group = np.unique(np.stack((name_of, host.phase[events])), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    total = np.bincount(group, weights=event_ns).astype(np.int64)
+    activities = []
+    for number in np.argsort(-total, kind="stable")[:_MAX_ACTIVITIES].tolist():
+        members = np.flatnonzero(group == number)
+        longest = int(members[np.argmax(event_ns[members])])
+        event = int(events[longest])
+        name, phase = groups[:, number].tolist()
+        activities.append(
+            HostActivity(
+                name=table.names[name] if name != NONE else "",
+                phase=phase_name(phase),
+                source=user_call(attribution, event),
+                calls=len(members),
+                ns=int(total[number]),
+                longest_ns=int(event_ns[longest]),
+            )
+        )
+    return tuple(activities)
+
+
+def user_call(attribution: Attribution, event: int) -> str:
+    """Return the innermost Python call of the user's own code around `event`: ``train.py(12): augment``; "" for none."""
+    table, host = attribution.table, attribution.host
+    for _ in range(_MAX_DEPTH):
+        if event == NONE:
+            break
+        row = host.rows[event]
+        if table.kind[row] == Kind.PYTHON and is_user_code(name := table.names[table.name[row]]):
+            return name
+        event = int(host.parent[event])
+    return ""
+
+
+def is_user_code(name: str) -> bool:
+    """Return whether a Python call of this name is the user's own code, not a library's."""
+    if ".py(" not in name or _LIBRARY.search(name):
+        return False
+    return name.split(".py(")[0].split("/")[0] not in sys.stdlib_module_names
