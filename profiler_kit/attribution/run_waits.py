@@ -45,6 +45,7 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
     covered = _clip_gaps(windows, device.start_ns, timeline.covered)
     idle = idle_gaps(attribution, replace(timeline, covered=covered, gap=device.start_ns - covered), waits)
     busy = overlap(union(device.start_ns, device.end_ns, ordered=True), windows.start, windows.end)
+    threads = launching_threads(attribution, idle.ended_by)
     waits, launches = _program_waits(attribution, waits), launch_queue(attribution)
     return StepWaits(
         span_ns=divide_rounded(length(windows), steps),
@@ -52,9 +53,7 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
         wait_ns={
             i: divide_rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())
         },
-        activities=_activities_per_step(
-            idle_activities(attribution, idle.start, idle.end, launching_threads(attribution, idle.ended_by)), steps
-        ),
+        activities=_activities_per_step(idle_activities(attribution, idle.start, idle.end, threads), steps),
         waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches, idle), steps),
         queue=_queue_per_step(queue_summary(launches), steps),
     )

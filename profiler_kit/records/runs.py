@@ -145,7 +145,8 @@ class ConfigRun(Saved, kind="run"):
     - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
     - `span_ns`: from the start of the step on the host to the end of its last device work (on a CPU: of its last operator).
       It equals the time in which any device is busy plus the sum of `idle`, exactly.
-    - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue. `waits`: host waits for the device, without the tool's
+    - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
+    - `waits`: host waits for the device, without the tool's
       synchronization at the end of a traced step.
     - `trace`: the file of the trace.
 
