@@ -5,6 +5,7 @@ Rules about the host read this record, so that one rule covers the baseline run 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -25,6 +26,8 @@ LONG_CALL_NS: Final = 1_000_000
 # Idle time from here on always has a finding.
 LARGE_IDLE_SHARE: Final = 0.20
 MAX_LISTED_TRACES: Final = 4
+# A first step that is this many times as long as the others does work that the others do not.
+FIRST_STEP_FACTOR: Final = 3.0
 MAX_LISTED_CALLS: Final = 3
 
 # Causes of idle time in which the host works, but has not launched enough.
@@ -35,13 +38,6 @@ MIN_LAUNCH_SHARE: Final = 0.1
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
-# Causes for which a rule fires from this share of the step on. All others are left to the rule `unknown_idle`.
-CAUSE_LIMITS: Final[dict[IdleCause, float]] = {
-    "compilation": 0.05,
-    "cold start": 0.05,
-    "memory allocation": 0.05,
-    "waiting for data": 0.05,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +49,9 @@ class IdleStep:
     - `steps`: the number of steps in the times. `span_ns`: busy plus idle time.
     - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
+    - `launching`: the operators that launch device work; empty where unknown.
+    - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
+      others; 0 with fewer than three steps.
     """
 
     name: str
@@ -68,6 +67,8 @@ class IdleStep:
     events: int
     scale: float = 1.0
     compile_ns: int = 0
+    launching: frozenset[str] = frozenset()
+    first_excess_ns: int = 0
 
     @property
     def prefix(self) -> str:
@@ -232,4 +233,15 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         median_kernel_ns=median,
         events=trace.device_events,
         compile_ns=trace.compile_ns,
+        launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
+        first_excess_ns=_first_excess_ns(trace),
     )
+
+
+def _first_excess_ns(trace: TraceSummary) -> int:
+    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.steps]
+    first, others = times[:1], [ns for ns in times[1:] if ns is not None]
+    if len(others) < 2 or first[0] is None:
+        return 0
+    usual_ns = statistics.median(others)
+    return max(0, round(first[0] - usual_ns)) if first[0] > FIRST_STEP_FACTOR * usual_ns else 0

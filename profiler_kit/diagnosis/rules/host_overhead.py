@@ -38,8 +38,8 @@ LONG_CALL_ADVICE: Final = (
 )
 
 DOC = f"""
-Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_OUTSIDE_SHARE)} of the median timed step. The rest is
-Python and autograd.
+Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_OUTSIDE_SHARE)} of the median timed step. The rest
+is Python and autograd.
 
 - `high`: at least {limit_percent(HIGH_SHARE)}.
 - `medium`: below that.
