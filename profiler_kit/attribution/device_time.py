@@ -156,6 +156,13 @@ def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 
+def host_caused_ns(gaps: Gaps) -> Ints:
+    """Return the part of each gap that the host caused: not another stream, other ranks, or an unknown reason."""
+    others: tuple[IdleCause, ...] = ("another stream", "communication", "unknown")
+    result: Ints = gaps.end - gaps.start - gaps.ns[[CAUSE_NUMBERS[cause] for cause in others]].sum(axis=0)
+    return result
+
+
 def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
     """Return the idle gaps of `timeline`, split by cause."""
     host, device = attribution.host, attribution.device

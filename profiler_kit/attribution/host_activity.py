@@ -11,9 +11,9 @@ import numpy as np
 from profiler_kit.attribution.host_time import innermost
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.traces import HostActivity
-from profiler_kit.traces.intervals import Intervals, overlap, subtract, union
+from profiler_kit.traces.intervals import Intervals, join, subtract, sum_by, union
 from profiler_kit.traces.names import STEP_PREFIX
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 # Source: torch/_dynamo/utils.py, dynamo_timed; torch/_dynamo/convert_frame.py.
 _COMPILING: Final = re.compile(
@@ -27,6 +27,8 @@ _COPY: Final = re.compile(r"Mem(cpy|set)|Copy")
 SLOW_CALL_NS: Final = 1_000_000
 # A call that allocates or frees takes up to a few milliseconds; the first one creates the context.
 SLOW_ALLOCATION_NS: Final = 10_000_000
+# The usual time between launches is 5 to 50 us. A gap of a millisecond is other work of the host.
+LONG_GAP_NS: Final = 1_000_000
 # The longest gaps hold nearly all idle time of a step that waits for something else than launches.
 _MAX_GAPS: Final = 2_000
 _MAX_ACTIVITIES: Final = 20
@@ -78,29 +80,32 @@ def compiled_frames(attribution: Attribution) -> int:
     return int(attribution.table.named(attribution.host.rows, FRAME_COMPILATION).sum())
 
 
-def idle_activities(attribution: Attribution, start: Ints, end: Ints, thread: Ids) -> tuple[HostActivity, ...]:
+def idle_activities(
+    attribution: Attribution, start: Ints, end: Ints, thread: Ids, host_ns: Ints
+) -> tuple[HostActivity, ...]:
     """Return what the host did in the longest of the gaps from `start` to `end`, by the innermost call, longest first.
 
-    `thread`: the thread that launched the work that ended each gap, or NONE. Where it did nothing, the main thread counts.
+    Compilation is left out. `thread`: the thread that launched the work that ended each gap, or NONE. Where it did nothing, the
+    main thread counts. `host_ns`: the part of each gap that the host caused.
     """
     longest = np.sort(np.argsort(start - end, kind="stable")[:_MAX_GAPS])
     start, end, thread = start[longest], end[longest], thread[longest]
+    is_long = end - start >= LONG_GAP_NS
+    launched = 2 * host_ns[longest] < end - start
     main = attribution.main_thread
-    position: list[Ids] = []
-    ns: list[Ints] = []
-    covered = union(start[:0], end[:0])
+    parts: list[_Stretches] = []
+    covered = compilation_intervals(attribution)
     for number in dict.fromkeys((*np.unique(thread).tolist(), main)):
         own = (thread == number) | (number == main)
         gaps = subtract(union(start[own], end[own]), covered)
-        stretches = _stretches(attribution, number, gaps)
-        inside = overlap(gaps, stretches.start, stretches.end)
-        used = inside > 0
-        position.append(stretches.event[used])
-        ns.append(inside[used])
-        covered = union(
-            np.concatenate((covered.start, stretches.start[used])), np.concatenate((covered.end, stretches.end[used]))
-        )
-    return _activities(attribution, np.concatenate(position), np.concatenate(ns))
+        stretches = _clip(_stretches(attribution, number, gaps), gaps)
+        parts.append(stretches)
+        covered = join(covered, union(stretches.start, stretches.end))
+    bare = subtract(union(start, end), covered)
+    parts.append(_Stretches(bare.start, bare.end, np.full(len(bare.start), NONE, np.int32)))
+    pieces = _Stretches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    gap = np.searchsorted(start, pieces.start, side="right") - 1
+    return _activities(attribution, pieces, is_long[gap], launched[gap])
 
 
 def launching_threads(attribution: Attribution, work: Ids) -> Ids:
@@ -124,31 +129,54 @@ def _stretches(attribution: Attribution, thread: int, gaps: Intervals) -> _Stret
     return _Stretches(*innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions]))
 
 
-def _activities(attribution: Attribution, position: Ids, ns: Ints) -> tuple[HostActivity, ...]:
+def _clip(stretches: _Stretches, gaps: Intervals) -> _Stretches:
+    """Return the parts of `stretches` that lie in `gaps`."""
+    if not len(gaps.start):
+        return _Stretches(stretches.start[:0], stretches.end[:0], stretches.event[:0])
+    first = np.searchsorted(gaps.end, stretches.start, side="right")
+    count = np.maximum(np.searchsorted(gaps.start, stretches.end, side="left") - first, 0)
+    index = np.repeat(np.arange(len(count)), count)
+    gap = first[index] + np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+    return _Stretches(
+        np.maximum(stretches.start[index], gaps.start[gap]),
+        np.minimum(stretches.end[index], gaps.end[gap]),
+        stretches.event[index],
+    )
+
+
+def _activities(
+    attribution: Attribution, pieces: _Stretches, is_long: Mask, launched: Mask
+) -> tuple[HostActivity, ...]:
+    """Return the sums of `pieces` by name, phase and `launched`."""
     table, host = attribution.table, attribution.host
-    if not len(position):
+    if not len(pieces.event):
         return ()
-    events, index = np.unique(position, return_inverse=True)
-    event_ns = np.bincount(index.reshape(-1), weights=ns).astype(np.int64)
-    is_step = table.named(host.rows[events], _STEP)
-    name_of = np.where(is_step, NONE, table.name[host.rows[events]])
-    groups, group = np.unique(np.stack((name_of, host.phase[events])), axis=1, return_inverse=True)
+    ns = pieces.end - pieces.start
+    rows = host.rows[pieces.event]
+    is_named = (pieces.event != NONE) & ~table.named(rows, _STEP)
+    name_of = np.where(is_named, table.name[rows], NONE)
+    phase_of = np.where(is_named, host.phase[pieces.event], NONE)
+    groups, group = np.unique(np.stack((name_of, phase_of, launched)), axis=1, return_inverse=True)
     group = group.reshape(-1)
-    total = np.bincount(group, weights=event_ns).astype(np.int64)
+    total = sum_by(group, ns, groups.shape[1])
+    long_ns = sum_by(group, np.where(is_long, ns, 0), groups.shape[1])
     activities = []
     for number in np.argsort(-total, kind="stable")[:_MAX_ACTIVITIES].tolist():
         members = np.flatnonzero(group == number)
-        longest = int(members[np.argmax(event_ns[members])])
-        event = int(events[longest])
-        name, phase = groups[:, number].tolist()
+        events, index = np.unique(pieces.event[members], return_inverse=True)
+        by_event = sum_by(index.reshape(-1), ns[members], len(events))
+        longest = int(np.argmax(by_event))
+        name, phase, was_launched = groups[:, number].tolist()
         activities.append(
             HostActivity(
                 name=table.names[name] if name != NONE else "",
                 phase=phase_name(phase),
-                source=user_call(attribution, event),
-                calls=len(members),
+                source=user_call(attribution, int(events[longest])),
+                calls=len(events),
                 ns=int(total[number]),
-                longest_ns=int(event_ns[longest]),
+                longest_ns=int(by_event[longest]),
+                long_ns=int(long_ns[number]),
+                launched=bool(was_launched),
             )
         )
     return tuple(activities)

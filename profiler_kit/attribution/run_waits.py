@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.device_time import device_timeline, idle_gaps, idle_times, phase_wait_ns, sync_waits
+from profiler_kit.attribution.device_time import (
+    device_timeline,
+    host_caused_ns,
+    idle_gaps,
+    idle_times,
+    phase_wait_ns,
+    sync_waits,
+)
 from profiler_kit.attribution.host_activity import idle_activities, launching_threads
 from profiler_kit.attribution.host_only import HostTimeline, host_gaps
 from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
@@ -53,7 +60,9 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
         wait_ns={
             i: divide_rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())
         },
-        activities=_activities_per_step(idle_activities(attribution, idle.start, idle.end, threads), steps),
+        activities=_activities_per_step(
+            idle_activities(attribution, idle.start, idle.end, threads, host_caused_ns(idle)), steps
+        ),
         waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches, idle), steps),
         queue=_queue_per_step(queue_summary(launches), steps),
     )
@@ -75,7 +84,9 @@ def host_waits_of_steps(attribution: Attribution, timeline: HostTimeline, steps:
         span_ns=divide_rounded(length(windows), steps),
         idle=_idle_per_step(parts, windows, busy_ns, steps),
         wait_ns={},
-        activities=_activities_per_step(idle_activities(attribution, idle.start, idle.end, main), steps),
+        activities=_activities_per_step(
+            idle_activities(attribution, idle.start, idle.end, main, host_caused_ns(idle)), steps
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from profiler_kit.attribution.device_time import (
     DeviceTime,
     Gaps,
     device_time,
+    host_caused_ns,
     idle_times,
     phase_wait_ns,
     sync_waits,
@@ -172,7 +173,9 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         has_modules=bool((work.module != NONE).any()),
         compiled=attribution.compiled,
         loaders=loaders(attribution),
-        activities=idle_activities(attribution, work.gaps.start, work.gaps.end, work.gap_thread),
+        activities=idle_activities(
+            attribution, work.gaps.start, work.gaps.end, work.gap_thread, host_caused_ns(work.gaps)
+        ),
         compile_ns=length(compilation_intervals(attribution)),
         compiled_frames=compiled_frames(attribution),
     )

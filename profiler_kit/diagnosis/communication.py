@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,8 @@ MIN_EXPOSED_SHARE: Final = 0.10
 SMALL_MESSAGE_BYTES: Final = 2 << 20
 MIN_SMALL_MESSAGES: Final = 20  # per step: a few small ones are statistics of batch norms, or a loss
 # The kinds that send activations from stage to stage of a pipeline.
-PIPELINE_KIND: Final = "send_recv"
+_PIPELINE_KIND: Final = "send_recv"
+_SEND: Final = re.compile(r"\Ac10d::(send|recv|recv_|recv_any_source_)\Z")
 CLAIMS: Final = ("busy:phase:communication", "idle:communication")
 
 
@@ -23,7 +25,8 @@ CLAIMS: Final = ("busy:phase:communication", "idle:communication")
 class Exposed:
     """The exposed communication of a trace. `share`: its part of the span, without waiting for late ranks.
 
-    `wait_share`: that waiting. `main`: the kind of collectives with the largest sum of durations, or None.
+    `wait_share`: that waiting. `main`: the kind of collectives with the largest sum of durations, or None. `small`: the main
+    kind if its messages are small. `is_pipeline`: the stages of a pipeline wait for each other.
     """
 
     exposed_ns: int
@@ -32,6 +35,7 @@ class Exposed:
     wait_share: float
     main: CollectiveTime | None
     small: CollectiveTime | None
+    is_pipeline: bool
 
 
 def worst_exposed(report: TraceReport) -> WorstTrace[Exposed] | None:
@@ -64,14 +68,21 @@ def exposed_communication(report: TraceReport, trace: TraceSummary) -> Exposed |
         and kind.bytes < SMALL_MESSAGE_BYTES * kind.events
         and 2 * kind.sum_ns >= sum(other.sum_ns for other in kinds)
     )
+    main = max(kinds, key=lambda kind: kind.sum_ns, default=None)
     return Exposed(
         exposed_ns=exposed_ns,
         union_ns=union_ns,
         share=share,
         wait_share=wait_share,
-        main=max(kinds, key=lambda kind: kind.sum_ns, default=None),
+        main=main,
         small=next(small, None),
+        is_pipeline=main is not None and main.kind == _PIPELINE_KIND and _sends(trace),
     )
+
+
+def _sends(trace: TraceSummary) -> bool:
+    """Return whether the program sends to single ranks. NCCL's kernels of an all-to-all look the same."""
+    return any(_SEND.match(operator.name) for operator in trace.operators)
 
 
 def _wait_share(report: TraceReport, trace: TraceSummary) -> float:

@@ -6,6 +6,7 @@ Rules about the host read this record, so that one rule covers the baseline run 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -36,6 +37,8 @@ LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch 
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
+# With fewer events a trace does not show a training loop.
+MIN_DEVICE_EVENTS: Final = 30
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
 
@@ -98,12 +101,12 @@ class IdleStep:
         return sum(part.ns for part in self.idle if part.cause in causes and part.phase == phase)
 
     def long_calls(self) -> tuple[HostActivity, ...]:
-        """Return Python and operators that keep the device idle for `LONG_CALL_NS` per call, outside data loading."""
+        """Return Python and operators in idle gaps of at least `LONG_CALL_NS`, outside data loading."""
         return tuple(
             activity
             for activity in self.activities
-            if activity.calls
-            and activity.ns >= LONG_CALL_NS * activity.calls
+            if activity.long_ns > 0
+            and not activity.launched
             and activity.phase not in ("data", "communication")
             and not is_runtime_call(activity.name)
         )
@@ -117,10 +120,12 @@ class IdleStep:
         """Return the idle time before launches: without long calls and without what follows a wait."""
         launching_ns = self.idle_ns(*LAUNCH_CAUSES)
         waiting_ns = max(0, self.wait_idle_ns() - self.idle_ns("synchronization"))
-        return max(0, launching_ns - waiting_ns - sum(activity.ns for activity in self.long_calls()))
+        return max(0, launching_ns - waiting_ns - sum(activity.long_ns for activity in self.long_calls()))
 
     def launch_share(self) -> float | None:
         """Return the share of the step that is idle before launches; None below the limits."""
+        if self.events < MIN_DEVICE_EVENTS:
+            return None
         launching_ns = self.launch_ns()
         share = self.share(launching_ns)
         if share < MIN_LAUNCH_SHARE:
@@ -180,9 +185,14 @@ def worst_idle(
 
 
 def calls_text(activities: Iterable[HostActivity]) -> str:
-    """Return the longest of `activities` in words: ``train.py(12): augment (31 ms, 4 calls) and aten::sort (2 ms, 1 call)``."""
-    longest = sorted(activities, key=lambda activity: -activity.ns)[:MAX_LISTED_CALLS]
-    return join_list([f"{call_name(a)} ({text(a.ns, 'ns')}, {plural(a.calls, 'call')})" for a in longest])
+    """Return the longest of `activities` in words: ``train.py(12): augment (31 ms) and aten::sort (2 ms)``.
+
+    Calls from one place in the user's own code count together.
+    """
+    places: Counter[str] = Counter()
+    for activity in activities:
+        places[activity.source or call_name(activity)] += activity.ns
+    return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
 
 
 def call_name(activity: HostActivity) -> str:

@@ -205,10 +205,12 @@ class SyncWait:
 class HostActivity:
     """Idle time in which the host was in one operator, call or range, as the innermost one.
 
-    - `name`: its name; "" for Python between operators in a trace without Python calls.
+    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone.
     - `source`: the user's own code around its longest call (``train.py(12): augment``); "" where the trace does not show it.
     - `phase`: the phase of the host's work; "" for none.
     - `calls`: its calls in idle time. `ns`: the idle time. `longest_ns`: the idle time in the longest call.
+    - `long_ns`: the part of `ns` in gaps of at least a millisecond, which is longer than the usual time between launches.
+    - `launched`: the work after the gaps was launched before them, so the host's activity is not their cause.
     """
 
     name: str
@@ -217,6 +219,8 @@ class HostActivity:
     calls: int
     ns: int
     longest_ns: int
+    long_ns: int = 0
+    launched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

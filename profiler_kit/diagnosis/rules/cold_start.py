@@ -38,8 +38,13 @@ Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes t
 - The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others. Without a device, the
   first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
 
-`high` from {limit_percent(HIGH_SHARE)} of the time, else `medium`. Compilation is not counted (rule `compile_time`). Steps that
-follow do not have this cost, so shares of such a trace do not show the steady loop.
+First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.
+
+- `high`: from {limit_percent(HIGH_SHARE)} of the time.
+- `medium`: below that.
+
+Compilation is not counted (rule `compile_time`). Steps that follow do not have this cost, so shares of such a trace do not show
+the steady loop.
 """
 
 
@@ -94,7 +99,7 @@ def _start(step: IdleStep) -> _Start | None:
     first_step_ns = max(0, step.first_excess_ns - max(step.compile_ns, step.idle_ns("compilation")))
     ns = max(direct_ns, first_step_ns)
     share = step.share(ns)
-    if share < MIN_HOST_SHARE:
+    if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):
         return None
     return _Start(ns, share, first_calls, first_step=first_step_ns > direct_ns)
 

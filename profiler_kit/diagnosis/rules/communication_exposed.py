@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, PIPELINE_KIND, worst_exposed
+from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, worst_exposed
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device
@@ -46,7 +46,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if worst is None:
         return
     exposed, trace = worst.match, worst.trace
-    if exposed.small is not None or (exposed.main is not None and exposed.main.kind == PIPELINE_KIND):
+    if exposed.small is not None or exposed.is_pipeline:
         return
     device = on_device(trace)
     kinds = [

@@ -27,7 +27,7 @@ _NOT_COMPUTING: Final = frozenset(
 )
 
 DOC = f"""
-Fires if operators keep the device idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, each call for at least
+Fires if operators keep the device idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}, and launch no work: they compute on the CPU.
 
 - `high`: at least {limit_percent(HIGH_SHARE)} of the step.
@@ -76,7 +76,7 @@ def _operators(step: IdleStep) -> tuple[HostActivity, ...] | None:
 
 
 def _total_ns(calls: tuple[HostActivity, ...]) -> int:
-    return sum(activity.ns for activity in calls)
+    return sum(activity.long_ns for activity in calls)
 
 
 RULE = Rule("cpu_fallback", DOC, check, "cause", check)

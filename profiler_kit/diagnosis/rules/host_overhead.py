@@ -25,6 +25,8 @@ from profiler_kit.units import percent, text
 MAX_OUTSIDE_SHARE: Final = 0.20
 # Half of the step is more than any operator can save.
 HIGH_SHARE: Final = 0.50
+# The profiler itself adds to the time outside operators, so a smaller share is uncertain.
+MEDIUM_SHARE: Final = 0.30
 # A call that takes more than half of the time outside operators is the cause; many short ones are overhead of the framework.
 MAIN_CALL_SHARE: Final = 0.5
 
@@ -42,7 +44,8 @@ Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_
 is Python and autograd.
 
 - `high`: at least {limit_percent(HIGH_SHARE)}.
-- `medium`: below that.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
+- `low`: below that.
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound.
 - Data loading is not counted: the data phase is subtracted from the step, and its operators from the operator time. Rule
@@ -50,8 +53,8 @@ is Python and autograd.
 - In a trace without device events, the limit holds for the span from the first operator to the last. Times of operators in
   several threads add up.
 
-Fires on a device if calls of Python keep it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, each for at least
-{text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long call is other work of the loop:
+Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
+{text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
 metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it.
 """
 
@@ -70,7 +73,11 @@ def check(report: Report) -> Iterator[Finding]:
         return
     without_data = " (without data loading)" if data_ns else ""
     yield RULE.finding(
-        severity="high" if 1.0 - operator_share >= HIGH_SHARE else "medium",
+        severity="high"
+        if 1.0 - operator_share >= HIGH_SHARE
+        else "medium"
+        if 1.0 - operator_share >= MEDIUM_SHARE
+        else "low",
         title=f"Host overhead: at least {percent(1.0 - operator_share)} of the step{without_data} runs outside operators",
         explanation=f"In {quoted_name(run)}, a step{without_data} takes {text(step_ns, 'ns')}, and its operators take "
         f"{text(operators_ns, 'ns')}. Python, autograd and waiting threads take the other "
@@ -98,7 +105,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     calls = [a for a in step.activities if a.phase not in ("data", "communication") and a.source]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+        severity="high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low",
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
         explanation=join_sentences(
             f"{step.prefix}Python, autograd and waiting threads take {text(python_ns, 'ns')} of {text(step.span_ns, 'ns')}; "
@@ -128,13 +135,13 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
     if worst is None:
         return
     step = worst.step
-    calls_ns = sum(activity.ns for activity in worst.match)
+    calls_ns = _total_ns(worst.match)
     share = step.share(calls_ns)
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for Python for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{step.prefix}Single calls keep the device idle for {text(calls_ns, 'ns')} {step.per}: {calls_text(worst.match)}.",
+            f"{step.prefix}Long calls keep the device idle for {text(calls_ns, 'ns')} {step.per}: {calls_text(worst.match)}.",
             "Record with with_stack=True to see the lines of code."
             if not any(activity.source for activity in worst.match)
             else "",
@@ -157,7 +164,7 @@ def _python_calls(step: IdleStep) -> tuple[HostActivity, ...] | None:
 
 
 def _total_ns(calls: tuple[HostActivity, ...]) -> int:
-    return sum(activity.ns for activity in calls)
+    return sum(activity.long_ns for activity in calls)
 
 
 RULE = Rule("host_overhead", DOC, check, "place", check_trace)

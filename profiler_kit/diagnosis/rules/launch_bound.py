@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
     LAUNCH_CAUSES,
+    MIN_DEVICE_EVENTS,
     MIN_LAUNCH_SHARE,
     MIN_LAUNCH_SHARE_OF_IDLE,
     IdleStep,
@@ -40,8 +41,6 @@ FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that alre
 
 _CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
 MAX_LISTED_CAUSES: Final = 3
-# With fewer events a trace does not show a training loop.
-MIN_DEVICE_EVENTS: Final = 30
 
 LAUNCH_ADVICE: Final = (
     "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), CUDA graphs with "
@@ -170,7 +169,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _trace_launch_share(step: IdleStep) -> float | None:
-    if not step.on_device or step.events < MIN_DEVICE_EVENTS or step.busy_share >= PARTLY_BOUND_BUSY_SHARE:
+    if not step.on_device or step.busy_share >= PARTLY_BOUND_BUSY_SHARE:
         return None
     return step.launch_share()
 

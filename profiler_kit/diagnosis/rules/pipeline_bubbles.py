@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, PIPELINE_KIND, worst_exposed
+from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, worst_exposed
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -12,7 +12,8 @@ from profiler_kit.units import percent, text
 
 DOC = f"""
 Fires on a trace in which exposed communication takes more than {limit_percent(MIN_EXPOSED_SHARE)} of the span, and most of it
-sends and receives between two ranks.
+is sends and receives between two ranks. NCCL's kernels of an all-to-all have the same name, so the trace also has to hold the
+operators `c10d::send` or `c10d::recv_`.
 
 - `high`: from a third of the span.
 - `medium`: otherwise.
@@ -25,7 +26,7 @@ A receive lasts until the other stage has sent. With `m` micro-batches and `p` s
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
     worst = worst_exposed(report)
-    if worst is None or (main := worst.match.main) is None or main.kind != PIPELINE_KIND:
+    if worst is None or (main := worst.match.main) is None or not worst.match.is_pipeline:
         return
     share = worst.match.share
     yield RULE.finding(

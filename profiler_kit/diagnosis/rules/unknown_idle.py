@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LONG_CALL_NS, IdleStep, calls_text, worst_idle
+from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, IdleStep, calls_text, worst_idle
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -43,12 +43,12 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     step, (causes, share) = worst.step, worst.match
     ns = sum(causes.values())
-    long_calls = [activity for activity in step.activities if activity.ns >= LONG_CALL_NS * max(1, activity.calls)]
-    cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
     is_unknown = 2 * causes.get("unknown", 0) > ns
+    long_calls = [activity for activity in step.activities if activity.long_ns and activity.launched == is_unknown]
+    cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
     yield RULE.finding(
         severity="medium" if share >= HIGH_SHARE else "low",
-        title=f"The device is idle for {percent(share)} of the time for {'an unknown reason' if is_unknown else 'small reasons'}",
+        title=f"Idle time {'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
             "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
@@ -77,12 +77,17 @@ def _unexplained(step: IdleStep) -> _Unexplained | None:
     by_cause = idle_by_cause(step.idle)
     if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
         return None
-    launching = {"op dispatch", "python", "launch latency"}
-    launch_rule = step.launch_share() is not None if step.on_device else True
+    # Before launches, the rules about launches, long calls and waits explain a part.
+    launching_ns = step.idle_ns(*LAUNCH_CAUSES)
+    is_explained = not step.on_device or step.launch_share() is not None
+    unexplained_part = 0.0 if is_explained or not launching_ns else step.launch_ns() / launching_ns
     causes: dict[IdleCause, int] = {}
     for cause, ns in by_cause.items():
-        has_rule = launch_rule if cause in launching else step.share(ns) > MIN_CAUSE_SHARE
-        if cause in _ALWAYS or not has_rule:
+        if cause in LAUNCH_CAUSES:
+            ns = round(ns * unexplained_part)
+        elif cause not in _ALWAYS and step.share(ns) > MIN_CAUSE_SHARE:
+            continue
+        if ns > 0:
             causes[cause] = ns
     share = step.share(sum(causes.values()))
     return _Unexplained(causes, share) if share >= MIN_SHARE else None
