@@ -195,6 +195,13 @@ def calls_text(activities: Iterable[HostActivity]) -> str:
     return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
 
 
+def is_own_call(activity: HostActivity) -> bool:
+    """Return whether an activity is a call that the user's own code makes outside torch, as ``<built-in function sleep>``."""
+    return bool(activity.source) and not activity.name.startswith(
+        ("torch/", "nn.Module: ", "<built-in method run_backward")
+    )
+
+
 def call_name(activity: HostActivity) -> str:
     """Return the name of an activity, with the user's own code around it where the trace shows it."""
     name = activity.name or "Python between operators"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -15,34 +16,51 @@ MIN_CHECKS_PER_NODE: Final = 0.5
 MIN_NODES: Final = 4
 # A debugging mode in a training loop is always worth a line; from here on, it is a main cost.
 MEDIUM_SHARE: Final = 0.05
+HIGH_SHARE: Final = 0.25
+_NODE: Final = 0.5
+MIN_NODES: Final = 4
+# A debugging mode in a training loop is always worth a line; from here on, it is a main cost.
+MEDIUM_SHARE: Final = 0.05
 _NODE: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATE: Final = "AccumulateGrad"
 _CHECK: Final = "aten::isnan"
 # The operators of a check: (grad != grad).any().item().
 _CHECK_OPERATORS: Final = frozenset(
-    {"aten::isnan", "aten::ne", "aten::any", "aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"}
+    {
+        "aten::isnan",
+        "aten::ne",
+        "aten::any",
+        "aten::_is_any_true",
+        "aten::is_nonzero",
+        "aten::item",
+        "aten::_local_scalar_dense",
+    }
 )
 
 DOC = f"""
 Fires if backward calls `{_CHECK}` at least {MIN_CHECKS_PER_NODE:g} times per autograd node (with at least {MIN_NODES} nodes):
 `torch.autograd.set_detect_anomaly(True)` checks every gradient for NaN, and on a device the host waits for each answer.
 
-- `medium`: these checks take at least {limit_percent(MEDIUM_SHARE)} of the operator time of a CPU, or there is a device.
+- `high`: its share of the step is at least {limit_percent(HIGH_SHARE)}.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
 - `low`: below that.
 
-Anomaly detection also saves a stack trace for each operator of forward, which these operators do not include, so their share is a
-lower bound. The rule reads traces, and reports of runs on a CPU.
+The share is an estimate: the host's time for the checks, plus the time to save a stack trace for each node in forward. A view
+operator takes microseconds, and under anomaly detection mostly saves its stack trace, so the mean time of the view operators
+counts once for each node. On a device, the share is at most that of its idle time. The rule reads traces, and reports of runs
+on a CPU.
 """
 
 
 class _Operator(NamedTuple):
     name: str
+    family: str
     calls: int
     ns: int
 
 
 class _Checks(NamedTuple):
-    """The checks of one run or trace. `share`: of the busy time."""
+    """The checks of one run or trace. `share`: of the step."""
 
     place: str
     nodes: int
@@ -56,60 +74,69 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "operator":
         return
-    operators = [_Operator(kernel.name, kernel.calls, kernel.kernel_ns) for kernel in run.kernels]
-    yield from _finding(_checks(quoted_name(run), operators, run.device_ns or 0, on_device=False))
+    operators = [_Operator(kernel.name, kernel.family, kernel.calls, kernel.kernel_ns) for kernel in run.kernels]
+    yield from _finding(_checks(quoted_name(run), operators, run.span_ns or 0, run.span_ns or 0, on_device=False))
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the first trace with such checks."""
     for trace in report.traces:
-        operators = [_Operator(item.name, item.calls, item.kernel_ns) for item in trace.operators]
+        operators = [_Operator(item.name, item.family, item.calls, item.host_self_ns) for item in trace.operators]
         name = report.name(trace) if len(report.traces) > 1 else ""
-        checks = _checks(name, operators, trace.busy_ns, on_device=trace.clock == "device")
+        on_device = trace.clock == "device"
+        most_ns = trace.idle_ns if on_device else trace.span_ns
+        checks = _checks(name, operators, most_ns, trace.span_ns, on_device=on_device)
         if checks is not None:
             yield from _finding(checks)
             return
 
 
-def _checks(place: str, operators: Iterable[_Operator], busy_ns: int, *, on_device: bool) -> _Checks | None:
-    nodes = checks = ns = 0
+def _checks(
+    place: str, operators: Iterable[_Operator], most_ns: int, span_ns: int, *, on_device: bool
+) -> _Checks | None:
+    nodes = checks = check_ns = view_calls = view_ns = 0
     for operator in operators:
         if operator.name.startswith(_NODE) and _ACCUMULATE not in operator.name:
             nodes += operator.calls
         elif operator.name in _CHECK_OPERATORS:
-            ns += operator.ns
+            check_ns += operator.ns
             checks += operator.calls if operator.name == _CHECK else 0
-    if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or busy_ns <= 0:
+        elif operator.family == "view":
+            view_calls += operator.calls
+            view_ns += operator.ns
+    if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or span_ns <= 0:
         return None
-    return _Checks(place, nodes, checks, min(1.0, ns / busy_ns), on_device)
+    stack_ns = nodes * view_ns / max(1, view_calls)
+    return _Checks(place, nodes, checks, min(1.0, min(check_ns + stack_ns, most_ns) / span_ns), on_device)
 
 
 def _finding(checks: _Checks | None) -> Iterator[Finding]:
     if checks is None:
         return
-    is_large = checks.on_device or checks.share >= MEDIUM_SHARE
     yield RULE.finding(
-        severity="medium" if is_large else "low",
-        title=f"Anomaly detection is on: {plural(checks.checks, 'check')} for NaN in backward",
+        severity="high" if checks.share >= HIGH_SHARE else "medium" if checks.share >= MEDIUM_SHARE else "low",
+        title=f"Anomaly detection is on and takes about {percent(checks.share)} of the step",
         explanation=join_sentences(
-            f"{f'In {checks.place}: ' if checks.place else ''}{plural(checks.checks, 'check')} for "
-            f"{plural(checks.nodes, 'autograd node')} take {percent(checks.share)} of the "
-            f"{'device' if checks.on_device else 'operator'} time.",
-            "The host waits for the answer of each check, and saves a stack trace for each operator of forward."
-            if checks.on_device
-            else "Anomaly detection also saves a stack trace for each operator of forward.",
+            f"{f'In {checks.place}: ' if checks.place else ''}Backward calls {_CHECK} {plural(checks.checks, 'time')} for "
+            f"{plural(checks.nodes, 'autograd node')}, and forward saves a stack trace for each.",
+            "The host waits for the answer of each check." if checks.on_device else "",
         ),
-        advice="Turn it off outside debugging: torch.autograd.set_detect_anomaly(False), and remove detect_anomaly() around "
+        advice="Turn it off outside debugging: torch.autograd.set_detect_anomaly(False), and no detect_anomaly() around "
         "backward.",
         evidence=(
+            Evidence(
+                name="anomaly detection, share of the step",
+                value=100.0 * checks.share,
+                unit="percent",
+                where=checks.place,
+            ),
             Evidence(name="checks for NaN", value=checks.checks, unit="count", where=checks.place),
             Evidence(name="autograd nodes", value=checks.nodes, unit="count", where=checks.place),
-            Evidence(
-                name="checks, share of the busy time", value=100.0 * checks.share, unit="percent", where=checks.place
-            ),
         ),
         weight=checks.share,
-        claims=("busy:phase:backward",),
+        claims=tuple(f"idle:{cause}" for cause in ("synchronization", *LAUNCH_CAUSES))
+        if checks.on_device
+        else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
     )
 
 

@@ -25,6 +25,8 @@ from profiler_kit.units import percent, text
 HIGH_SHARE: Final = 0.25
 # An operator that launches work takes microseconds on the host. The call that loads its library takes milliseconds.
 FIRST_CALL_NS: Final = 10_000_000
+# The profiler's own start adds some milliseconds to the first step.
+FIRST_STEP_NS: Final = 50_000_000
 # The longest call takes most of the time of all calls of that operator.
 FIRST_CALL_SHARE: Final = 0.8
 
@@ -35,7 +37,8 @@ Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes t
   microseconds; the first one loads the kernel's code, creates the context or starts a library.
 - The device is idle during one call of at least {text(FIRST_CALL_NS, "ns")} of an operator that launches work, and its other
   calls are short.
-- The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others. Without a device, the
+- The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others, and at least
+  {text(FIRST_STEP_NS, "ns")} more. Without a device, the
   first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
 
 First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.
@@ -62,10 +65,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_idle(report, _start, lambda start: start.share)) is None:
         return
     step, start = worst.step, worst.match
-    place = "the device waits" if step.on_device else "the host works"
+    place = "the device waits for work" if step.on_device else "the host does work"
     yield RULE.finding(
         severity="high" if start.share >= HIGH_SHARE else "medium",
-        title=f"Cold start: for {percent(start.share)} of the time {place} for work that happens once",
+        title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
         explanation=join_sentences(
             f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
             if start.first_step
@@ -96,7 +99,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 def _start(step: IdleStep) -> _Start | None:
     first_calls = tuple(activity for activity in step.activities if _is_first_call(step, activity))
     direct_ns = step.idle_ns("cold start") + sum(a.ns for a in first_calls if is_operator(a.name))
-    first_step_ns = max(0, step.first_excess_ns - max(step.compile_ns, step.idle_ns("compilation")))
+    first_step_ns = step.first_excess_ns - max(step.compile_ns, step.idle_ns("compilation"))
+    if first_step_ns < FIRST_STEP_NS:
+        first_step_ns = 0
     ns = max(direct_ns, first_step_ns)
     share = step.share(ns)
     if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):

@@ -10,8 +10,10 @@ from profiler_kit.diagnosis.idle_time import (
     MIN_HOST_SHARE,
     IdleStep,
     WorstIdle,
+    call_name,
     calls_text,
     is_operator,
+    is_own_call,
     worst_idle,
 )
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, quoted_name
@@ -102,7 +104,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     step, share = worst.step, worst.match
     python_ns = step.idle_ns("python")
-    calls = [a for a in step.activities if a.phase not in ("data", "communication") and a.source]
+    calls = [a for a in step.activities if a.phase not in ("data", "communication") and is_own_call(a)]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low",
@@ -110,7 +112,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         explanation=join_sentences(
             f"{step.prefix}Python, autograd and waiting threads take {text(python_ns, 'ns')} of {text(step.span_ns, 'ns')}; "
             f"operators take {text(step.busy_ns, 'ns')}.",
-            f"Most of it passes in {calls_text([main])}." if main else "",
+            f"Most of it passes in {call_name(main)} ({text(main.ns, 'ns')})." if main else "",
             "The profiler adds to it." if main is None else "",
             worst.others_sentence(),
         ),
