@@ -46,9 +46,9 @@ Fires if backward calls `{_CHECK}` at least {MIN_CHECKS_PER_NODE:g} times per au
 - `low`: below that.
 
 The share is an estimate: the host's time for the checks, plus the time to save a stack trace for each node in forward. A view
-operator takes microseconds, and under anomaly detection mostly saves its stack trace, so the mean time of the view operators
-counts once for each node. On a device, the share is at most that of its idle time. The rule reads traces, and reports of runs
-on a CPU.
+operator takes microseconds, and under anomaly detection mostly saves its stack trace, so the largest mean time of a view operator
+counts once for each node. On a device, the share is at most that of its idle time. The rule reads traces, and reports of runs on
+a CPU.
 """
 
 
@@ -94,20 +94,20 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 def _checks(
     place: str, operators: Iterable[_Operator], most_ns: int, span_ns: int, *, on_device: bool
 ) -> _Checks | None:
-    nodes = checks = check_ns = view_calls = view_ns = 0
+    nodes = checks = check_ns = 0
+    view_ns = 0.0
     for operator in operators:
         if operator.name.startswith(_NODE) and _ACCUMULATE not in operator.name:
             nodes += operator.calls
         elif operator.name in _CHECK_OPERATORS:
             check_ns += operator.ns
             checks += operator.calls if operator.name == _CHECK else 0
-        elif operator.family == "view":
-            view_calls += operator.calls
-            view_ns += operator.ns
+        elif operator.family == "view" and operator.calls:
+            view_ns = max(view_ns, operator.ns / operator.calls)
     if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or span_ns <= 0:
         return None
-    stack_ns = nodes * view_ns / max(1, view_calls)
-    return _Checks(place, nodes, checks, min(1.0, min(check_ns + stack_ns, most_ns) / span_ns), on_device)
+    share = min(1.0, min(check_ns + nodes * view_ns, most_ns) / span_ns)
+    return _Checks(place, nodes, checks, share, on_device)
 
 
 def _finding(checks: _Checks | None) -> Iterator[Finding]:
