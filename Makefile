@@ -26,7 +26,9 @@ types: $(VENV)/ready
 docs: $(VENV)/ready
 	$(BIN)/python -m scripts.docs.make_docs --check
 
+# The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/ready
+	$(BIN)/python -m compileall -q profiler_kit
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
 
 # On a machine with a CUDA device, with the Python that has the CUDA build of torch: make test-gpu GPU_PYTHON=python3

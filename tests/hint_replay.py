@@ -236,6 +236,8 @@ def _run(words: Sequence[str]) -> str | None:
 
     options = _parse(words)
     if options.verb not in ("count", "analyze"):
+        if options.verb == "compare" and any(".py" in word for word in words):
+            words = [*words, *({"--static"} - set(words))]
         stderr = io.StringIO()
         with contextlib.redirect_stderr(stderr):
             status = main([*words, "-q"] if "-q" not in words and options.verb != "env" else list(words))

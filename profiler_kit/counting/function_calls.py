@@ -87,8 +87,8 @@ def _name(func: Any) -> str:
 
 
 def has_override(values: Iterable[Any]) -> bool:
-    """Whether the class of one of `values` overrides torch's functions."""
-    return any(
+    """Whether the class of one of `values` overrides torch's functions, and does not run torch's version right now."""
+    return torch._C._is_torch_function_enabled() and any(
         getattr(type(value), "__torch_function__", _DISABLED) is not _DISABLED
         for value in values
         if type(value) is not Tensor

@@ -206,7 +206,7 @@ def _run_step(
     saved.exclude(output_tensors(labels))
     watch.set_base(LOSS_PATH)
     tracer.set_phase("loss")
-    with ExitStack() as loss_phase:
+    with as_step_errors("loss"), ExitStack() as loss_phase:
         loss_phase.enter_context(torch.enable_grad())
         loss_phase.enter_context(watch.watching())
         loss_phase.enter_context(contexts.autocast())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import HigherOrderOperator, OpOverload
 
 from profiler_kit.counting.conventions import Convention, OpCall
@@ -80,8 +81,9 @@ class Tracer(UndecomposedFlexAttention):
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = plan_op(func)
-        if plan.composite:
+        if plan.composite and not any(isinstance(value, Tensor) and value.is_nested for value in args):
             # With autograd off (inference mode) composite ops are not decomposed before they reach a mode: count their parts.
+            # Nested tensors have kernels of their own for some of these ops.
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:

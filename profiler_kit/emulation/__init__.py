@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -111,7 +112,8 @@ class Emulation(TorchFunctionMode):
             return func(*args, **kwargs)
         for cast in self._casts:
             args, kwargs = cast(self, name, args, kwargs)
-        replacement = self._replacements.get(name)
+        # torch's Python functions, which get here for tensor subclasses such as nested tensors, call the C++ functions later
+        replacement = self._replacements.get(name) if type(func) is not FunctionType else None
         return func(*args, **kwargs) if replacement is None else replacement(self, func, *args, **kwargs)
 
 

@@ -45,14 +45,14 @@ def _holders(name: str, loaded: int) -> tuple[Any, ...]:
 
 
 def _overrides(value: Any) -> bool:
-    """Whether the class of `value` has its own ``__torch_function__``."""
+    """Whether the class of `value` has its own ``__torch_function__``, and this class does not run torch's version right now."""
     kind = type(value)
     if kind is Tensor or kind is torch.nn.Parameter:
         return False
     override = getattr(kind, "__torch_function__", None)
     if override is None or override is _NO_OVERRIDE:
         return False
-    return getattr(override, "__func__", override) is not _TENSOR_DEFAULT
+    return getattr(override, "__func__", override) is not _TENSOR_DEFAULT and torch._C._is_torch_function_enabled()
 
 
 @contextmanager

@@ -51,6 +51,8 @@ def attention(
 ) -> Any:
     """The output of the kernel that the device would run."""
     device = emulation.device
+    if query.is_nested:  # torch has a kernel for the CPU only, whose choice depends on the lengths
+        return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     kernel = select_kernel(device, query, key, value, attn_mask, enable_gqa=enable_gqa, dropout=dropout_p > 0)
     if kernel == "math":
         emulation.decomposed_attention[query.dtype] += 1

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, map_batch
+from profiler_kit.loading.batch import Batch, forward_of, map_batch
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
 from profiler_kit.loading.copies import copy_with_weights, meta_copy
@@ -21,7 +22,9 @@ from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.output_losses import is_output_path, loss_in_output
+from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
+from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameter
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -53,6 +56,42 @@ def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, 
     batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
     note = f"labels: random {model_label.text}, so that the model returns its loss"
     return replace(inputs, batch=batch, notes=(*inputs.notes, note))
+
+
+def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, TargetInputs, bool]:
+    """The finder, its inputs, and whether they are for the training step of a Lightning module, which is now the model's forward.
+
+    Raises TargetError or UsageError if there are no inputs.
+    """
+    spec, model = finder.spec, finder.model
+    if spec.mode != "train" or spec.loss is not None or loss_fn is not None or not has_training_step(model):
+        return finder, finder.find(), False
+    kind = type(model)
+    if finder.loader is not None:
+        model.__class__ = as_step(kind)
+        forward = forward_of(model)
+        stepping = replace(finder, forward=forward, loader=replace(finder.loader, forward=forward))
+        step_inputs = stepping.find()
+        if loss_in_output(MetaTrials(model, step_inputs.batch, spec.seed).output()) is not None:
+            return stepping, step_inputs, True
+        model.__class__ = kind
+        return finder, finder.find(), False
+    inputs, failure = None, None
+    try:
+        inputs = finder.find()
+    except TargetError as error:
+        failure = error
+    candidates: Iterable[TargetInputs] = [inputs] if inputs is not None else []
+    if inputs is None or inputs.origin == "search":
+        candidates = chain(finder.from_data_sets(), candidates, finder.from_layers())
+    with_step = find_lightning_step(model, candidates, spec.seed, finder.device)
+    if with_step is not None:
+        model.__class__ = as_step(kind)
+        return replace(finder, forward=forward_of(model)), with_step, True
+    if failure is not None:
+        raise failure
+    assert inputs is not None
+    return finder, inputs, False
 
 
 def _create_objective(
@@ -147,8 +186,15 @@ def assemble(
         finder = _without_training(finder, where, has_step=loss_fn is not None or configure is not None)
         notes += (f"mode: infer, because {type(finder.model).__name__} has no trainable parameters",)
     spec, model, device = finder.spec, finder.model, finder.device
-    inputs = finder.find()
+    finder, inputs, is_lightning_step = _find_inputs(finder, loss_fn)
+    if is_lightning_step:
+        steps = None  # the step returns its loss, and configure_optimizers() its optimizer
     check_batch(spec, finder.forward, inputs.batch, where)
+    has_default_step = not is_lightning_step and _has_free_loss(spec, loss_fn) and may_stop_gradients(model)
+    if has_default_step and is_without_gradients(MetaTrials(model, inputs.batch, spec.seed)):
+        finder = _without_training(finder, where, has_step=False)
+        spec = finder.spec
+        notes += (f"mode: infer, because the output of {type(model).__name__} does not depend on its parameters",)
     if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
         inputs = _with_model_label(spec, model, inputs, device)
     objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps)
@@ -210,6 +256,12 @@ def _without_training(finder: InputFinder, where: str, *, has_step: bool) -> Inp
         )
     finder.model.eval()
     return replace(finder, spec=replace(spec, mode="infer"))
+
+
+def _has_free_loss(spec: TargetSpec, loss_fn: object) -> bool:
+    """Whether a training step is only the default: the user chose no loss and no optimizer, and passed no model."""
+    is_default = spec.loss is None and spec.optimizer is None and spec.spec != IN_PYTHON
+    return is_default and spec.mode == "train" and loss_fn is None
 
 
 def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -> tuple[str, ...]:

@@ -46,7 +46,10 @@ _NEEDS_VALUES: Final = (
     "meta tensor without",
     "data-dependent",
 )
-_NO_KERNEL: Final = ("SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl")
+# the last one: attention of jagged tensors asks for the autocast of the tensors' device, and meta has none
+_NO_KERNEL: Final = (
+    "SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl", "unknown device type for autocast",
+)  # fmt: skip
 # Errors of CUDA-only kernels for tensors on other devices: Triton launches, checks in extensions, custom ops.
 _CUDA_ONLY: Final = re.compile(
     r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"

@@ -26,8 +26,10 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import is_all_meta, meta_copy
 from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
-from profiler_kit.loading.input_search.evidence import MAX_BATCH, Evidence
+from profiler_kit.loading.input_search.evidence import DataSetInputs, Evidence
+from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.meta_run import Failure
+from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.input_search.search import InputGuess, NoGuess, search_inputs
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
 from profiler_kit.loading.layers import first_embedding
@@ -270,16 +272,38 @@ class InputFinder:
             guess = self._guess(loop.texts)
             if not isinstance(guess, InputGuess) or not _is_same_example(loop.texts, guess.texts):
                 continue
-            batch, _ = self._create(guess.texts)
-            texts, size = guess.texts, ""
-            if loop.batch is not None and 1 < loop.batch <= MAX_BATCH:
-                texts = _in_batches(texts, loop.batch)
-                batch, _ = self._create(texts)
-                size = f" in batches of {loop.batch}"
-            listed = tuple(map(str, texts))
-            note = f"inputs: {' '.join(listed)}, from the training on {loop.use.name}{size} at {loop.use.where}"
-            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=listed)
+            texts = _in_batches(guess.texts, loop.size)
+            batch, _ = self._create(texts)
+            note = self._data_set_note(loop, texts)
+            return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=tuple(map(str, texts)))
         return None
+
+    def _data_set_note(self, loop: DataSetInputs, texts: tuple[InputText, ...]) -> str:
+        size = f" in batches of {loop.size}" if loop.size > 1 else ""
+        return f"inputs: {' '.join(map(str, texts))}, from the training on {loop.use.name}{size} at {loop.use.where}"
+
+    def from_data_sets(self) -> Iterator[TargetInputs]:
+        """Batches of the data sets that the user's files load, which may not fit forward."""
+        if self._evidence is None or not self.spec.allow_guess:
+            return
+        with self._user_code():
+            data_sets = list(islice(self._evidence.from_data_sets(("input",)), MAX_DATA_SETS))
+        for loop in data_sets:
+            texts = _in_batches(_without_names(loop.texts), loop.size)
+            yield TargetInputs(batch=self._resized(texts), origin="data_set", notes=(self._data_set_note(loop, texts),))
+
+    def from_layers(self) -> Iterator[TargetInputs]:
+        """One input that a layer of the model takes, the most usual first, which may not fit forward."""
+        if not self.spec.allow_guess:
+            return
+        facts = facts_of(self.model, self.candidate.bound if self.candidate is not None else {})
+        for text in _without_names(tuple(data_inputs("input", facts))):
+            yield TargetInputs(batch=self._resized((text,)), origin="search", notes=(f"inputs: guessed {text}",))
+
+    def _resized(self, texts: tuple[InputText, ...]) -> Batch:
+        batch, _ = self._create(texts)
+        size = self._size(batch)
+        return batch if size is None else resized(batch, size)
 
     @contextlib.contextmanager
     def _user_code(self) -> Iterator[None]:
@@ -334,6 +358,10 @@ def _is_same_example(example: tuple[InputText, ...], texts: tuple[InputText, ...
     return len(example) <= len(texts) and all(
         a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(example, texts, strict=False)
     )
+
+
+def _without_names(texts: tuple[InputText, ...]) -> tuple[InputText, ...]:
+    return tuple(replace(text, name=None) for text in texts)
 
 
 def _in_batches(texts: tuple[InputText, ...], size: int) -> tuple[InputText, ...]:

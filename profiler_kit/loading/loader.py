@@ -14,6 +14,7 @@ from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.scripts.isolation import isolated
+from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.user_environment import user_code
 from profiler_kit.loading.user_locations import type_with_article, user_errors
@@ -82,8 +83,8 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
     """The data loader of the target's file: the first of `NAMES` that is an iterable or a function without arguments."""
     for name in NAMES:
         value = source.names.get(name)
-        if value is None:
-            continue
+        if value is None or isinstance(getattr(value, "dataset", None), Placeholder):
+            continue  # a loader of a data set that was not loaded
         where = source.at(lines.get(name))
         if isinstance(value, Iterator):
             raise TargetError(

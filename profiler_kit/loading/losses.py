@@ -99,6 +99,8 @@ def default_loss(output: object, label: Tensor | None, token_shapes: tuple[tuple
     main = main_output(output)
     if label is not None:
         return _loss_for_label(main, label, token_shapes)
+    if not main.requires_grad and any(value.requires_grad for value in floats_in(output)):
+        return "sum", "of the outputs that depend on parameters"
     last = is_class_last(main, token_shapes, None)
     if last and main.shape[-1] >= 2:
         return "cross_entropy", f"with random labels for the {main.shape[-1]} classes of the last dimension"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 FACTORIES = ("get_model", "build_model", "create_model", "make_model")
@@ -40,32 +40,59 @@ def _bound_names(node: ast.stmt) -> Iterator[tuple[str, int]]:
                     yield inner.id, node.lineno
 
 
-def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
-    """The `module_classes` that no other class uses or inherits from, in the order of the file.
-
-    A class uses the names in its body, and the names in the file's functions and constants that it uses.
-    """
-    definitions: dict[str, ast.AST] = {}
-    for node in _top_level_statements(tree.body):
+def definition_nodes(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
+    """The name and node of every definition and assignment, including those under a top-level ``if``, ``try`` or ``with``."""
+    for node in body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            definitions[node.name] = node
+            yield node.name, node
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
-                    definitions[target.id] = node.value
-    names = {name: {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} for name, node in definitions.items()}
-    used: set[str] = set()
-    for owner in module_classes:
-        pending, visited = list(names.get(owner, ())), {owner}
-        while pending:
-            name = pending.pop()
-            if name in visited or name not in definitions:
-                continue
-            visited.add(name)
-            if name in module_classes:
-                used.add(name)  # its own uses are found when it is the owner
-            else:
-                pending += names[name]
+                    yield target.id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+        elif isinstance(node, (ast.If, ast.Try, ast.With)) and not _is_main_block(node):
+            for field in ("body", "orelse", "finalbody"):
+                yield from definition_nodes(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from definition_nodes(handler.body)
+
+
+def _is_main_block(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__main__" in {
+        c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)
+    }
+
+
+def used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Container[str]) -> frozenset[str]:
+    """The classes that the body of `owner` uses, directly or through functions and constants of the file."""
+    pending, visited, used = list(names_read(definitions.get(owner))), {owner}, set()
+    while pending:
+        name = pending.pop()
+        if name in visited or name not in definitions:
+            continue
+        visited.add(name)
+        if name in classes:
+            used.add(name)
+        else:
+            pending += names_read(definitions[name])
+    return frozenset(used)
+
+
+def names_read(node: ast.AST | None) -> set[str]:
+    """The names that `node` reads, and the strings that a lookup by name (``eval``, ``globals``, ``getattr``) may use."""
+    if node is None:
+        return set()
+    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    if names & {"eval", "globals", "getattr"}:
+        names |= {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
+    return names
+
+
+def root_classes(tree: ast.Module, module_classes: set[str]) -> tuple[str, ...]:
+    """The `module_classes` that no other class uses or inherits from, in the order of the file."""
+    definitions = dict(definition_nodes(tree.body))
+    used = {name for owner in module_classes for name in used_classes(owner, definitions, module_classes)}
     return tuple(name for name in definitions if name in module_classes and name not in used)
 
 

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.loading.alternatives import may_suggest, with_working_hint
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.candidates.building import construct
+from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
-from profiler_kit.loading.candidates.selection import Selection, select
+from profiler_kit.loading.candidates.selection import other_names, select
 from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
 from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.loading.device_moves import HOST, moves_redirected
@@ -34,6 +36,7 @@ from profiler_kit.loading.model import Target
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
+from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
@@ -57,9 +60,9 @@ def load(
 ) -> Target:
     """Load the target of `spec` on `device`: ``meta`` (no computation), ``cpu``, ``cuda`` or ``cuda:N``.
 
-    With `compiled`, torch.compile in the target stays active; otherwise it is removed. `ready` is called after everything is
-    built on the host and before anything is moved to the device. `earlier` is an imported source to reuse: importing a file
-    again would redefine its custom ops, and torch then frees kernels that are still in use.
+    With `compiled`, torch.compile in the target stays active; otherwise it is removed. `on_built` is called after everything
+    is built on the host and before anything is moved to the device. `imported_source` is reused: importing a file again
+    would redefine its custom ops, and torch then frees kernels that are still in use.
 
     On real devices, weights and inputs depend only on ``spec.seed``, so every process gets the same. Forward does not run,
     except once to initialize lazy layers.
@@ -96,7 +99,23 @@ def _load(
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
         return _from_recipe(spec, recipe, where, on_built)
-    source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
+    if imported_source is not None:
+        return _from_source(replace(imported_source, spec=spec, is_fresh=False), where, compiled, on_built)
+    source = open_source(spec)
+    try:
+        return _from_source(source, where, compiled, on_built)
+    except TargetError as error:
+        if not may_suggest(spec, error):
+            raise
+        names = other_names(source)
+        changed = with_working_hint(error, source, names, lambda other: _from_source(other, where, compiled, None))
+        raise changed from error.__cause__
+
+
+def _from_source(source: Source, where: torch.device, compiled: bool, on_built: Callable[[], None] | None) -> Target:
+    """The target of an imported file or module. Raises TargetError, UsageError."""
+    spec = source.spec
+    arguments = parse_arguments(spec.kwargs)
     build_notes: list[str] = []
     with (
         user_code(source.folders, source.name) as flags_set_by_build,
@@ -130,7 +149,7 @@ def _load(
         )
     return assemble(
         finder, place, notes=notes, compiles=built.compiles, ready=on_built, steps=steps,
-        loss_fn=names.get("loss_fn"), loss_fn_at=source.at(lines.get("loss_fn")),
+        loss_fn=own_loss(source), loss_fn_at=source.at(lines.get("loss_fn")),
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),

@@ -42,12 +42,15 @@ Attempt = Callable[[Target], T]
 
 
 class StepError(Exception):
-    """An exception of the model, with the phase that raised it."""
+    """An exception of the model, with the phase that raised it, and the message for the user if there is one."""
 
-    def __init__(self, phase: CountPhase | Literal["optimizer"], error: Exception) -> None:
+    def __init__(
+        self, phase: CountPhase | Literal["optimizer"], error: Exception, message: TargetError | None = None
+    ) -> None:
         super().__init__(f"{phase}: {error}")
         self.phase = phase
         self.error = error
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +64,13 @@ class AttemptResult(Generic[T]):
 
 @contextmanager
 def as_step_errors(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
-    """Wrap exceptions of the block in StepError; a KitError passes through."""
+    """Wrap exceptions of the block in StepError; a KitError passes through, except the message about a failed loss."""
     try:
         yield
-    except KitError:
+    except KitError as error:
+        cause = error.__cause__
+        if phase == "loss" and isinstance(error, TargetError) and isinstance(cause, Exception):
+            raise StepError(phase, cause, error) from cause
         raise
     except Exception as error:
         raise StepError(phase, error) from error
@@ -136,6 +142,8 @@ def _redirected(target: Target, *, join: bool = False) -> AbstractContextManager
 def explain_step_error(target: Target, step_error: StepError) -> TargetError:
     """A TargetError that explains the failed step; its cause is the model's exception."""
     error = explain_forward_failure(target, step_error.error)
+    if step_error.message is not None and not isinstance(error, NeedsDataError):
+        return step_error.message
     if step_error.phase in _AFTER_FORWARD and not isinstance(error, NeedsDataError):
         phase, hint = _AFTER_FORWARD[step_error.phase]
         where = user_place(step_error.error) or target.spec.spec

@@ -121,7 +121,7 @@ class _Run:
         labels = target.labels_for(output)
         tracker.label(tensors_in(labels), "inputs")
         tracker.enter_phase("loss", LOSS_PATH)
-        with torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
+        with as_step_errors("loss"), torch.enable_grad(), self._watched(record_saved=is_last), self._autocast():
             loss = target.loss(output, target.batch, labels)
         if self.emulation is not None:
             self.emulation.weights.clear()  # autocast drops its copies at the end of its context

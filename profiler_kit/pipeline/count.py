@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from profiler_kit.errors import UsageError
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
 from profiler_kit.pipeline.packages import require_torch
@@ -21,6 +22,7 @@ def count(
     target: Any,
     *args: Any,
     loss_fn: Callable[..., Any] | None = None,
+    labels: Any = (),
     mode: Mode = "train",
     kwargs: Mapping[str, Any] | None = None,
     convention: str = DEFAULT_CONVENTION,
@@ -31,7 +33,8 @@ def count(
     """Count `target` and return the static report.
 
     `target` is a model, followed by its example inputs `args` and `kwargs`; a TARGET text; or a `TargetSpec`. A model is
-    not changed: a copy on the meta device is counted. `convention` is ``kit``, ``torch``, ``fvcore`` or ``model-flops``.
+    not changed: a copy on the meta device is counted. `labels` are those of ``loss_fn(output, *labels)``: a tensor or a tuple.
+    `convention` is ``kit``, ``torch``, ``fvcore`` or ``model-flops``.
     `cross_check` also runs other counters and explains each difference. `hardware` is the same as in `count_spec`.
 
     Raises:
@@ -40,6 +43,10 @@ def count(
     """
     rooflines.check_hardware(hardware)
     if isinstance(target, (str, TargetSpec)):
+        if loss_fn is not None or len(labels):
+            raise UsageError(
+                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
+            )
         spec = target
         if isinstance(spec, str):
             spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
@@ -49,7 +56,9 @@ def count(
         from profiler_kit.loading import from_model
 
         with python_errors(), as_target_errors(type(target).__name__):
-            live = from_model(target, args, kwargs, loss_fn=loss_fn, mode=mode, device="meta", command=("count", ""))
+            live = from_model(
+                target, args, kwargs, loss_fn=loss_fn, labels=labels, mode=mode, device="meta", command=("count", "")
+            )
             gpu = rooflines.datasheet_name(hardware)
             simulated = simulated_device(gpu)
             counts = count_by_conventions(live, convention, device=simulated, cross_check=cross_check)
@@ -88,13 +97,15 @@ def count_spec(
     simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import load
+    from profiler_kit.loading.alternatives import inference_as_hint
     from profiler_kit.loading.progress import progress_to
 
     with as_target_errors(spec.spec), progress_to(on_progress):
         on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
         on_progress("counting")
-        counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
+        with inference_as_hint(target):
+            counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
         on_progress("predicting memory")
         is_selected = gpu is not None or memory_options is not None
         static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected)

@@ -27,7 +27,10 @@ from typing import Any, Final
 from scripts.bench.stranger_expectations import Shape
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-COMMAND: Final = re.compile(r"(?:profiler-kit|python3? -m profiler_kit) (?P<arguments>(?:count|analyze) [^\n`]+)")
+COMMAND: Final = re.compile(
+    r"(?:profiler-kit|python3? -m profiler_kit) (?P<arguments>(?:count|analyze) [^\n`]+?)(?=; |, or |\)?$|\)[;, ])",
+    re.MULTILINE,
+)
 ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 MARKER: Final = "PROFILER_KIT_STRANGERS_RUN"  # in the environment of every process of a run
 MAX_COPIED_BYTES: Final = 2_000_000  # weights, data and pictures are not copied

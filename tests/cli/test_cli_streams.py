@@ -83,7 +83,7 @@ def test_threads_left_in_a_worker_keep_nothing_waiting(tmp_path: Path, capfd: py
     lasting = "import threading, time; threading.Thread(target=time.sleep, args=(300,)).start()"
     (tmp_path / "lasting.py").write_text(in_worker(lasting))
     line = [str(tmp_path / "lasting.py"), "--device", "cpu", "--steps", "1", "--timeout", "60s", "-q"]
-    assert call(["analyze", *line, "--out", str(tmp_path / "out")], capfd).code == OK
+    assert call(["analyze", *line, "--configs", "default", "--out", str(tmp_path / "out")], capfd).code == OK
 
 
 def test_what_is_no_exception_is_a_recorded_failure_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

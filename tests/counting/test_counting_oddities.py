@@ -87,6 +87,19 @@ def test_nested_inputs(device: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_attention_of_nested_tensors_with_dropout() -> None:
+    def forward(net: Holding, x: Tensor) -> Tensor:
+        parts = torch.nested.nested_tensor([x[:3], x[3:]], layout=torch.jagged)
+        heads = F.dropout(net.part(parts), 0.1, net.training).unflatten(-1, (1, 5)).transpose(1, 2)
+        return torch.cat(F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2).unbind())
+
+    static = count(Holding(forward, part=nn.Linear(4, 5)), torch.ones(9, 4))
+    assert static.device == "cpu"
+    assert static.forward.macs >= 9 * LINEAR + 2 * (3 * 3 + 6 * 6) * 5
+    assert not static.uncounted
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_an_op_without_a_meta_kernel_is_not_answered_unseen() -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 6))
     quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)

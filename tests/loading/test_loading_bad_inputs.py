@@ -371,11 +371,11 @@ ROWS = [
     ),
     bad(
         "loss without gradient", linear(forward="return self.fc(x).detach()"),
-        "does not depend on any parameter", "", "--mode infer",
+        "does not depend on any parameter", "", "--mode infer", loss="sum",
     ),
     bad(
         "output without floats", linear(forward="return self.fc(x).argmax(1)"),
-        "a Tensor", "", "define loss_fn(output, *inputs)",
+        "a Tensor", "", "define loss_fn(output, *inputs)", loss="cross_entropy",
     ),
     bad(
         "configure_optimizer returns a list", linear("def configure_optimizer(model):\n    return [1]\n"),

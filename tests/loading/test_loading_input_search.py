@@ -401,3 +401,63 @@ def test_no_inputs_name_the_closest_attempt(write: Write) -> None:
     with pytest.raises(TargetError, match="KeyError: 'weights'") as failure:
         load(TargetSpec(spec="net.py:Net", mode="infer"))
     assert failure.value.where == "net.py:5"
+
+
+class Attention(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.transpose(2, 3)).softmax(-1) @ v
+
+
+class Projections(Model):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, length, _ = query.shape
+        return (self.q(query) + self.k(key) + self.v(value)).view(batch, length, 4, -1)
+
+
+def test_attention_gets_queries_keys_and_values_of_one_kind() -> None:
+    assert guessed(Attention()) == ["1,8,128,64"] * 3
+    assert guessed(Projections(q=nn.Linear(16, 8), k=nn.Linear(16, 8), v=nn.Linear(16, 8))) == ["1,128,16"] * 3
+
+
+class LastSoftmax(Model):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.softmax(self.net(x), dim=2)
+
+
+def test_a_softmax_over_a_missing_dimension_is_refused() -> None:
+    assert guessed(LastSoftmax(net=nn.Linear(4, 2))) == ["1,128,4"]
+
+
+class Documented(Model):
+    def forward(self, image: Tensor) -> Tensor:
+        """Detect objects.
+
+        :param image: images, a tensor of dimensions (N, 3, 60, 60)
+        """
+        maps = self.net(image)
+        return maps.flatten(1)[:, : 2 * 30 * 30].view(-1, 2, 30, 30)
+
+
+def test_the_docstring_of_forward_states_the_image() -> None:
+    assert guessed(Documented(net=nn.Conv2d(3, 2, 3, 2, 1))) == ["1,3,60,60"]
+
+
+def test_the_data_set_of_an_imported_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data.py").write_text(
+        "import torch\nfrom torchvision import datasets\n"
+        "def loaders(size):\n    return torch.utils.data.DataLoader(datasets.MNIST('.'), batch_size=size)\n"
+    )
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = nn.Conv1d(1, 2, 3)\n"
+        "    def forward(self, x):\n        return self.conv(x).mean(2)\n"
+    )
+    Path("train.py").write_text(
+        "from data import loaders\nfrom net import Net\nmodel = Net()\nlength = 28 * 28\n"
+        "for x, y in loaders(16):\n    x = x.view(-1, 1, length)\n    model(x).sum().backward()\n"
+    )
+    target = load(TargetSpec(spec="net.py"))
+    assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(1, 1, 784)]
+    assert any("MNIST" in note for note in target.info.notes)

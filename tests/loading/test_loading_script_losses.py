@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from profiler_kit.counting import count_target
 from profiler_kit.loading import Target, load
 from profiler_kit.records.target import TargetSpec
 
@@ -294,8 +295,83 @@ class Net(LightningModule):
 def test_a_lightning_module(configured: str, returned: str) -> None:
     text = LIGHTNING.format(call="logits = self(x)", returned=returned, configured=configured)
     target = load_text(text)
-    _, (label,) = step(target)
-    assert target.info.loss == "cross_entropy"
-    assert tuple(label.shape) == (3,)
+    value, labels = step(target)
+    assert target.info.loss == ("output" if returned == "loss" else "output.loss")
+    (inputs, label) = target.batch.args[0]
+    assert inputs.shape == (3, 6)
+    assert label.shape == (3,)
+    assert label.max() < 4
+    assert not labels
+    assert value == pytest.approx(torch.log(torch.tensor(4.0)), abs=1)
     assert target.info.optimizer == "RMSprop"
     assert any("configure_optimizers()" in note for note in target.info.notes)
+
+
+def test_a_criterion_with_moves_to_a_gpu() -> None:
+    text = train_script("loss = nn.L1Loss()(model(data.cuda()), target.cuda())", "loss.backward()")
+    target = load_text(text, "3,6", device="meta")
+    count_target(target)
+    assert target.info.loss == "L1Loss"
+
+
+@pytest.mark.parametrize(
+    ("text", "loss"),
+    [
+        ("def criterion(pred, target):\n    return F.l1_loss(pred, target)\n", "criterion"),
+        ("loss_function = nn.BCEWithLogitsLoss()\n", "BCEWithLogitsLoss"),
+        ("def loss_fn(pred, labels):\n    return F.nll_loss(pred.log_softmax(1), labels)\n", "loss_fn"),
+        ("def loss_fn(output, x):\n    return (output.sum(1) - x.sum(1)).square().mean()\n", "loss_fn"),
+        (
+            "def evaluate(model, loader):\n    crit = nn.MSELoss()\n    with torch.no_grad():\n"
+            "        for x, y in loader:\n            out = model(x)\n            total = crit(out, y).item()\n",
+            "MSELoss",
+        ),
+    ],
+)
+def test_a_loss_that_no_backward_names(text: str, loss: str) -> None:
+    target = load_text(NET + text, "3,6")
+    assert step(target)[0] > 0
+    assert target.info.loss == loss
+
+
+def test_a_loss_fn_that_the_model_calls_is_not_the_loss_of_the_step() -> None:
+    text = """
+def loss_fn(teacher, student, temperature):
+    return (teacher.detach() - student / temperature).square().mean()
+
+class Distillation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.teacher, self.student = nn.Linear(6, 4), nn.Linear(6, 4)
+    def forward(self, x):
+        return loss_fn(self.teacher(x), self.student(x), 0.5)
+"""
+    target = load_text(text, "3,6", target="net.py:Distillation")
+    step(target)
+    assert target.info.loss == "output"
+
+
+FROZEN = """
+class Features(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = nn.Linear(6, 4), nn.Linear(6, 4)
+    def forward(self, x):
+        with torch.no_grad():
+            features = self.backbone(x)
+        return {returned}
+"""
+
+
+@pytest.mark.parametrize("returned", ["features", "features.argmax(1)"])
+def test_a_model_without_gradients_is_counted_as_inference(returned: str) -> None:
+    target = load_text(FROZEN.format(returned=returned), "3,6", target="net.py:Features", device="meta")
+    assert target.spec.mode == "infer"
+    assert any(note.startswith("mode: infer, because the output of Features") for note in target.info.notes)
+    assert count_target(target).forward.macs == 3 * 6 * 4
+
+
+def test_only_outputs_with_gradients_are_summed() -> None:
+    target = load_text(FROZEN.format(returned="features, self.head(x)"), "3,6", target="net.py:Features")
+    step(target)
+    assert target.info.loss == "sum"

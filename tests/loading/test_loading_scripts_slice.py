@@ -15,7 +15,7 @@ from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.progress import progress_to
 from profiler_kit.loading.scripts import time_limit as time_limits
 from profiler_kit.loading.scripts.module_slice import slice_module
-from profiler_kit.loading.scripts.placeholders import Placeholder
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.records.target import TargetSpec
 
@@ -218,14 +218,17 @@ def test_relative_imports_work_without_an_init_file(opened: Open) -> None:
         assert source.names["WIDTH"] == 3
 
 
-def test_a_required_argument_gets_an_empty_value_and_is_announced(opened: Open) -> None:
+def test_a_required_argument_without_choices_is_not_available_and_is_announced(opened: Open) -> None:
     text = "import argparse\nparser = argparse.ArgumentParser()\n"
     text += "parser.add_argument('data')\nparser.add_argument('--n', type=int, required=True)\n"
     text += "parser.add_argument('--kind', choices=['a', 'b'], required=True)\n"
     text += "parser.add_argument('--size', type=int, default=7)\n"
     source = opened(text + "WIDTH = parser.parse_args()\n" + NET)
-    assert vars(source.names["WIDTH"]) == {"data": "", "n": 0, "kind": "a", "size": 7}
-    assert source.notes == ("arguments without a default: data='', n=0, kind='a'",)
+    options = source.names["WIDTH"]
+    assert (options.kind, options.size) == ("a", 7)
+    with pytest.raises(UnavailableError, match="--n is not available: it is required and has no default"):
+        int(options.n)
+    assert source.notes == ("arguments without a default: data (not available), n (not available), kind='a'",)
 
 
 def test_the_reason_of_an_unavailable_target_is_its_error(opened: Open) -> None:

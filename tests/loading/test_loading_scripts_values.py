@@ -123,7 +123,7 @@ def test_arguments_of_a_training_script_are_their_defaults(opened: Open) -> None
     net = value(source)
     assert net.sizes == (6, 3)
     assert type(net) is source.module.Net
-    assert source.evaluator.notes == ["arguments without a default: data=''"]
+    assert source.evaluator.notes == ["arguments without a default: data (not available)"]
 
 
 def test_bindings_replace_names(opened: Open) -> None:

@@ -5,6 +5,7 @@ The commands run in a folder with small files under the names that the pages use
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import importlib.util
 import os
@@ -15,11 +16,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from profiler_kit.cli import main
+from profiler_kit.measurement.visits import Visit
+from profiler_kit.records.jobs import RunJob
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.worker.run import run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests" / "fixtures" / "traces"
@@ -29,6 +36,8 @@ COMMAND = re.compile(r"(?:python -m profiler_kit|profiler-kit) +(?P<arguments>[a
 SCRIPT = re.compile(r"python3? -m (?P<module>scripts[.\w]*\w)(?P<arguments>[^\n`|)]*)")
 # Keeps a measured command short: its options still apply, on one configuration where the page names none.
 SHORT = ("--steps", "3", "--budget", "2s")
+# Its runs start processes. Those of other commands happen in the process of the test, because starting takes long.
+WITH_PROCESSES = "analyze my_model.py"
 # What a report says about an option for NVIDIA devices on a machine without one. The command itself succeeds.
 NOTES_WITHOUT_CUDA = {
     "--counters": "- Hardware counters were not read: only NVIDIA devices are supported, not ",
@@ -151,9 +160,38 @@ def words_of(arguments: str, folder: Path) -> list[str]:
     return words
 
 
+class RunHere:
+    """Replaces `sweep.RunProcess`: the run happens in this process."""
+
+    def __init__(self, spec: TargetSpec, visit: Visit, device: str) -> None:
+        self.visit = visit
+        self._job = RunJob(
+            spec=spec, config=visit.config, device=device, budget_s=visit.budget_s, steps=visit.steps, checks=visit.checks,
+            again=visit.again, trace=str(visit.trace) if visit.trace is not None else None,
+        )  # fmt: skip
+
+    def go(self) -> None:
+        pass
+
+    def result(self) -> ConfigRun:
+        return run_job(self._job, lambda _: None)
+
+    def parts_trace(self) -> None:
+        return None
+
+
+@contextlib.contextmanager
+def run_here(spec: TargetSpec, visit: Visit, *, device: str, **_: Any) -> Iterator[RunHere]:
+    yield RunHere(spec, visit, device)
+
+
 @pytest.mark.parametrize("arguments", CASES)
-def test_command_runs(arguments: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_runs(
+    arguments: str, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = words_of(arguments, folder)
+    if arguments != WITH_PROCESSES:
+        monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", run_here)
     for zoo in ("torchvision", "timm"):
         if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
             pytest.skip(f"{zoo} is not installed")
@@ -186,8 +224,9 @@ def test_python_examples_run(page: Path, folder: Path) -> None:
     code = "\n".join(["loader, train_step = [None] * 8, lambda batch: None", *blocks]).replace(
         "budget_s=30", "budget_s=1"
     )
-    (folder / "example.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    here = "from test_scripts_pages import run_here\nimport profiler_kit.measurement.sweep\n"
+    (folder / "example.py").write_text(f"{here}profiler_kit.measurement.sweep.spawn_run = run_here\n{code}")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)])}
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

@@ -86,6 +86,12 @@ def linear_backward_weights(grad: TensorSpec, x: TensorSpec, weight: TensorSpec,
     return contraction(numel(grad) * weight.shape[1], grad)
 
 
+@formula("aten.matmul")
+def matmul(a: TensorSpec, b: TensorSpec, *, out: TensorSpec) -> Cost:
+    """``(..., n, k) @ (..., k, m)``: n k m MACs each. Only nested tensors use this op, padded to the longest sequence."""
+    return contraction(numel(out) * a.shape[-1], a)
+
+
 @formula("aten.matmul_backward")
 def matmul_backward(grad: TensorSpec, a: TensorSpec, b: TensorSpec, mask: Sequence[bool], *, out: Any) -> Cost:
     """The MACs of forward for each gradient in the mask. Only nested tensors use this op."""

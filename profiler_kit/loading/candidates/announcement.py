@@ -30,8 +30,11 @@ def announcement(
     failures: Sequence[tuple[Candidate, KitError]],
 ) -> str:
     """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; empty if there was nothing to choose."""
-    others = _others(source, candidate, model, ranked) if candidate.evidence != "explicit" else []
     failed = {c.name: error for c, error in failures if c.name != candidate.name}
+    variable = candidate.site.variable if candidate.site is not None else None
+    chosen = {candidate.name, variable, type(model).__name__ if model is not None else None}
+    is_explicit = candidate.evidence == "explicit"
+    others = [] if is_explicit else selectable_names(source, ranked, frozenset(chosen | failed.keys()))
     if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
         return ""
     if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:
@@ -63,9 +66,8 @@ def announcement(
     return text
 
 
-def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranked: Sequence[Candidate]) -> list[str]:
-    """Names of other candidates that a target text can select, without the class that the chosen function returns."""
-    chosen = {candidate.name, type(model).__name__ if model is not None else ""}
+def selectable_names(source: Source, ranked: Sequence[Candidate], excluded: frozenset[str | None]) -> list[str]:
+    """Names of candidates that a target text can select, except blocks and `excluded`."""
     names: dict[str, None] = {}
     for other in ranked:
         name: str | None = other.name
@@ -74,13 +76,9 @@ def _others(source: Source, candidate: Candidate, model: nn.Module | None, ranke
             name = other.site.variable if is_variable and other.site is not None else None
         elif other.evidence not in _SELECTABLE or other.name.split(".")[0] not in source.names:
             name = None
-        if name is not None and (not name.isidentifier() or is_part_name(name) or PRETRAINED.search(name)):
-            name = None
-        if (
-            name is not None
-            and name not in chosen
-            and not (candidate.site is not None and name == candidate.site.variable)
-        ):
+        if name is None or name in excluded or not name.isidentifier():
+            continue
+        if not is_part_name(name) and not PRETRAINED.search(name):
             names[name] = None
     return list(names)
 
@@ -91,6 +89,8 @@ def _builder(site: CallSite) -> str:
             return "the script builds it"
         case "example":
             return "the example builds it" if site.document.kind == "docstring" else "the README builds it"
+        case "sibling":
+            return "the README builds the class of this name in another file"
         case "module" | "method":
             return "it is used"
         case _:

@@ -13,6 +13,7 @@ from torch import nn
 from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass
+from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
@@ -25,6 +26,7 @@ from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.ranking import is_module_parameter
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.candidates.variations import sequence_instead
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 
@@ -59,10 +61,22 @@ class Binder:
     texts: Mapping[str, Any]
     fields: dict[str, Any] = field(default_factory=dict)
     globals: dict[str, Any] = field(default_factory=dict)
+    sequences: dict[tuple[str, str], Any] = field(default_factory=dict)
+    latest: dict[str, Arguments] = field(default_factory=dict)
 
-    def complete(self, error: BaseException, module_names: dict[str, Any]) -> bool:
-        """Add the usual value of the global name or of the field of a configuration that `error` misses; whether there is one."""
+    def complete(self, error: BaseException, module_names: dict[str, Any], name: str) -> bool:
+        """Supply the value that `error` says the call of `name` misses; whether that is possible.
+
+        A global name or a field of a configuration gets its usual value, and an assumed size becomes a sequence of sizes.
+        """
+        arguments = self.latest.get(name)
         for cause in causes(error):
+            if arguments is not None:
+                assumed = {key: arguments.bound[key] for key in arguments.assumed if key in arguments.bound}
+                change = sequence_instead(cause, assumed, arguments.bound)
+                if change is not None and (name, change[0]) not in self.sequences:
+                    self.sequences[name, change[0]] = change[1]
+                    return True
             if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
                 name = str(cause.name)
                 value = plausible_value(name, self.globals)
@@ -83,7 +97,11 @@ class Binder:
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
         """The arguments for the value of `candidate`. Raises MissingArgumentsError."""
-        return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
+        arguments = self._bind(
+            candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth
+        )
+        self.latest[candidate.name] = arguments
+        return arguments
 
     def _bind(
         self,
@@ -104,13 +122,12 @@ class Binder:
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
         self._replace_zeros(signature, result)
-        for name, value in result.bound.items():
-            changed = with_usual_values(value, unset=()) if name in signature else ()
-            result.assumed += tuple(f"{name}.{item}" for item in changed)
-        for value in result.bound.values():
-            for name, item in self.fields.items():
-                if is_config(value) and not hasattr(value, name):
-                    setattr(value, name, item)
+        for key, value in result.bound.items():
+            changed = with_usual_values(value, unset=()) if key in signature else ()
+            result.assumed += tuple(f"{key}.{item}" for item in changed)
+            for field_name, item in self.fields.items():
+                if is_config(value) and not hasattr(value, field_name):
+                    setattr(value, field_name, item)
         result.assumed += (*self.globals, *self.fields)
         if generic:
             self._complete_configs(signature, result)
@@ -158,6 +175,8 @@ class Binder:
         generic: bool,
         depth: int,
     ) -> Any:
+        if (name, parameter.name) in self.sequences:
+            return self.sequences[name, parameter.name]
         if is_config_parameter(parameter):
             return assumed_config(parameter, factory, self.names)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
@@ -170,7 +189,8 @@ class Binder:
             return self._module(parameter.name, name, depth)
         own = self.classes.get(name)
         is_part = own is not None and (own.role == "part" or own.looks_like_part)
-        return plausible_value(parameter.name, bound, annotation=annotation, is_part=is_part, generic=generic)
+        value = plausible_value(parameter.name, bound, annotation=annotation, is_part=is_part, generic=generic)
+        return chosen_value(factory, parameter.name, value, bound)
 
     def _module(self, parameter: str, owner: str, depth: int) -> Any:
         """A module of another class of the file, whose name contains that of the parameter if there is one."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from torch import nn
+
+from profiler_kit.loading.syntax import definition_nodes, names_read, used_classes
 
 Role = Literal["model", "base", "part", "loss"]
 
 # Names of building blocks in the usual libraries (torchvision, timm, fairseq). They only break ties: containment decides first.
 _PART_NAME: Final = re.compile(
     r"(Block|Bottleneck|Layer|Unit|Cell|Attention|Attn|Norm|Embedding|Embeddings|Embed|Conv\d?d?|Head|Mlp|MLP|FeedForward|"
-    r"FFN|Residual|Transition|Activation|Pool|Pooling|Swish|GELU|ReLU|Reshape|Flatten|Identity|Sampling|Module|Stage|Stem|"
+    r"FFN|Residual|Transition|Activation|Pool(ing)?\dd|Pool|Pooling|Swish|GELU|ReLU|Reshape|Flatten|Identity|Sampling|Module|Stage|Stem|"
     r"SE|SELayer|SEModule|Up|Down|Upsample|Downsample|Encoding|Fn|Dropout|DropPath)$"
 )
 _LOSS_NAME: Final = re.compile(r"(Loss|Criterion|Metric|Accuracy|Dice|IoU|mIoU|PSNR|SSIM|Penalty|Regularizer)$")
@@ -59,12 +61,12 @@ def module_classes(
         and value.__module__ == module_name
         and value.__name__ == name  # an alias is the same class
     }
-    definitions = dict(_definitions(tree.body)) if tree is not None else {}
-    direct = {name: _used_classes(name, definitions, values) for name in values}
+    definitions = dict(definition_nodes(tree.body)) if tree is not None else {}
+    direct = {name: used_classes(name, definitions, values) for name in values}
     bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
     contained = _passed_classes(tree, values)
     for owner in unavailable:
-        contained |= _used_classes(owner, definitions, values)
+        contained |= used_classes(owner, definitions, values)
     for owner, used in direct.items():
         contained |= {
             name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]
@@ -107,64 +109,15 @@ def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]
     """The functions of the file that its module classes use, directly or through others: they build parts."""
     if tree is None:
         return frozenset()
-    definitions = dict(_definitions(tree.body))
-    pending = [name for owner in classes for name in _names(definitions.get(owner))]
+    definitions = dict(definition_nodes(tree.body))
+    pending = [name for owner in classes for name in names_read(definitions.get(owner))]
     helpers: set[str] = set()
     while pending:
         name = pending.pop()
         if name not in helpers and name not in classes and isinstance(definitions.get(name), ast.FunctionDef):
             helpers.add(name)
-            pending += _names(definitions[name])
+            pending += names_read(definitions[name])
     return frozenset(helpers)
-
-
-def _definitions(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """The name and node of every definition and assignment, including those under a top-level ``if``, ``try`` or ``with``."""
-    for node in body:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.name, node
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, node.value
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            yield node.target.id, node.value
-        elif isinstance(node, (ast.If, ast.Try, ast.With)) and not _is_main_block(node):
-            for field in ("body", "orelse", "finalbody"):
-                yield from _definitions(getattr(node, field, []))
-            for handler in getattr(node, "handlers", []):
-                yield from _definitions(handler.body)
-
-
-def _is_main_block(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__main__" in {
-        c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)
-    }
-
-
-def _used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Mapping[str, type]) -> frozenset[str]:
-    """The classes that the body of `owner` uses, directly or through functions and constants of the file."""
-    pending, visited, used = list(_names(definitions.get(owner))), {owner}, set()
-    while pending:
-        name = pending.pop()
-        if name in visited or name not in definitions:
-            continue
-        visited.add(name)
-        if name in classes:
-            used.add(name)
-        else:
-            pending += _names(definitions[name])
-    return frozenset(used)
-
-
-def _names(node: ast.AST | None) -> set[str]:
-    """The names that `node` reads, and the strings that a lookup by name (``eval``, ``globals``, ``getattr``) may use."""
-    if node is None:
-        return set()
-    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    if names & {"eval", "globals", "getattr"}:
-        names |= {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
-    return names
 
 
 def _transitive(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:

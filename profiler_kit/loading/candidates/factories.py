@@ -48,12 +48,20 @@ class Factories:
             elif isinstance(inner, ast.Return) and inner.value is not None:
                 returned.append(inner.value)
 
+        def local_lookup(name: str) -> Any:
+            """The value of a local name for a class, such as ``block = BasicBlock``, or of a global one."""
+            for value in assigned.get(name, ()):
+                for alias in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+                    if isinstance(alias, (ast.Name, ast.Attribute)) and is_module_class(resolve_dotted(alias, lookup)):
+                        return resolve_dotted(alias, lookup)
+            return lookup(name)
+
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
             call = constructor_call(expression)
             if call is not None:
-                if isinstance(call.func, ast.Name) and call.func.id == "cls":
+                if isinstance(call.func, ast.Name) and call.func.id == "cls" and "cls" not in assigned:
                     return is_module_class(owner)
-                value = resolve_dotted(call.func, lookup)
+                value = resolve_dotted(call.func, local_lookup)
                 if is_module_class(value):
                     return not is_loss(value)
                 return value is not None and self.is_factory(value)

@@ -40,6 +40,8 @@ _WIDTH: Final = re.compile(
     r"(d_?model|dim|dims|embed_?dim|emb_?dim|n_?embd?|embedding_?(dim|size)|embed_?size|d_word_vec|width|model_?dim)"
 )
 _HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
+_SHORTEST_PREFIX: Final = 3
+_COUNTS: Final = frozenset({"num", "max", "min", "use", "with", "has"})  # words that change the meaning of the next one
 _Rule = int | float | bool | str | tuple[int, ...] | Callable[[Mapping[str, Any]], Any] | None
 
 # Usual names in torchvision, timm, transformers, torch.nn and the models of its tutorials. A function computes a value
@@ -52,6 +54,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
         (r"(num_?|n_?|in_?|input_?|img_?|image_?|inp_?)?(channels?|chans?|ch)|nc|input_nc|inchannels?|"
          r"in_c|c_in|n_?channels_?in", 3),
         (r"(out|output)_?(channels?|chans?|ch|nc)|out_c|c_out|n_?channels_?out", 64),
+        (r"\w+_(channels?|chans?)", 64),
         (r"(image|img|input|in)_?(size|resolution|res|shape|height|width|h|w)|resolution|height|width_?px|"
          r"sample_?size", 224),
         (r"patch(_?size|es)?", 16),
@@ -88,9 +91,11 @@ _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
         (r"(up)?scale_?factor|upsampling_factor", 2),
         (r"padding", 1),
         (r"(reduction|squeeze|reduction_?ratio|r)", 16),
+        (r"(mlp|ffn?|expan(d|sion))_?(ratio|rate|factor)", 4),
+        (r"(sampl(e|ing)_?rate|sr)", 16_000),
         (r"growth_?rate|k", 32),
-        (r"(.*_)?(drop(out)?|drop_?out_?(rate|p|prob)|drop_?rate|p_?drop|drop_prob|drop_path(_rate)?|"
-         r"dropout_?p|pdrop|keep_prob)", 0.1),
+        (r"(.*_)?(drop(out)?|dp)(_?(path|out))?(_?(rate|ratio|p|prob))?|(.*_)?(p_?drop(out)?|keep_prob)", 0.1),
+        (r".*_?(prob|probability|ratio)", 0.5),
         (r"(lr|learning_rate)", 1e-3),
         (r"(alpha|negative_slope|leaky_slope)", 0.2),
         (r"(eps|epsilon)", 1e-5),
@@ -121,11 +126,20 @@ def plausible_value(
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     if is_part and re.fullmatch(r"(in|input|inp|n)?_?(channels?|chans?|ch|c|planes)|c_in|dim", lowered):
         return _GENERIC_SIZE
+    value = _by_name(lowered, bound)
+    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else _as_annotated(value, text)
+
+
+def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
+    """The value of the first rule for `name`, or for the name without the part of the model before it: ``vision_width``."""
     for pattern, rule in _RULES:
-        if pattern.fullmatch(lowered):
-            value = rule(bound) if callable(rule) else rule
-            return _as_annotated(value, text)
-    return _by_annotation(lowered, text, generic=generic)
+        if pattern.fullmatch(name):
+            return rule(bound) if callable(rule) else rule
+    prefix, underscore, tail = name.partition("_")
+    if not underscore or len(prefix) < _SHORTEST_PREFIX or prefix in _COUNTS:
+        return UNKNOWN
+    same_part = {key.removeprefix(f"{prefix}_"): value for key, value in bound.items() if key.startswith(f"{prefix}_")}
+    return _by_name(tail, same_part | {key: value for key, value in bound.items() if key not in same_part})
 
 
 def _as_annotated(value: Any, annotation: str) -> Any:

@@ -14,7 +14,7 @@ from torch import nn
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class, is_part_name
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
+from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.syntax import FACTORIES
@@ -22,7 +22,8 @@ from profiler_kit.loading.syntax import FACTORIES
 # A network that judges another one's output is trained beside the network that a user asks about.
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)
 PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
-_ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example")
+_MODELS: Final = ("model", "net", "network", "module")
+_ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example", "sibling")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
 
@@ -89,12 +90,15 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
             yield _at_site(s, m, evidence)
 
     yield from from_sites(own_sites, "model", "script")
-    yield from from_sites(own_sites, "model", "library", library=True)
+    # in a file with models of its own, a function that builds one of a package needs it as a part, such as a backbone
+    backbones = [m for m in own_sites if m.is_library and models and m.site.role == "function"]
+    yield from from_sites([m for m in own_sites if m not in backbones], "model", "library", library=True)
     yield from from_sites(other_sites, "model", "importer")
     factories = list(_factories(s))
     yield from (f for f in factories if not missing_arguments(f.value, arguments))
     roots = [_of_class(c, "class") for c in sorted(models, key=_class_order)]
     yield from (c for c in roots if not missing_arguments(c.value, arguments))
+    yield from from_sites(backbones, "model", "library", library=True)
     exports = list(_exports(s))
     yield from (e for e in exports if not missing_arguments(e.value, arguments))
     programs = {id(m) for m in (*own_sites, *other_sites)}
@@ -185,10 +189,19 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
         and value.__module__ == s.module_name
         and name not in s.helpers
         and (is_hub or s.factories.is_factory(value))
+        and not _transforms(value)
     ]
     own.sort(key=lambda entry: (is_part_name(entry[1]), entry[0]))
     for line, name, value in own:
         yield Candidate(name=name, value=value, line=line or None, evidence="factory")
+
+
+def _transforms(function: Any) -> bool:
+    """Whether `function` needs a module: it changes or wraps a model that another one builds."""
+    return any(
+        p.default is p.empty and (p.name in _MODELS or p.annotation in (nn.Module, "nn.Module", "torch.nn.Module"))
+        for p in parameters(function)
+    )
 
 
 def _exports(s: Surroundings) -> Iterator[Candidate]:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from profiler_kit.loading.candidates.forwarding import forwarded_parameters
+
 
 class MissingArgumentsError(Exception):
     """Some required parameters have no value. `reason` and `error`: why an expression in a document has none, if there is one."""
@@ -17,11 +19,14 @@ class MissingArgumentsError(Exception):
 
 
 def parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of `factory`; empty if its signature is unknown."""
+    """The parameters of `factory`, with those that it needs for its ``**kwargs``; empty if its signature is unknown."""
     try:
-        return list(inspect.signature(factory).parameters.values())
+        own = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         return []
+    last = [p for p in own.values() if p.kind is p.VAR_KEYWORD]
+    forwarded = forwarded_parameters(factory, own) if last else []
+    return [*(p for p in own.values() if p not in last), *forwarded, *last]
 
 
 def missing_arguments(factory: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[str, ...]:

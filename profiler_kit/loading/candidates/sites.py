@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -13,14 +13,15 @@ from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import WRAPPERS, dotted_name, last_name, resolve_dotted, spine
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.imports import TargetNames
+from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.slices import Place
 from profiler_kit.loading.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test
 # or a program; function: in another function; factory: in a function that returns the model; method: in a class; module: in a
-# class of modules; example: in a docstring or a README.
-SiteRole = Literal["main", "test", "script", "function", "method", "factory", "module", "example"]
+# class of modules; example: in a docstring or a README; sibling: in a README, for a class of the same name in another file.
+SiteRole = Literal["main", "test", "script", "function", "method", "factory", "module", "example", "sibling"]
 
 _TEST_NAME: Final = re.compile(
     r"_*(test|main|demo|run|train|eval|evaluate|example|check|smoke|benchmark|fit|inference)(_|$|\d)", re.I
@@ -76,7 +77,31 @@ def find_sites(source: Source, documents: Sequence[Document], factories: Factori
         else:
             model_of = partial(_imported_model, lookup=_foreign_lookup(source, document), factories=factories)
             sites += _sites(document, model_of, factories, {})
-    return sites
+    return [*sites, *_siblings(source, documents, factories, frozenset(site.name for site in sites))]
+
+
+def _siblings(
+    source: Source, documents: Sequence[Document], factories: Factories, excluded: frozenset[str]
+) -> Iterator[SiteModel]:
+    """Examples of READMEs for a class of another file that has the name of one in the target and all of its keywords fit."""
+    module_name = source.module.__name__
+    classes = {
+        name: value
+        for name, value in source.names.items()
+        if is_module_class(value) and value.__module__ == module_name and name not in excluded and not is_loss(value)
+    }
+
+    def model_of(function: ast.expr) -> _Model | None:
+        name = last_name(function)
+        return (name, classes[name], False) if name in classes else None
+
+    for document in documents if classes else ():
+        if document.kind != "readme":
+            continue
+        for model in _sites(document, model_of, factories, {}):
+            words = {word.arg: None for word in model.site.call.keywords if word.arg is not None}
+            if words and accepts(model.value, words) and not missing_arguments(model.value, words):
+                yield replace(model, site=replace(model.site, role="sibling"))
 
 
 _Model = tuple[str, Any, bool]  # name, value, whether a package defines it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +22,12 @@ from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.repository import imported_files, repository_root
 from profiler_kit.loading.scripts.slices import place_of
 
 MAX_CALLS: Final = 12  # calls that are evaluated in one document
 MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example
+MAX_DATA_MODULES: Final = 6  # files that a script imports and that may load its data
 MAX_BATCH: Final = 4096
 UNKNOWN: Final = object()
 _PLAIN: Final = (int, float, bool, str, type(None))
@@ -40,11 +43,11 @@ class ShownInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetInputs:
-    """Inputs of a training loop over a data set: named texts for one example, the batch size, and the place."""
+    """Inputs of a training loop over a data set: named texts for one example, the size of its batches or 1, and the place."""
 
     texts: tuple[InputText, ...]
     use: DataSetUse
-    batch: int | None
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,13 +92,14 @@ class Evidence:
         if not names:
             return
         for document in self.documents:
-            use = data_set_use(document, partial(self._value, document, bindings={}))
+            uses = (data_set_use(d, partial(self._value, d, bindings={})) for d in (document, *_data_modules(document)))
+            use = next(filter(None, uses), None)
             if use is None:
                 continue
-            batch = use.batch if document.kind == "target" else None
+            size = use.batch if document.kind == "target" and use.batch is not None and use.batch <= MAX_BATCH else 1
             texts: tuple[InputText, ...] = (InputText(name=names[0], shape=(1, *use.shape)),)
             prepared = self._prepared(document, use, names)
-            yield DataSetInputs(texts=prepared or texts, use=use, batch=batch)
+            yield DataSetInputs(texts=prepared or texts, use=use, size=size)
 
     def _prepared(self, document: Document, use: DataSetUse, names: tuple[str, ...]) -> tuple[InputText, ...] | None:
         """The inputs after the statements of the loop before the call of the model, such as a reshape."""
@@ -160,6 +164,32 @@ class Evidence:
         on_meta = map_batch(batch, lambda tensor: tensor.to("meta"), lambda tensor: tensor)
         failure = runner.run(on_meta.args, on_meta.kwargs).failure
         return failure is None or failure.needs_values or isinstance(failure.error, TimeoutError)
+
+
+def _data_modules(document: Document) -> Iterator[Document]:
+    """The modules of the same repository from which a script imports functions that load its data."""
+    path = document.path
+    if path is None or document.kind not in ("target", "importer"):
+        return
+    root = repository_root(path)
+    called = {
+        node.func.id
+        for node in ast.walk(document.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    imports = (
+        node
+        for node in document.tree.body
+        if isinstance(node, ast.ImportFrom)
+        and any((alias.asname or alias.name) in called or alias.name == "*" for alias in node.names)
+    )
+    for file in islice(
+        (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
+    ):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if "DataLoader" in text:
+            with contextlib.suppress(SyntaxError):
+                yield Document(tree=ast.parse(text), text=text, path=file, kind="importer")
 
 
 def _is_input(value: object) -> bool:

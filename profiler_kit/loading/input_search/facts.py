@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -41,6 +43,7 @@ CHANNEL_NAMES: Final = (
     "input_nc",
 )
 FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
+_IMAGE_SHAPE: Final = re.compile(r"[(\[]\s*[A-Za-z]\w*\s*[,x]\s*[134]\s*[,x]\s*(\d{2,4})\s*[,x]\s*(\d{2,4})\s*[)\]]")
 CONFIG_NAMES: Final = ("config", "cfg", "args", "hparams", "opt", "options", "conf", "params", "hps")
 
 IMAGE_CHANNELS: Final = 3
@@ -128,6 +131,8 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         if not any(True for _ in module.children()) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase))
     )
     image_name, image = _first_value(model, arguments, IMAGE_NAMES, _image)
+    if image is None:
+        image_name, image = _documented_image(model)
     length_name, length = _first_value(model, arguments, LENGTH_NAMES, _positive)
     if image_name in ("input_size", "in_size") and not any(isinstance(m, ConvNd) for _, m in layers):
         image_name, image = None, None  # the width of a linear or recurrent layer
@@ -142,6 +147,12 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         classes=_classes(layers),
         layers=layers,
     )
+
+
+def _documented_image(model: nn.Module) -> tuple[str | None, tuple[int, int] | None]:
+    """(name, size) of the first image shape in the docstring of forward: ``a tensor of shape (N, 3, 300, 300)``."""
+    shape = _IMAGE_SHAPE.search(inspect.getdoc(type(model).forward) or "")
+    return ("the docstring's image", (int(shape[1]), int(shape[2]))) if shape is not None else (None, None)
 
 
 def _classes(layers: tuple[tuple[str, nn.Module], ...]) -> int | None:

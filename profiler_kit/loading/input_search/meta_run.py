@@ -36,7 +36,7 @@ _LENDS_SHAPE: Final = (Tensor.expand_as, Tensor.view_as, Tensor.reshape_as, Tens
 _NEW_DATA: Final = re.compile(
     r"(zeros|ones|empty|full|rand|randn|randint)_like|new_\w+|size|shape|dim|__len__|\w+\.__get__"
 )
-_NO_RUN: Final = (RecursionError,)
+_SOFTMAX: Final = frozenset({"softmax", "log_softmax", "softmin"})
 
 
 class LayerInputError(Exception):
@@ -131,9 +131,11 @@ class _Recorder(TorchFunctionMode):
         if func is functional.embedding or func is functional.embedding_bag:
             self._record_rows(args, kwargs)
         try:
+            _check_dimension(name, args, kwargs)
             result = func(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised again below
             try:
+                _check_dimension(name, args, kwargs)
                 result = func(*_to_meta(args), **_to_meta(kwargs))
             except Exception:  # noqa: BLE001 - the first error describes the user's code, and is raised
                 self.failed = (error, func, (*args, *kwargs.values()))
@@ -187,6 +189,15 @@ def _to_meta(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _to_meta(item) for key, item in value.items()}
     return type(value)(map(_to_meta, value)) if type(value) in (tuple, list) else value
+
+
+def _check_dimension(name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raise IndexError for a softmax over a missing dimension, which the meta kernels of forward accept."""
+    if name not in _SOFTMAX or not args or not isinstance(args[0], Tensor):
+        return
+    dim, rank = kwargs.get("dim", args[1] if len(args) > 1 else None), max(args[0].dim(), 1)
+    if type(dim) is int and not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
 
 
 def _check_channels(module: nn.Module, args: tuple[Any, ...]) -> None:

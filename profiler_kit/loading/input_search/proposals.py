@@ -23,6 +23,8 @@ Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for eac
 DIFFUSION_STEPS: Final = 1000  # of the noise schedules that denoising networks are trained with
 NODES: Final = 100
 EDGES: Final = 400
+ATTENTION_HEADS: Final = 8  # of the transformer's paper: 8 heads of width 64
+HEAD_WIDTH: Final = 64
 GENERIC_WIDTHS: Final = (100, 10)
 # Names of methods that create the first state of a recurrent network, in PyTorch's examples and tutorials
 INITIAL_STATES: Final = ("init_hidden", "initHidden", "init_state", "initial_state", "begin_state", "init_hidden_state")
@@ -157,6 +159,12 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
     ids = InputText(name=name, shape=(batch,), dtype="int64", low=0, high=facts.rows or 2)
     none = InputText(name=name, shape=(), literal="None")
     match role:
+        case Role.ATTENTION:
+            linear = facts.first(nn.Linear)
+            per_head = InputText(name=name, shape=(batch, ATTENTION_HEADS, length, HEAD_WIDTH))
+            if linear is None:
+                return [per_head, replace(per_head, shape=(batch, length, HEAD_WIDTH)), *data]
+            return [InputText(name=name, shape=(batch, length, linear.in_features)), *data, per_head]
         case Role.TOKENS:
             return [tokens(name, facts, batch=batch), ids, *data] if facts.rows is not None else data
         case Role.POSITIONS:

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from torch import nn
 class Role(Enum):
     """The kind of value that a parameter of forward receives."""
 
+    ATTENTION = "attention"  # queries, keys and values
     DATA = "data"  # images, signals, features: whatever the first layer takes
     TOKENS = "tokens"
     MASK = "mask"
@@ -36,6 +37,12 @@ class Role(Enum):
     DICT = "dict"
 
 
+# Parameters of attention layers, in the notation of papers and of torch.nn.functional
+_ATTENTION_NAMES: Final = (
+    frozenset({"q", "k"}), frozenset({"k", "v"}), frozenset({"query", "key"}), frozenset({"key", "value"}),
+    frozenset({"queries", "keys"}), frozenset({"keys", "values"}), frozenset({"x_q", "x_k"}), frozenset({"xq", "xk"}),
+)  # fmt: skip
+_ATTENTION_PARTS: Final = frozenset().union(*_ATTENTION_NAMES, {"v", "value", "values", "xv", "x_v"})
 STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
 TOKEN_WORDS: Final = frozenset(
     {
@@ -135,7 +142,14 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
-    return tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    names = {parameter.name.lower() for parameter in values}
+    if not any(pair <= names for pair in _ATTENTION_NAMES):
+        return values
+    return tuple(
+        replace(parameter, role=Role.ATTENTION) if parameter.name.lower() in _ATTENTION_PARTS else parameter
+        for parameter in values
+    )
 
 
 def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], int]], *, by_name: bool) -> Parameter:

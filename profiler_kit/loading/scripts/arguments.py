@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
+
 
 @contextmanager
 def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
-    """Parse an empty command line to defaults inside the block. A required argument gets its first choice or an empty value.
+    """Parse an empty command line to defaults inside the block.
+
+    A required argument gets its first choice. Without choices it is not available, and neither is what depends on it.
 
     `note` receives a text for each parser with required arguments. A command line with words is parsed as usual.
     """
@@ -27,7 +31,7 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
                 if getattr(result, name, None) is None:
                     setattr(result, name, value)
         if assumed:
-            note(f"arguments without a default: {', '.join(f'{name}={value!r}' for name, value in assumed.items())}")
+            note(f"arguments without a default: {', '.join(map(_assignment, assumed.items()))}")
         return result, remaining
 
     argparse.ArgumentParser.parse_known_args = parse_defaults  # type: ignore[method-assign,assignment]
@@ -35,6 +39,11 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         argparse.ArgumentParser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+def _assignment(item: tuple[str, Any]) -> str:
+    name, value = item
+    return f"{name} (not available)" if isinstance(value, Placeholder) else f"{name}={value!r}"
 
 
 @contextmanager
@@ -68,12 +77,10 @@ def _optional(parser: argparse.ArgumentParser) -> Iterator[dict[str, Any]]:
 
 
 def _value(action: argparse.Action) -> Any:
-    if action.choices:
-        value: Any = next(iter(action.choices))
-    elif action.type in (int, float, str):
-        value = action.type()
-    else:
-        value = "" if action.type is None and action.nargs != 0 else None
+    if not action.choices:
+        name = max(action.option_strings, key=len, default=action.dest)
+        return Placeholder(name, UnavailableError(name, "it is required and has no default", "the command line"))
+    value = next(iter(action.choices))
     if action.nargs in ("+", "*") or (isinstance(action.nargs, int) and action.nargs > 0):
         return [value] * (action.nargs if isinstance(action.nargs, int) else 1)
     return value

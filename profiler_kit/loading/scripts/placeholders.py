@@ -45,9 +45,15 @@ class Placeholder:
     def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise reason_of(self)
 
-    __call__ = __iter__ = __next__ = __len__ = __bool__ = __mro_entries__ = __instancecheck__ = __subclasscheck__ = (
-        _raise
-    )
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        """The substitute for Lightning's base class, which most models hardly use. Raises for other classes."""
+        from profiler_kit.loading.scripts import lightning_base  # imports torch
+
+        if self._placeholder_label.rpartition(".")[2] != lightning_base.NAME:
+            self._raise()
+        return (lightning_base.LightningModule,)
+
+    __call__ = __iter__ = __next__ = __len__ = __bool__ = __instancecheck__ = __subclasscheck__ = _raise
     __enter__ = __exit__ = __contains__ = __int__ = __float__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = _raise
     __floordiv__ = __rfloordiv__ = __mod__ = __pow__ = __neg__ = __setitem__ = _raise

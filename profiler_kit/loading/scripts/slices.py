@@ -16,6 +16,7 @@ from profiler_kit.loading.scripts.names import (
     FunctionNode,
     base_name,
     bound_names,
+    free_names,
     mutated_names,
     used_names,
     walk_scope,
@@ -140,12 +141,16 @@ def _call(name: str, argument: ast.expr) -> ast.Call:
 
 @dataclass(slots=True, eq=False)
 class DocumentFacts:
-    """What slicing needs to know about a document: its imports, its functions, and the functions that must not run."""
+    """What slicing needs to know about a document.
+
+    `origins`: its imports. `effects`: the functions that must not run. `registrations`: the tables that functions add to.
+    """
 
     origins: Mapping[str, str]
     functions: Mapping[str, FunctionNode]
     classes: Mapping[str, ast.ClassDef]
     effects: Mapping[str, str]
+    registrations: Mapping[str, frozenset[str]]
 
     def effect(self, node: ast.AST) -> str | None:
         """Why `node` must not run; None if it may."""
@@ -158,12 +163,40 @@ def facts_of(tree: ast.Module) -> DocumentFacts:
     origins = imported_origins(tree)
     definitions = [node for statement in tree.body for node in walk_scope(statement)]
     functions = {node.name: node for node in definitions if isinstance(node, FunctionNode)}
+    effects = functions_with_effects(functions, origins)
+    registrations = {name: _registered(node, tree) for name, node in functions.items() if name not in effects}
     return DocumentFacts(
         origins=origins,
         functions=functions,
         classes={node.name: node for node in definitions if isinstance(node, ast.ClassDef)},
-        effects=functions_with_effects(functions, origins),
+        effects=effects,
+        registrations={name: names for name, names in registrations.items() if names},
     )
+
+
+def _registered(function: FunctionNode, tree: ast.Module) -> frozenset[str]:
+    """The dicts and lists of the file that `function` adds entries to: ``TABLE[key] = value``."""
+    stored = {
+        node.value.id
+        for statement in function.body
+        for node in walk_scope(statement)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+    }
+    tables = {
+        target.id
+        for statement in tree.body
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_table(statement.value)
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+        if isinstance(target, ast.Name)
+    }
+    return frozenset(stored & tables & free_names(function))
+
+
+def _is_table(value: ast.expr | None) -> bool:
+    """Whether `value` is a dict or a list in the text, or a call of ``dict`` or ``list``."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list")
+    return isinstance(value, (ast.Dict, ast.List))
 
 
 class Slicer:
@@ -214,6 +247,10 @@ class Slicer:
 
     def _mutates(self, statement: ast.stmt) -> set[str]:
         names = {name for name in mutated_names(statement) if name not in self.facts.origins}
+        if self.facts.registrations and not isinstance(statement, Scope):
+            for node in walk_scope(statement):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    names |= self.facts.registrations.get(node.func.id, frozenset())
         pending = list(names)
         while pending:
             more = self._aliases.get(pending.pop(), set()) - names

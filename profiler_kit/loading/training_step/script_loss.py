@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, map_tensors, tensors_in
 from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial, labels_for_loss
-from profiler_kit.loading.training_step.step_code import OUTPUT, StepCode
+from profiler_kit.loading.training_step.step_code import OUTPUT
 
+_META: Final = torch.device("meta")
 _FUNCTION: Final = "training_step_loss"
 _MAX_TEXT: Final = 100
 
@@ -85,13 +87,17 @@ class ScriptLoss:
 
         `labels` are those of the batch; without any, random labels are used.
         """
+        with moves_redirected(_META, join=True):  # labels.cuda()
+            return self._fitted(output, batch, labels)
+
+    def _fitted(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> ScriptLoss | str:
         try:
             main = main_output(output)
         except TargetError as error:
             return error.message
         meta_output, meta_batch = map_tensors(output, _on_meta), _meta_batch(batch)
         model = next((self.constants[name] for name in self.model_names), None)
-        on_meta = self.moved(torch.device("meta"), meta_copy(model) if model is not None else nn.Identity(), meta_copy)
+        on_meta = self.moved(_META, meta_copy(model) if model is not None else nn.Identity(), meta_copy)
         example = Example(main=_on_meta(main), inputs=tuple(meta_batch.tensors()))
         if labels:
             provided = tuple(map_tensors(label, _on_meta) for label in labels)
@@ -159,18 +165,23 @@ def _moved(value: Any, device: torch.device, change: Callable[[nn.Module], nn.Mo
     return value
 
 
-def compile_loss(code: StepCode, parameters: tuple[str, ...], filename: str) -> CodeType:
-    """The code of a function ``(output, *parameters)`` that returns the loss. Errors in it have their line in `filename`."""
+def compile_loss(
+    statements: tuple[ast.stmt, ...], loss: ast.expr, place: ast.stmt, parameters: tuple[str, ...], filename: str
+) -> CodeType:
+    """The code of a function ``(output, *parameters)`` that runs `statements` and returns `loss`.
+
+    Errors in it have their line in `filename`, those of the last line that of `place`.
+    """
     names = [OUTPUT, *parameters]
     arguments = ast.arguments(
         posonlyargs=[], args=[ast.arg(arg=name) for name in names], kwonlyargs=[], kw_defaults=[], defaults=[]
     )
-    result = ast.copy_location(ast.Return(value=code.loss), code.statement)
+    result = ast.copy_location(ast.Return(value=loss), place)
     function = ast.FunctionDef(
-        name=_FUNCTION, args=arguments, body=[*code.statements, result], decorator_list=[], returns=None
+        name=_FUNCTION, args=arguments, body=[*statements, result], decorator_list=[], returns=None
     )
     if hasattr(function, "type_params"):
         function.type_params = []
-    module = ast.Module(body=[ast.copy_location(function, code.statement)], type_ignores=[])
+    module = ast.Module(body=[ast.copy_location(function, place)], type_ignores=[])
     compiled = compile(ast.fix_missing_locations(module), filename, "exec")
     return next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))

@@ -17,6 +17,7 @@ from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.source import Source
+from profiler_kit.loading.training_step.file_losses import file_losses
 from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -27,8 +28,9 @@ from profiler_kit.loading.training_step.script_optimizer import (
     optimizer_text,
 )
 from profiler_kit.loading.training_step.step_code import (
+    Decide,
     StepCode,
-    find_returned_loss,
+    find_called_losses,
     find_step_codes,
     read_names,
     stored_names,
@@ -71,15 +73,22 @@ class ScriptSteps:
         return iter(documents)
 
     def losses(self) -> Iterator[ScriptLoss | str]:
-        """The losses in the documents, in order. A text says why one cannot be used."""
+        """The losses in the documents, in order. A text says why one cannot be used.
+
+        Losses with ``backward()`` come first, then calls of loss functions, then the functions of the file with such a name.
+        """
         count = 0
-        for document in self._documents():
-            names = self._model_names(document)
-            for code in self._codes(document, names):
-                yield self._loss(document, names, code)
-                count += 1
-                if count == MAX_STEPS:
-                    return
+        for find in (self._codes, self._called_losses):
+            for document in self._documents():
+                names = self._model_names(document)
+                for code in find(document, names):
+                    yield self._loss(document, names, code)
+                    count += 1
+                    if count == MAX_STEPS:
+                        return
+            if count:
+                return
+        yield from file_losses(self.source)
 
     def optimizer(self) -> tuple[ScriptOptimizer | None, str]:
         """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
@@ -128,18 +137,17 @@ class ScriptSteps:
         return model_names(document.tree, self.builders | aliases, variable)
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
+        return find_step_codes(document.tree, names, self._decide(document, names))
+
+    def _called_losses(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
+        return find_called_losses(document.tree, names, self._decide(document, names))
+
+    def _decide(self, document: Document, names: frozenset[str]) -> Decide:
         def decide(test: ast.expr, statement: ast.stmt) -> bool | None:
             value = self._value(document, statement, test, names)
             return bool(value) if isinstance(value, (bool, int, str, float, type(None), list, tuple, dict)) else None
 
-        for node in ast.walk(document.tree):
-            if isinstance(node, ast.ClassDef) and node.name == type(self.model).__name__:
-                for method in node.body:
-                    if isinstance(method, ast.FunctionDef) and method.name == "training_step":
-                        code = find_returned_loss(method, _module_names(method), decide)
-                        if code is not None:
-                            yield code
-        yield from find_step_codes(document.tree, names, decide)
+        return decide
 
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
         bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
@@ -171,7 +179,7 @@ class ScriptSteps:
                 statements.insert(0, statement)
                 free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
                 continue
-            if derived.is_data(name) and not _is_called(name, code):
+            if derived.is_data(name) and not _is_called(name, code, directly=True):
                 labels.append(name)
                 continue
             variable = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
@@ -194,7 +202,9 @@ class ScriptSteps:
             name=label,
             text=code.text,
             where=where,
-            code=compile_loss(code, (*variables, *labels), where.rpartition(":")[0]),
+            code=compile_loss(
+                code.statements, code.loss, code.statement, (*variables, *labels), where.rpartition(":")[0]
+            ),
             inputs=tuple((name, *inputs[name]) for name in variables),
             label_names=tuple(labels),
             constants={**constants, **dict.fromkeys(model_variables, self.model)},
@@ -209,15 +219,12 @@ class ScriptSteps:
         return (positional.index(key) if key in positional else None), key
 
 
-def _module_names(method: ast.FunctionDef) -> frozenset[str]:
-    """The names that a method uses for the model: its own `self`."""
-    first = method.args.args[0].arg if method.args.args else "self"
-    return frozenset({first})
-
-
-def _is_called(name: str, code: StepCode) -> bool:
+def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
+    """Whether `code` calls `name` or, unless `directly`, one of its attributes."""
     return any(
-        isinstance(node, ast.Call) and (dotted_name(node.func) or "").partition(".")[0] == name
+        isinstance(node, ast.Call)
+        and (text := dotted_name(node.func) or "")
+        and (text if directly else text.partition(".")[0]) == name
         for statement in (*code.statements, code.loss)
         for node in ast.walk(statement)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,8 @@ _SAME_ELEMENTS: Final = (
     "to", "cuda", "cpu", "float", "double", "half", "long", "view", "reshape", "flatten", "squeeze", "unsqueeze",
     "contiguous", "requires_grad_", "detach", "clone", "type",
 )  # fmt: skip
+# Names of loss functions in torch.nn and in training scripts.
+_LOSS_NAMES: Final = re.compile(r"loss|crit|entropy|objective", re.IGNORECASE)
 _WITHOUT_GRADIENTS: Final = ("no_grad", "inference_mode")
 _CHANGING_METHODS: Final = ("append", "extend", "add", "update", "add_")
 
@@ -62,23 +65,19 @@ def find_step_codes(tree: ast.Module, names: frozenset[str], decide: Decide) -> 
                 yield code
 
 
-def find_returned_loss(method: ast.FunctionDef, names: frozenset[str], decide: Decide) -> StepCode | None:
-    """The training step of a method such as ``training_step``, which returns its loss; None if it is of another form."""
-    parents = {child: parent for parent in ast.walk(method) for child in ast.iter_child_nodes(parent)}
-    for statement in reversed(method.body):
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            loss = statement.value
-            if isinstance(loss, ast.Dict):  # {"loss": loss, "log": ...}
-                keyed = [v for k, v in zip(loss.keys, loss.values, strict=True) if _is_text(k, "loss")]
-                if not keyed:
-                    return None
-                loss = keyed[0]
-            return _step_code(loss, statement, parents, names, decide)
-    return None
+def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
+    """Calls of a loss function, such as ``criterion(net(x), y)``, with the output of the model in a variable of `names`.
 
-
-def _is_text(node: ast.expr | None, text: str) -> bool:
-    return isinstance(node, ast.Constant) and node.value == text
+    They show the loss where the step is spread over functions, or where another library calls ``backward()``.
+    """
+    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+    for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: (n.lineno, n.col_offset)):
+        function = node.func.func if isinstance(node.func, ast.Call) else node.func  # nn.MSELoss()(output, target)
+        name = (dotted_name(function) or "").rpartition(".")[2]
+        statement = _statement_of(node, parents) if _LOSS_NAMES.search(name) and node.args else None
+        code = _step_code(node, statement, parents, names, decide) if statement is not None else None
+        if code is not None:
+            yield code
 
 
 def _backward_loss(call: ast.Call) -> ast.expr | None:

@@ -1,0 +1,239 @@
+"""Builds the candidates of a target in their order until one can be built."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from torch import nn
+
+from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading.candidates.announcement import announcement, join_words
+from profiler_kit.loading.candidates.arguments import Arguments, Binder
+from profiler_kit.loading.candidates.building import (
+    NotAModelError,
+    check_names,
+    construct,
+    missing_error,
+    uses_missing_package,
+)
+from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import is_part_name
+from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
+from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.forms import BuiltModel
+from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
+from profiler_kit.loading.source import Source
+
+MAX_BUILDS: Final = 8
+_MAX_PARTS: Final = 3  # parts that are built instead of a model that cannot be built
+_MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before the others are not tried
+_MAX_SLOW_BUILDS: Final = 3  # fit into the time limit of a load
+_MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
+_BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
+LAST_RESORT: Final = ("part", "loss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The chosen candidate, with the arguments that built it, and its model."""
+
+    candidate: Candidate
+    built: BuiltModel
+
+
+@dataclass(slots=True, kw_only=True)
+class Construction:
+    """Builds the first candidate that can be built. `ranked` are all candidates of the target, for the announcement.
+
+    `failures` are the candidates that could not be built, with their errors.
+    """
+
+    source: Source
+    binder: Binder
+    ranked: Sequence[Candidate]
+    on_meta: bool
+    failures: list[tuple[Candidate, KitError]] = field(default_factory=list)
+    _slow: set[str] = field(default_factory=set)  # the evidence of candidates that took too long
+
+    def first(self, candidates: Sequence[Candidate]) -> Selection:
+        """The first of `candidates` that can be built. If none can, the largest part of the model that can.
+
+        Raises:
+            UsageError: an argument of ``--kw`` is invalid.
+            TargetError: nothing can be built.
+        """
+        fallback: Selection | None = None  # a module without parameters is rarely the model
+        deadline = time.monotonic() + _BUILD_LIMIT_S
+        for candidate, generic in self._attempts(candidates):
+            if self.failures and time.monotonic() > deadline:
+                break
+            selection = self._attempt(candidate, generic=generic, is_only=len({c.evidence for c in candidates}) == 1)
+            if selection is None:
+                continue
+            is_certain = candidate.is_model or candidate.evidence in LAST_RESORT or len(candidates) == 1
+            if is_certain or _has_parameters(selection.built.model):
+                return selection
+            fallback = fallback or selection
+        selection = fallback or self._largest_part(candidates)
+        if selection is not None:
+            return selection
+        if all(c.value is None and isinstance(error.__cause__, NotAModelError) for c, error in self.failures):
+            raise NotAModelError
+        raise self._explanation()
+
+    def _attempts(self, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, bool]]:
+        """(candidate, whether parameters without a usual value get a size), as long as failures leave hope."""
+        callables = [c for c in candidates if c.value is not None and not c.is_model]
+        attempts = [*((c, False) for c in candidates), *((c, True) for c in callables)]
+        builds = 0
+        for candidate, generic in attempts:
+            missing = [failed for failed, error in self.failures if uses_missing_package(error)]
+            if builds == MAX_BUILDS or len(missing) >= _MAX_MISSING_PACKAGES:
+                return
+            # Other arguments do not replace a package, and candidates with the same evidence are sizes of one model.
+            if (generic and candidate in missing) or candidate.evidence in self._slow:
+                continue
+            builds += 1
+            yield candidate, generic
+
+    def _largest_part(self, candidates: Sequence[Candidate]) -> Selection | None:
+        """The part with the most parameters of a model that cannot be built. Blocks are never tried."""
+        if self.source.attr is not None or any(uses_missing_package(error) for _, error in self.failures):
+            return None
+        parts = [c for c in self.ranked if c.evidence == "part" and c not in candidates and not is_part_name(c.name)]
+        failures = list(self.failures)
+        selections = [self._attempt(part, generic=False, is_only=False) for part in parts[:_MAX_PARTS]]
+        self.failures[:] = failures  # those of the parts explain nothing
+        available = [selection for selection in selections if selection is not None]
+        largest = max(available, key=lambda selection: _parameter_count(selection.built.model), default=None)
+        return largest if largest is not None and _has_parameters(largest.built.model) else None
+
+    def _attempt(self, candidate: Candidate, *, generic: bool, is_only: bool) -> Selection | None:
+        """The built `candidate`; None if that fails, which is added to `failures`. `is_only`: others are not tried."""
+        seconds = self.source.spec.import_timeout_s / (1 if is_only else _MAX_SLOW_BUILDS)
+        try:
+            with time_limit(seconds + is_only) as limit:  # later than the limit of the load, which reports the line
+                return self._completed_build(candidate, generic=generic)
+        except UsageError:
+            raise
+        except TargetError as error:
+            self.failures.append((candidate, error))
+        except TimeLimitError as error:
+            if error.limit is not limit:
+                raise
+            self._slow.add(candidate.evidence)
+            text = f"{candidate.name}() still running after {seconds:g} s"
+            hint = "pass smaller arguments with --kw NAME=VALUE"
+            self.failures.append((candidate, TargetError(text, where=self._place(candidate), hint=hint)))
+        return None
+
+    def _place(self, candidate: Candidate) -> str:
+        return candidate.site.where if candidate.site is not None else self.source.at(candidate.line)
+
+    def _completed_build(self, candidate: Candidate, *, generic: bool) -> Selection:
+        """`_build`, again with usual values for missing names and fields, and with sequences for sizes."""
+        for _ in range(_MAX_COMPLETIONS):
+            try:
+                return self._build(candidate, generic=generic)
+            except UsageError:
+                raise
+            except TargetError as error:
+                if self.source.attr is None and uses_missing_package(error):
+                    raise
+                if not self.binder.complete(error, vars(self.source.module), candidate.name):
+                    raise
+        return self._build(candidate, generic=generic)
+
+    def _build(self, candidate: Candidate, *, generic: bool) -> Selection:
+        source, binder, spec, where = self.source, self.binder, self.source.spec, self._place(candidate)
+        if candidate.is_model:
+            if binder.texts:
+                raise UsageError(
+                    f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
+                    where=where,
+                    hint=f"omit it: {next_command(replace(spec, kwargs=()))}",
+                )
+            note = announcement(source, candidate, Arguments(), candidate.value, self.ranked, self.failures)
+            return Selection(candidate=replace(candidate, note=note), built=BuiltModel(model=candidate.value))
+        check_names(spec, candidate.name, candidate.value, binder.texts, where)
+        bound = Arguments()
+
+        def call() -> Any:
+            nonlocal bound
+            if candidate.value is None and candidate.site is not None:
+                return self._evaluated(candidate)
+            try:
+                bound = binder.bind(candidate, generic=generic)
+            except MissingArgumentsError as missing:
+                alternative = self._alternative(candidate)
+                raise missing_error(spec, candidate.name, missing, where, alternative) from missing
+            return candidate.value(*bound.args, **bound.kwargs)
+
+        built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
+        self._reject_layer(candidate, built.model, where)
+        note = announcement(source, candidate, bound, built.model, self.ranked, self.failures)
+        candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound, note=note)
+        return Selection(candidate=candidate, built=replace(built, notes=((note,) if note else ()) + built.notes))
+
+    def _alternative(self, candidate: Candidate) -> str | None:
+        """The target text of the best other candidate that needs no arguments; None without one."""
+        for other in self.ranked:
+            is_plain = other.evidence in ("factory", "class") and other.name != candidate.name
+            if is_plain and not missing_arguments(other.value, {}):
+                return f"{self.source.name}:{other.name}"
+        return None
+
+    def _evaluated(self, candidate: Candidate) -> Any:
+        source, site = self.source, candidate.site
+        assert site is not None
+        try:
+            return source.evaluator.value(site.place, site.call)
+        except EvaluationError as error:
+            names = {node.id for node in ast.walk(site.call) if isinstance(node, ast.Name)}
+            missing: BaseException | None = next((f.error for f in source.failures if names & set(f.names)), None)
+            if uses_missing_package(error) or isinstance(error.__cause__, UnavailableError):
+                missing = error.__cause__
+            if missing is not None:
+                raise import_failure(source.spec, source.file, missing) from missing
+            raise TargetError(
+                f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
+                where=error.where,
+                hint=f"define a function get_model() that returns it, then run {next_command(source.spec)}",
+            ) from error
+
+    def _reject_layer(self, candidate: Candidate, model: Any, where: str) -> None:
+        """Raise TargetError for a single layer without parameters, such as ReLU, which a script only calls."""
+        is_layer = type(model).__module__.startswith("torch.nn.") and not any(True for _ in model.children())
+        if candidate.evidence == "library" and is_layer and not _has_parameters(model):
+            raise TargetError(
+                f"{candidate.name}() has no parameters",
+                where=where,
+                hint=bare_command(self.source.spec, f"{self.source.name}:Net"),
+            )
+
+    def _explanation(self) -> KitError:
+        """The error of the best candidate, or of the first one that needs a missing package, the usual cause of the others."""
+        errors = [error for _, error in self.failures]
+        main = next((error for error in errors if uses_missing_package(error)), errors[0])
+        names = list(dict.fromkeys(candidate.name for candidate, error in self.failures if error is not main))
+        others = [name for name in names if name not in main.message]
+        if not others or uses_missing_package(main):
+            return main
+        error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
+        error.__cause__ = main.__cause__
+        return error
+
+
+def _parameter_count(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters()) if isinstance(model, nn.Module) else 0
+
+
+def _has_parameters(model: Any) -> bool:
+    return not isinstance(model, nn.Module) or any(True for _ in model.parameters())

@@ -1,0 +1,1 @@
+"""The diagnosis benchmark: does the first finding name the cause that was planted?"""

@@ -1,0 +1,1 @@
+"""Scenarios that were not looked at while the rules were written."""

@@ -1,0 +1,136 @@
+"""Scenarios of the diagnosis benchmark: programs with one planted cause, and the finding that an expert expects.
+
+A scenario is a Python file in `visible/` or `heldout/`, written like a user's training script:
+
+- its docstring says what is wrong;
+- ``CAUSE`` is a key of `CAUSES`, or "nothing";
+- ``train(device)`` is a generator that yields after each step, where a user would write ``profiler.step()``;
+- ``DEVICE`` is "cpu", "cuda" or "any" (default "any"): where the cause exists;
+- ``STEPS`` (default 3) and ``WARMUP`` (default 3) are the numbers of recorded steps and of steps before them;
+- ``FORMS`` (default both) are the forms of the trace in which the cause shows: "plain", "stacks";
+- ``ALSO`` (default ()) names causes that are true as well, so that findings about them are not wrong;
+- ``RANKS`` (default 1) is the number of processes; ``train(device)`` may then use torch.distributed, which is initialized.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Literal
+
+Part = Literal["visible", "heldout"]
+PARTS: Final[tuple[Part, ...]] = ("visible", "heldout")
+FORMS: Final = ("plain", "stacks")
+STEPS: Final = 3
+WARMUP: Final = 3
+NOTHING: Final = "nothing"
+
+# For each cause, the rules whose finding names it.
+CAUSES: Final[dict[str, frozenset[str]]] = {
+    cause: frozenset(rules.split())
+    for cause, rules in {
+        "data": "data_bound",
+        "sync": "sync_waits",
+        "launch": "launch_bound host_overhead small_operators",
+        "python": "host_overhead launch_bound small_operators",
+        "optimizer": "optimizer_bound",
+        "cold_start": "cold_start compile_time memory_allocation",
+        "compile": "compile_time recompilation",
+        "changing_shapes": "changing_shapes recompilation compile_time",
+        "host_copies": "host_copies",
+        "layer": "dominant_layer dominant_operator large_kernel slow_algorithm executed_work",
+        "attention": "attention_by_hand",
+        "precision": "no_tensor_cores half_precision tf32_in_use float64",
+        "float64": "float64",
+        "autocast": "autocast_useless",
+        "layout": "layout_overhead tensor_copies",
+        "channels": "channels_multiple",
+        "depthwise": "depthwise",
+        "cudnn": "cudnn_off_by_accident not_on_cudnn cudnn_off_fallback",
+        "embedding": "embedding_gradients",
+        "pointwise": "pointwise_chain memory_bound",
+        "copies": "tensor_copies layout_overhead",
+        "loss": "loss_bound",
+        "recompute": "recompute_share",
+        "memory": "memory_allocation activations_peak workspace_peak startup_peak",
+        "anomaly": "anomaly_mode",
+        "communication": "communication_exposed small_buckets unused_parameters pipeline_bubbles",
+        "straggler": "stragglers",
+        "cpu_fallback": "cpu_fallback host_copies sync_waits",
+        "unknown": "unknown_idle",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One scenario: its file, and what is expected of a diagnosis."""
+
+    name: str
+    part: Part
+    cause: str
+    also: tuple[str, ...]
+    forms: tuple[str, ...]
+    device: Literal["cpu", "cuda", "any"]
+    ranks: int
+    steps: int
+    warmup: int
+    text: str
+
+    @property
+    def module(self) -> ModuleType:
+        """The program. Importing it imports torch."""
+        return importlib.import_module(f"{__package__}.{self.part}.{self.name}")
+
+    def runs_on(self, device: str) -> bool:
+        """Whether the cause exists on `device`."""
+        return self.device in ("any", device)
+
+    @property
+    def right(self) -> frozenset[str]:
+        """The rules that name the planted cause."""
+        return CAUSES.get(self.cause, frozenset())
+
+    @property
+    def accepted(self) -> frozenset[str]:
+        """The rules that name a cause that is true."""
+        return self.right.union(*(CAUSES[cause] for cause in self.also))
+
+
+def scenarios(*parts: Part) -> Iterator[Scenario]:
+    """The scenarios of `parts` in name order. Raises ValueError for a file that does not follow the form."""
+    for part in parts or PARTS:
+        package = importlib.import_module(f"{__package__}.{part}")
+        for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
+            yield _scenario(part, entry.name)
+
+
+def _scenario(part: Part, name: str) -> Scenario:
+    module: Any = importlib.import_module(f"{__package__}.{part}.{name}")
+    values = vars(module)
+    scenario = Scenario(
+        name=name,
+        part=part,
+        cause=values.get("CAUSE", ""),
+        also=tuple(values.get("ALSO", ())),
+        forms=tuple(values.get("FORMS", FORMS)),
+        device=values.get("DEVICE", "any"),
+        ranks=values.get("RANKS", 1),
+        steps=values.get("STEPS", STEPS),
+        warmup=values.get("WARMUP", WARMUP),
+        text=(module.__doc__ or "").strip(),
+    )
+    unknown = {scenario.cause, *scenario.also} - {*CAUSES, NOTHING}
+    if (
+        unknown
+        or not scenario.text
+        or not callable(values.get("train"))
+        or scenario.device not in ("cpu", "cuda", "any")
+    ):
+        raise ValueError(
+            f"{part}/{name}.py: needs a docstring, train(device), DEVICE, and causes of CAUSES, not {unknown}"
+        )
+    return scenario

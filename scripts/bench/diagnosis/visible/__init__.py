@@ -1,0 +1,1 @@
+"""Scenarios that were open while the rules were written."""
