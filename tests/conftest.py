@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
 
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report
 
 # Use the same examples in every run, so that a failure comes from a change and not from chance.
@@ -79,9 +80,9 @@ def failed_report() -> Report:
 
 @pytest.fixture(params=sorted(SAMPLES | RECORDED))
 def any_report(request: pytest.FixtureRequest) -> Report:
-    """Each sample report, one per test."""
+    """Each sample report with its verdict, one per test."""
     make: Callable[[], Report] = (SAMPLES | RECORDED)[request.param]
-    return make()
+    return with_verdict(make())
 
 
 @pytest.fixture

@@ -258,7 +258,7 @@ def nested() -> TraceSummary:
             sum_ns=ms(18.0),
             union_ns=ms(18.0),
             exposed_ns=ms(9.0),
-            by_kind=(CollectiveTime(kind="all_reduce", events=100, sum_ns=ms(18.0), bytes=102_000_000),),
+            by_kind=(CollectiveTime(kind="all_reduce", events=100, sum_ns=ms(18.0), bytes=2_550_000_000),),
         ),
         has_modules=True,
         moduleless_ns=ms(3.5),

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.attribution.host_activity import SLOW_CALL_NS, host_calls, user_call
 from profiler_kit.attribution.host_time import Launches, Waits, host_waits, launch_queue
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, climb, phase_name
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime, SyncWait, WaitByPhase
@@ -36,6 +37,8 @@ LATENCY_NS: Final = 20_000
 
 _STREAM_WAIT: Final = re.compile(r"StreamWaitEvent|Stream Wait Event")
 _ATEN: Final = re.compile(r"\Aaten::")
+# Causes of idle time that the host could have removed by launching during a wait.
+AFTER_WAIT_CAUSES: Final[tuple[IdleCause, ...]] = ("synchronization", "op dispatch", "python", "launch latency")
 FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
 
 
@@ -153,6 +156,13 @@ def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 
+def host_caused_ns(gaps: Gaps) -> Ints:
+    """Return the part of each gap that the host caused: not another stream, other ranks, or an unknown reason."""
+    others: tuple[IdleCause, ...] = ("another stream", "communication", "unknown")
+    result: Ints = gaps.end - gaps.start - gaps.ns[[CAUSE_NUMBERS[cause] for cause in others]].sum(axis=0)
+    return result
+
+
 def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
     """Return the idle gaps of `timeline`, split by cause."""
     host, device = attribution.host, attribution.device
@@ -172,9 +182,12 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     latency_end = np.where(is_blocking_copy | (launched_in_gap & (end - launch_end <= LATENCY_NS)), end, launch_end)
     latency_end[~launched_in_gap] = start[~launched_in_gap]
     ns[CAUSE_NUMBERS["synchronization"], is_blocking_copy] = (end - launch_start)[is_blocking_copy]
-    ns[CAUSE_NUMBERS["launch latency"], launched_in_gap & ~is_blocking_copy] = (latency_end - launch_start)[
-        launched_in_gap & ~is_blocking_copy
-    ]
+    # On an idle device, a launch that takes a millisecond loads the kernel's code or starts a library.
+    is_kernel = attribution.table.kind[device.rows[ending]] == Kind.KERNEL
+    is_slow = launched_in_gap & ~is_blocking_copy & is_kernel & (launch_end - launch_start >= SLOW_CALL_NS)
+    is_usual = launched_in_gap & ~is_blocking_copy & ~is_slow
+    ns[CAUSE_NUMBERS["cold start"], is_slow] = (latency_end - launch_start)[is_slow]
+    ns[CAUSE_NUMBERS["launch latency"], is_usual] = (latency_end - launch_start)[is_usual]
     delayed = np.flatnonzero(end > latency_end)
     delay_ns = (end - latency_end)[delayed]
     ns[_device_causes(attribution, timeline, ending[delayed], delay_ns), delayed] += delay_ns
@@ -268,7 +281,11 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
     on_thread = waits.thread == thread
     data = np.flatnonzero(host.phase[low:high] == PHASE_NUMBERS["data"]) + low
     operators = np.flatnonzero(host.operator[low:high] == np.arange(low, high)) + low
+    calls = host_calls(attribution, low, high, waits.position)
     return (
+        ("compilation", calls.compilation),
+        ("cold start", calls.slow),
+        ("memory allocation", calls.allocation),
         ("synchronization", union(waits.start[on_thread], waits.end[on_thread], ordered=True)),
         ("waiting for data", union(host.start_ns[data], host.end_ns[data], ordered=True)),
         ("op dispatch", union(host.start_ns[operators], host.end_ns[operators], ordered=True)),
@@ -304,7 +321,9 @@ def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) ->
     return sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
 
 
-def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches) -> tuple[SyncWait, ...]:
+def sync_waits(
+    attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches, gaps: Gaps
+) -> tuple[SyncWait, ...]:
     """Return the host's waits by caller, longest first."""
     position, start, end = _all_host_waits(waits, launches)
     if not len(position):
@@ -323,6 +342,8 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
     group = group.reshape(-1)
     parts = np.stack([sum_by(group, row, groups.shape[1]) for row in split])
     calls = np.bincount(group, minlength=groups.shape[1])
+    idle = sum_by(group, _idle_after(gaps, start, end, len(waits.position)), groups.shape[1])
+    longest = [int(np.argmax(np.where(group == i, end - start, -1))) for i in range(groups.shape[1])]
     entries = [
         SyncWait(
             name=names[name_index] if name_index != NONE else FULL_QUEUE_NAME,
@@ -335,10 +356,31 @@ def sync_waits(attribution: Attribution, timeline: Timeline, waits: Waits, launc
                 for number in np.argsort(-parts[:, i], kind="stable").tolist()
                 if parts[number, i]
             ),
+            idle_ns=int(idle[i]),
+            source=user_call(attribution, int(position[longest[i]])),
         )
         for i, (name_index, call_name, phase) in enumerate(groups.T.tolist())
     ]
     return tuple(sorted(entries, key=lambda wait: -wait.wait_ns))
+
+
+def _idle_after(gaps: Gaps, start: Ints, end: Ints, waiting: int) -> Ints:
+    """Return the idle time that each wait from `start` to `end` caused: that of the gap in which the wait ended.
+
+    It is at most as long as the wait, and of the causes that launching earlier would remove. Of several waits that end in one
+    gap, the first counts. Only the first `waiting` waits count; the others are launches that a full queue blocked.
+    """
+    result = np.zeros(len(start), np.int64)
+    if not len(gaps.start):
+        return result
+    removable = gaps.ns[[CAUSE_NUMBERS[cause] for cause in AFTER_WAIT_CAUSES]].sum(axis=0)
+    gap = np.searchsorted(gaps.start, end[:waiting] + BACK_TO_BACK_NS, side="right") - 1
+    inside = np.flatnonzero((gap >= 0) & (end[:waiting] <= gaps.end[gap]))
+    order = inside[np.argsort(start[inside], kind="stable")]
+    _, first = np.unique(gap[order], return_index=True)
+    wait = order[first]
+    result[wait] = np.minimum(removable[gap[wait]], (end - start)[wait])
+    return result
 
 
 def _waiting_calls(attribution: Attribution, position: Ids) -> Ids:

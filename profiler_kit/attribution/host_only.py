@@ -9,11 +9,12 @@ import numpy as np
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, Gaps
 from profiler_kit.attribution.events import innermost_enclosing
+from profiler_kit.attribution.host_activity import compilation_intervals
 from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.traces.intervals import assign_to_first, overlap, subtract, sum_by, union
+from profiler_kit.traces.intervals import assign_to_first, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
@@ -148,7 +149,9 @@ def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints) -
     ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
     ranges = ranges[table.named(host.rows[ranges], COLLECTIVE_RANGE)]
     other_ranks = subtract(union(host.start_ns[ranges], host.end_ns[ranges]), data)
+    compiling = subtract(compilation_intervals(attribution), join(data, other_ranks))
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
+    ns[CAUSE_NUMBERS["compilation"]] = overlap(compiling, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)
     return Gaps(start=start, end=end, ended_by=timeline.work.position[timeline.entry[idle]], ns=ns)

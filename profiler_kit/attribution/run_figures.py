@@ -75,6 +75,7 @@ def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | No
         unattributed_ns=figures.unattributed_ns,
         span_ns=waits.span_ns,
         idle=waits.idle,
+        activities=waits.activities,
         waits=waits.waits,
         queue=waits.queue,
         notes=(*run.notes, *_notes(attribution, work, step_attribution)),

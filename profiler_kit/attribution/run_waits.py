@@ -12,13 +12,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.device_time import device_timeline, idle_gaps, idle_times, phase_wait_ns, sync_waits
+from profiler_kit.attribution.device_time import (
+    device_timeline,
+    host_caused_ns,
+    idle_gaps,
+    idle_times,
+    phase_wait_ns,
+    sync_waits,
+)
+from profiler_kit.attribution.host_activity import idle_activities, launching_threads
 from profiler_kit.attribution.host_only import HostTimeline, host_gaps
 from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.shares import apportion, divide_rounded
 from profiler_kit.records import marks
-from profiler_kit.records.traces import IdleTime, Queue, SyncWait
+from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
 from profiler_kit.traces.intervals import Intervals, length, overlap, union
 from profiler_kit.traces.table import NONE, Ids, Ints
 
@@ -32,6 +40,7 @@ class StepWaits(NamedTuple):
     span_ns: int
     idle: tuple[IdleTime, ...]
     wait_ns: Mapping[int, int]
+    activities: tuple[HostActivity, ...] = ()
     waits: tuple[SyncWait, ...] = ()
     queue: Queue | None = None
 
@@ -43,6 +52,7 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
     covered = _clip_gaps(windows, device.start_ns, timeline.covered)
     idle = idle_gaps(attribution, replace(timeline, covered=covered, gap=device.start_ns - covered), waits)
     busy = overlap(union(device.start_ns, device.end_ns, ordered=True), windows.start, windows.end)
+    threads = launching_threads(attribution, idle.ended_by)
     waits, launches = _program_waits(attribution, waits), launch_queue(attribution)
     return StepWaits(
         span_ns=divide_rounded(length(windows), steps),
@@ -50,7 +60,10 @@ def device_waits(attribution: Attribution, steps: int) -> StepWaits:
         wait_ns={
             i: divide_rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())
         },
-        waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches), steps),
+        activities=_activities_per_step(
+            idle_activities(attribution, idle.start, idle.end, threads, host_caused_ns(idle)), steps
+        ),
+        waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches, idle), steps),
         queue=_queue_per_step(queue_summary(launches), steps),
     )
 
@@ -66,7 +79,22 @@ def host_waits_of_steps(attribution: Attribution, timeline: HostTimeline, steps:
     idle = host_gaps(attribution, timeline, _clip_gaps(windows, timeline.start, timeline.covered))
     parts = idle_times(idle, attribution.host.phase[idle.ended_by])
     busy_ns = int(timeline.ns.sum())
-    return StepWaits(divide_rounded(length(windows), steps), _idle_per_step(parts, windows, busy_ns, steps), {})
+    main = np.full(len(idle.start), NONE, np.int32)
+    return StepWaits(
+        span_ns=divide_rounded(length(windows), steps),
+        idle=_idle_per_step(parts, windows, busy_ns, steps),
+        wait_ns={},
+        activities=_activities_per_step(
+            idle_activities(attribution, idle.start, idle.end, main, host_caused_ns(idle)), steps
+        ),
+    )
+
+
+def _activities_per_step(activities: Sequence[HostActivity], steps: int) -> tuple[HostActivity, ...]:
+    return tuple(
+        replace(activity, calls=divide_rounded(activity.calls, steps), ns=divide_rounded(activity.ns, steps))
+        for activity in activities
+    )
 
 
 def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
@@ -94,7 +122,15 @@ def _waits_per_step(waits: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ..
     for i, wait in enumerate(waits):
         parts = tuple(replace(part, ns=shares[i, part.phase]) for part in wait.waited_for)
         wait_ns = sum(part.ns for part in parts)
-        per_step.append(replace(wait, calls=divide_rounded(wait.calls, steps), wait_ns=wait_ns, waited_for=parts))
+        per_step.append(
+            replace(
+                wait,
+                calls=divide_rounded(wait.calls, steps),
+                wait_ns=wait_ns,
+                waited_for=parts,
+                idle_ns=divide_rounded(wait.idle_ns, steps),
+            )
+        )
     return tuple(per_step)
 
 

@@ -13,9 +13,16 @@ from profiler_kit.attribution.device_time import (
     DeviceTime,
     Gaps,
     device_time,
+    host_caused_ns,
     idle_times,
     phase_wait_ns,
     sync_waits,
+)
+from profiler_kit.attribution.host_activity import (
+    compilation_intervals,
+    compiled_frames,
+    idle_activities,
+    launching_threads,
 )
 from profiler_kit.attribution.host_only import host_gaps, host_timeline
 from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
@@ -24,6 +31,7 @@ from profiler_kit.attribution.totals import (
     communication,
     kernels,
     loaders,
+    median_kernel_ns,
     modules,
     operators,
     peak_allocated_bytes,
@@ -31,7 +39,7 @@ from profiler_kit.attribution.totals import (
     streams,
 )
 from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
-from profiler_kit.traces.intervals import count_by, overlap, sum_by, union
+from profiler_kit.traces.intervals import count_by, length, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
 from profiler_kit.units import duration, plural
 
@@ -51,7 +59,7 @@ class _Work(NamedTuple):
     """The events that the figures sum: device events, or operators in a trace without device work.
 
     `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`:
-    the phase of the event that ended each gap.
+    the phase of the event that ended each gap. `gap_thread`: the thread that launched it, or NONE.
     """
 
     phase: Bytes
@@ -63,6 +71,7 @@ class _Work(NamedTuple):
     span_ns: int
     gaps: Gaps
     gap_phase: Bytes
+    gap_thread: Ids
 
 
 def summarize(attribution: Attribution, time: DeviceTime | None = None) -> TraceSummary:
@@ -86,6 +95,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         span_ns=timeline.span_ns,
         gaps=gaps,
         gap_phase=device.phase[gaps.ended_by],
+        gap_thread=launching_threads(attribution, gaps.ended_by),
     )
     linked = device.launch != NONE
     return replace(
@@ -99,7 +109,8 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         streams=streams(attribution),
         shapes=shaped_operators(attribution, timeline.event_busy_ns),
         kernels=kernels(attribution, timeline),
-        syncs=sync_waits(attribution, timeline, waits, launches),
+        syncs=sync_waits(attribution, timeline, waits, launches, gaps),
+        median_kernel_ns=median_kernel_ns(attribution),
         queue=queue_summary(launches),
         communication=communication(attribution),
         has_modules=bool((device.module[~device.collective] != NONE).any()),
@@ -121,6 +132,7 @@ def _host_work(attribution: Attribution) -> _Work:
         span_ns=timeline.span_ns,
         gaps=gaps,
         gap_phase=host.phase[gaps.ended_by],
+        gap_thread=np.full(len(gaps.start), NONE, np.int32),
     )
 
 
@@ -161,6 +173,11 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         has_modules=bool((work.module != NONE).any()),
         compiled=attribution.compiled,
         loaders=loaders(attribution),
+        activities=idle_activities(
+            attribution, work.gaps.start, work.gaps.end, work.gap_thread, host_caused_ns(work.gaps)
+        ),
+        compile_ns=length(compilation_intervals(attribution)),
+        compiled_frames=compiled_frames(attribution),
     )
 
 

@@ -120,6 +120,13 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
     return tuple(sorted(entries, key=lambda entry: (-entry.kernel_ns, -entry.sum_ns)))
 
 
+def median_kernel_ns(attribution: Attribution) -> int | None:
+    """Return the median duration of all kernels; copies, fills and collectives do not count. None without kernels."""
+    device = attribution.device
+    is_kernel = (attribution.table.kind[device.rows] == Kind.KERNEL) & ~device.collective
+    return int(np.median((device.end_ns - device.start_ns)[is_kernel])) if is_kernel.any() else None
+
+
 def _convolution(attribution: Attribution, operator: int) -> ConvolutionOp | None:
     """Return the operation of the innermost convolution operator around `operator`, or None."""
     table, host = attribution.table, attribution.host

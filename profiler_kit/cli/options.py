@@ -172,6 +172,14 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-q", "--quiet", action="store_true", help="hide progress and notes on stderr")
 
 
+def add_finding_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that shows one finding instead of the report."""
+    parser.add_argument(
+        "--finding", type=parse_positive, metavar="N",
+        help="show only finding N, with the rows of the report behind it",
+    )  # fmt: skip
+
+
 def add_table_options(parser: argparse.ArgumentParser, *, trace_views: tuple[str, ...] = ()) -> None:
     """Add the options that select and shape a report's tables. `trace_views` are accepted in addition to the target views."""
     group = parser.add_argument_group("tables")

@@ -102,9 +102,12 @@ def emit(document: Document, options: argparse.Namespace) -> None:
 
 
 def emit_report(report: Report, options: argparse.Namespace) -> None:
-    """Emit a report on a target, with the tables that the options select."""
-    from profiler_kit.report import report_document
+    """Emit a report on a target, with the tables that the options select, or one of its findings."""
+    from profiler_kit.report import finding_document, report_document
 
+    if options.finding is not None:
+        emit(finding_document(report, options.finding), options)
+        return
     document = report_document(
         report,
         top=options.top,
@@ -118,10 +121,13 @@ def emit_report(report: Report, options: argparse.Namespace) -> None:
 
 
 def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
-    """Emit a report on traces. Raises UsageError for a view that only target reports have."""
+    """Emit a report on traces, or one of its findings. Raises UsageError for a view that only target reports have."""
     from profiler_kit.records.inspect_options import TraceView
-    from profiler_kit.report import traces_document
+    from profiler_kit.report import finding_document, traces_document
 
+    if options.finding is not None:
+        emit(finding_document(report, options.finding), options)
+        return
     if options.by is not None and options.by not in get_args(TraceView):
         views = ", ".join(get_args(TraceView))
         raise UsageError(f"a trace report has no view --by {options.by}", hint=f"use one of: {views}")

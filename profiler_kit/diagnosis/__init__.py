@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
+from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 
-__all__ = ["all_rules", "diagnose", "diagnose_traces"]
+__all__ = ["all_rules", "diagnose", "diagnose_traces", "verdict"]
 
 
 def diagnose(report: Report) -> tuple[Finding, ...]:
-    """Return the findings of all rules on `report`, ordered by severity, then topic, then affected share (`weight`).
+    """Return the findings of all rules on `report`, ordered by the share of the step that they explain.
 
-    `TOPICS` holds the order of the topics.
+    Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`.
     """
-    return _sorted_findings([(rule, finding) for rule in all_rules() for finding in rule.check(report)])
+    pairs = [(rule, finding) for rule in all_rules() for finding in rule.check(report)]
+    return rank(report, _sorted_findings(pairs))
 
 
 def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
     """Return the findings of all rules that read traces, in the order of `diagnose`."""
     rules = [(rule, rule.check_trace) for rule in all_rules()]
-    return _sorted_findings(
-        [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
-    )
+    pairs = [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
+    return rank(report, _sorted_findings(pairs))
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

@@ -11,6 +11,8 @@ from profiler_kit.records.counts import ModuleNode
 
 # Tensor cores load rows of 16 bytes: 8 values of 2 bytes, or 4 of TF32. The tiles of both are multiples of 8 values.
 CHANNEL_MULTIPLE: Final = 8
+# Images have up to 4 channels, which a model cannot change. Libraries have kernels for such a first layer.
+MAX_IMAGE_CHANNELS: Final = 4
 _CHANNELS: Final = re.compile(r"\A(?P<first>\d+)->(?P<second>\d+)(?:,.*?\bg(?P<groups>\d+))?")
 _CLASS_NAME_PARTS: Final = ("Conv", "Linear")
 # The count describes a convolution as "30->50, k16, p7" or "8->8, k3x5, s2, g8, no bias".
@@ -92,10 +94,13 @@ def round_up_to_multiple(count: int) -> int:
 
 
 def layer_channels(node: ModuleNode) -> Channels | None:
-    """Return the channels of the convolution or linear layer `node`; None for other layers and depthwise convolutions."""
+    """Return the channels of the convolution or linear layer `node`.
+
+    None for other layers, for depthwise convolutions, and for a first layer on images.
+    """
     match = _CHANNELS.match(node.config)
     if match is None or not any(part in node.class_name for part in _CLASS_NAME_PARTS):
         return None
     groups = max(1, int(match["groups"] or 1))
     inputs, outputs = int(match["first"]) // groups, int(match["second"]) // groups
-    return Channels(inputs, outputs) if inputs > 1 and outputs > 1 else None
+    return Channels(inputs, outputs) if inputs > MAX_IMAGE_CHANNELS and outputs > 1 else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport, severity_after
 from profiler_kit.units import Unit
 
 Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
@@ -51,11 +51,12 @@ class Rule:
 
         `claims`: the parts of the step (or of the peak) of which the finding explains the share `weight` (`Finding.claims`).
 
-        `trials`: the configurations that try the advice, and their trials. `computed`: the gain is computed, not measured.
+        `trials`: the configurations that try the advice, and their trials; without a gain, the severity is at most ``low``.
+        `computed`: the gain is computed, not measured.
         """
         return Finding(
             rule=self.name,
-            severity=severity,
+            severity=severity_after(severity, trials.trial if trials.tries else None),
             title=title,
             explanation=explanation,
             advice=advice,

@@ -21,6 +21,11 @@ def is_contraction(family: str) -> bool:
     return family.startswith(("conv", "gemm")) and family != LAYOUT
 
 
+def is_product_family(family: str) -> bool:
+    """Return whether `family` multiplies and accumulates: contractions, attention, recurrent layers."""
+    return is_contraction(family) or family.startswith(("attention", "rnn"))
+
+
 def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> Algorithm | None:
     """Return the algorithm that the run uses for one module and phase; None if it is unknown."""
     timing = layer_timing(run, path, phase)

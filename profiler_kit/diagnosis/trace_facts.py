@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.diagnosis.timing import weighted_median
+from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
@@ -16,6 +18,14 @@ from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
 Match = TypeVar("Match")
 
 MAX_LISTED_TRACES: Final = 4
+
+# The names of what torch.compile makes of a module. A user cannot edit them.
+_GENERATED: Final = re.compile(
+    r"Torch-Compiled Region|GraphModule(_\d+)?\Z|Compiled(Function|FxGraph)|\A<eval_with_key>"
+)
+
+# Less device work than this is not a step: a launch takes 5 to 10 us, and the shares of a few kernels mean nothing.
+MIN_BUSY_NS: Final = 100_000
 
 # A device that is busy for less than half of the span does not limit it: infinitely fast kernels would save less than half.
 MIN_BUSY_SHARE: Final = 0.5
@@ -68,8 +78,27 @@ def on_device(trace: TraceSummary) -> bool:
 
 
 def is_mostly_busy(trace: TraceSummary) -> bool:
-    """Return whether the device is busy for at least half of the span, so that kernels decide its length."""
-    return on_device(trace) and trace.busy_ns >= MIN_BUSY_SHARE * trace.span_ns
+    """Return whether the device is busy for at least half of the span, so that kernels decide its length.
+
+    A trace with less work than `MIN_BUSY_NS` is not.
+    """
+    enough_work = on_device(trace) and trace.busy_ns >= MIN_BUSY_NS
+    return enough_work and trace.busy_ns >= MIN_BUSY_SHARE * trace.span_ns
+
+
+def trace_clock_name(trace: TraceSummary) -> str:
+    """Return ``device time``, or ``operator time`` for a trace without device work."""
+    return clock_name("kernel" if trace.clock == "device" else "operator")
+
+
+def step_share(trace: TraceSummary, ns: float) -> float:
+    """Return `ns` of busy time as a share of the trace's time.
+
+    On the host, the steps' marks may be longer than the span of the operators: a wait before the first operator counts too.
+    """
+    marked_ns = (trace.host_step_ns or 0) * len(trace.steps) if trace.clock == "host" else 0
+    total_ns = max(trace.span_ns, marked_ns)
+    return min(1.0, ns / total_ns) if total_ns else 0.0
 
 
 def idle_ns(trace: TraceSummary, *causes: IdleCause) -> int:
@@ -95,9 +124,30 @@ def step_count(trace: TraceSummary) -> int:
 
 
 def module_times(trace: TraceSummary) -> Counter[str]:
-    """Return the self time of each module over all phases; unattributed work and pseudo paths are not counted."""
+    """Return the self time of each module of the source over all phases.
+
+    **Counts**: not unattributed work, pseudo paths, and what torch.compile generates.
+    """
     times: Counter[str] = Counter()
     for module in trace.modules:
-        if module.path and module.path not in PSEUDO_PATHS:
+        if module.path and module.path not in PSEUDO_PATHS and not is_generated(module.path):
             times[module.path] += module.kernel_ns
     return times
+
+
+def compiled_sources(trace: TraceSummary) -> tuple[str, ...]:
+    """Return the modules of the source that contain compiled regions, longest first."""
+    times: Counter[str] = Counter()
+    for module in trace.modules:
+        parts = module.path.split(".")
+        generated = next((i for i, part in enumerate(parts) if _GENERATED.search(part)), None)
+        if generated:
+            times[".".join(part for part in parts[:generated] if not part.startswith("OptimizedModule"))] += (
+                module.kernel_ns
+            )
+    return tuple(path for path, _ in times.most_common() if path)
+
+
+def is_generated(path: str) -> bool:
+    """Return whether torch.compile made the module at `path`, so that it is not in the user's source."""
+    return any(_GENERATED.search(part) for part in path.split("."))

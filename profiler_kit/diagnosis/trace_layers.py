@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name_capitalized, phase_name
-from profiler_kit.diagnosis.timing import is_contraction
-from profiler_kit.diagnosis.trace_facts import module_times, on_device, worst_trace
+from profiler_kit.diagnosis.timing import is_contraction, is_product_family
+from profiler_kit.diagnosis.trace_facts import (
+    MIN_BUSY_NS,
+    compiled_sources,
+    is_generated,
+    module_times,
+    on_device,
+    step_share,
+    trace_clock_name,
+    worst_trace,
+)
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
@@ -16,6 +25,8 @@ from profiler_kit.units import percent, text
 MAX_KERNELS: Final = 3
 # A kernel that is more than this factor shorter than the longest one belongs to another layer.
 MAX_FACTOR_TO_LONGEST: Final = 10
+# A layer that mostly multiplies gets cheaper with fewer channels. Other work of a module has other causes.
+MIN_PRODUCT_SHARE: Final = 0.5
 _PASS_NAMES: Final = {
     "fprop": "forward",
     "dgrad": "the gradient of the input",
@@ -26,9 +37,15 @@ _PASS_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DominantLayer:
-    """The text and the evidence of a finding about a dominant layer. `share`: the layer's share of the busy time."""
+    """The text and the evidence of a finding about a dominant layer.
+
+    `share`: the layer's share of the busy time. `weight`: its share of the step. `claims`: as in `Finding`.
+    """
 
     share: float
+    weight: float
+    clock: str
+    claims: tuple[str, ...]
     title: str
     explanation: str
     advice: str
@@ -37,23 +54,32 @@ class DominantLayer:
 
 
 def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | None:
-    """Return the module whose self time is at least `min_share` of the busy time; None without one, or with one module."""
+    """Return the module whose self time is at least `min_share` of the busy time; None without one, or with one module.
+
+    At least half of its work must be products. A module of other work has another cause than its size.
+    """
 
     def look(trace: TraceSummary) -> tuple[str, float] | None:
         times = module_times(trace).most_common(2)
-        if len(times) < 2 or not trace.busy_ns:
+        if len(times) < 2 or trace.busy_ns < MIN_BUSY_NS:
             return None
         path, ns = times[0]
-        return (path, ns / trace.busy_ns) if ns >= min_share * trace.busy_ns else None
+        other_ns = trace.busy_ns - products_ns(trace)
+        is_layer = ns - other_ns >= MIN_PRODUCT_SHARE * ns
+        return (path, ns / trace.busy_ns) if is_layer and ns >= min_share * trace.busy_ns else None
 
     if (worst := worst_trace(report, look, lambda match: match[1])) is None:
         return None
     path, share = worst.match
+    clock = trace_clock_name(worst.trace)
     phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
     parts = [f"{phase_name(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
     return DominantLayer(
         share=share,
-        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the device time",
+        weight=step_share(worst.trace, share * worst.trace.busy_ns),
+        clock=clock,
+        claims=(f"busy:module:{path}",),
+        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the {clock}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: "
             f"{join_list(parts)}.",
@@ -62,7 +88,7 @@ def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | No
         advice="Change this layer first: fewer channels or features, a smaller kernel or input, or fewer calls. "
         "profiler-kit count MODEL predicts the work that remains after each change.",
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=_where(path, worst.where)),
+            Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=_where(path, worst.where)),
             *(
                 Evidence(name=module.phase, value=module.kernel_ns, unit="ns", where=_where(path, worst.where))
                 for module in phases
@@ -87,12 +113,15 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
         subject = f"{'Three' if len(kernels) > 2 else 'Two'} kernels that run once per step take"
     return DominantLayer(
         share=share,
+        weight=step_share(worst.trace, total_ns),
+        clock="device time",
+        claims=tuple(f"busy:kernel:{kernel.name}" for kernel in kernels),
         title=f"{subject} {percent(share)} of the device time{_layer_guess(kernels)}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {join_list(parts)}."
             if len(kernels) > 1
             else f"{worst.sentence_prefix}It takes {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}.",
-            "The trace has no module names, so the layer is unknown.",
+            unnamed_sentence(worst.trace, "so the layer is unknown"),
             worst.others_sentence(),
         ),
         advice="Find the layer: record with with_stack=True, so that the trace has module names, or run profiler-kit analyze on "
@@ -107,7 +136,7 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
 def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKernel, ...], float] | None:
     """Return the longest kernels that run once per step, with their share of the busy time."""
     steps = len(trace.steps)
-    if steps < 2 or not on_device(trace) or module_times(trace):
+    if steps < 2 or not on_device(trace) or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
         return None
     layer_kernels = [k for k in trace.kernels if is_contraction(k.family) or k.family.startswith("attention")]
     # one more call than steps, because the profiler starts while the step before it still runs
@@ -116,6 +145,26 @@ def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKe
     share = sum(kernel.kernel_ns for kernel in longest) / trace.busy_ns
     dominant = tuple(k for k in longest if MAX_FACTOR_TO_LONGEST * k.kernel_ns >= longest[0].kernel_ns)
     return (dominant, sum(kernel.kernel_ns for kernel in dominant) / trace.busy_ns) if share >= min_share else None
+
+
+def has_named_layers(trace: TraceSummary, min_share: float) -> bool:
+    """Return whether the trace names modules, and compiled regions hold less than `min_share` of the busy time."""
+    compiled_ns = sum(module.kernel_ns for module in trace.modules if is_generated(module.path))
+    return bool(module_times(trace)) and compiled_ns < min_share * trace.busy_ns
+
+
+def unnamed_sentence(trace: TraceSummary, consequence: str) -> str:
+    """Return a sentence that says why the layer has no name."""
+    sources = compiled_sources(trace)
+    if sources:
+        return f"It runs in a compiled region of {join_list(sources)}, {consequence}."
+    return f"The trace has no module names, {consequence}."
+
+
+def products_ns(trace: TraceSummary) -> int:
+    """Return the busy time of convolutions, matrix products, attention and recurrent layers."""
+    work = trace.kernels if trace.clock == "device" else trace.operators
+    return sum(item.kernel_ns for item in work if is_product_family(item.family))
 
 
 def _layer_guess(kernels: tuple[TraceKernel, ...]) -> str:

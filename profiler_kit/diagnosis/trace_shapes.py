@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import join_sizes
+from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, Channels, join_sizes
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
-from profiler_kit.diagnosis.trace_facts import module_times, on_device, worst_trace
-from profiler_kit.diagnosis.trace_layers import DominantLayer
+from profiler_kit.diagnosis.timing import is_product_family
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, on_device, step_share, worst_trace
+from profiler_kit.diagnosis.trace_layers import DominantLayer, has_named_layers, unnamed_sentence
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
@@ -39,12 +40,15 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
     in_steps = f" in {plural(steps, 'step')}" if steps else ""
     return DominantLayer(
         share=share,
+        weight=step_share(trace, operator.kernel_ns),
+        clock="device time",
+        claims=tuple(f"busy:kernel:{kernel.name}" for kernel in trace.kernels if is_product_family(kernel.family)),
         title=f"{subject} {percent(share)} of the device time: {operator_text(operator)}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
             f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(trace.busy_ns, 'ns')}"
             f"{f': {join_list(parts)}' if parts else ''}.",
-            "The trace has no module names; the input shapes identify the layer.",
+            unnamed_sentence(trace, "and the input shapes identify the layer"),
             "" if is_single_layer else "These may be several layers of the same size.",
             worst.others_sentence(),
         ),
@@ -61,7 +65,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
 def _dominant(trace: TraceSummary, min_share: float) -> ShapedOperator | None:
     layers = [operator for operator in trace.shapes if operator.family in LAYER_FAMILIES]
     # In a model of one layer, that layer is always dominant: a finding would not help.
-    if len(layers) < 2 or not on_device(trace) or module_times(trace):
+    if len(layers) < 2 or not on_device(trace) or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
         return None
     longest = max(layers, key=lambda operator: operator.kernel_ns)
     return longest if longest.kernel_ns >= min_share * trace.busy_ns else None
@@ -71,6 +75,20 @@ def operator_text(operator: ShapedOperator) -> str:
     """Return the operator and its sizes in words: ``a 16x16 convolution of 30 to 50 channels at 257x257``."""
     shapes = join_list([join_sizes(shape) for shape in operator.shapes[:3]])
     return _convolution(operator) or _linear(operator) or f"{operator.name} of {shapes}"
+
+
+def shaped_channels(operator: ShapedOperator) -> Channels | None:
+    """Return the channels of a convolution or the features of a linear layer.
+
+    None for other operators, for grouped convolutions, and for a first layer on images.
+    """
+    if len(operator.shapes) < 2 or not operator.name.startswith(("aten::conv", "aten::linear")):
+        return None
+    data, weight = operator.shapes[:2]
+    is_linear = operator.name == "aten::linear"
+    if len(weight) < 2 or len(data) < 2 or (data[-1] if is_linear else data[1]) != weight[1]:
+        return None
+    return Channels(inputs=weight[1], outputs=weight[0]) if weight[1] > MAX_IMAGE_CHANNELS and weight[0] > 1 else None
 
 
 def _convolution(operator: ShapedOperator) -> str | None:

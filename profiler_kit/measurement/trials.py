@@ -15,7 +15,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement.session import Session, measure_interleaved
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.report import Finding, Report, Trial
+from profiler_kit.records.report import Finding, Report, Trial, severity_after
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.trials import is_undecided, pair_trial
 
@@ -107,9 +107,11 @@ def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[
 
 def _with_trial(finding: Finding, trials: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:
     """`finding` with the trial of its first advice that was run, and with the gain that it stated before."""
-    trial = next((trials[name] for name in _advised_names(finding) if name in trials), None)
-    if trial is None:
+    advised = [trials[name] for name in _advised_names(finding) if name in trials]
+    if not advised:
         return finding
+    trial = advised[0]
+    best = next((option for option in advised if option.verdict not in ("same", "worse")), trial)
     earlier = stated.get((finding.rule, trial.config))
     if earlier is not None:
         trial = replace(
@@ -118,4 +120,4 @@ def _with_trial(finding: Finding, trials: dict[str, Trial], stated: dict[tuple[s
             stated_low_percent=earlier.gain_low_percent,
             stated_high_percent=earlier.gain_high_percent,
         )
-    return replace(finding, trial=trial)
+    return replace(finding, trial=trial, severity=severity_after(finding.severity, best))

@@ -17,7 +17,7 @@ from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
-from profiler_kit.pipeline.reports import new_report, with_findings
+from profiler_kit.pipeline.reports import new_report, with_findings, with_verdict
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
@@ -202,7 +202,8 @@ def analyze_spec(
 
         report = build_report()
         if experiments.trials and not session.interrupted:
-            report = trials.run_trials(session, report, parse_config, folder, build_report)
+            with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
+            report = with_verdict(replace(with_trials, verdict=None))
     return Analysis(report=report, traces=tuple(traced_runs), interrupted=session.interrupted)
 
 

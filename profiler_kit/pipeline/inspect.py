@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit.pipeline.inspection import Inspection
-from profiler_kit.pipeline.reports import TOOL, now
+from profiler_kit.pipeline.reports import TOOL, now, with_verdict
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -36,7 +36,7 @@ def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgres
         notes=(*(f"skipped: {error.where}: {error.message}" for error in read.errors), *inputs.notes, *read.notes),
     )
     return Inspection(
-        report=replace(report, findings=diagnose_traces(report)),
+        report=with_verdict(replace(report, findings=diagnose_traces(report))),
         files=read.files,
         errors=read.errors,
         interrupted=read.interrupted,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.errors import KitError
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 
@@ -53,7 +54,7 @@ def _argument(match: re.Match[str]) -> str:
 
 def for_python(report: Report) -> Report:
     """`report` with the advice of its findings, its notes and its failures in terms of Python arguments."""
-    return replace(
+    report = replace(
         report,
         target=replace(report.target, notes=tuple(map(python_text, report.target.notes))),
         notes=tuple(map(python_text, report.notes)),
@@ -62,7 +63,9 @@ def for_python(report: Report) -> Report:
             replace(finding, explanation=python_text(finding.explanation), advice=python_text(finding.advice))
             for finding in report.findings
         ),
+        verdict=None,
     )
+    return with_verdict(report)
 
 
 def _run_for_python(run: ConfigRun) -> ConfigRun:

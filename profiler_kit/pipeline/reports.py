@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from profiler_kit._version import VERSION
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.report import Report, Tool
+from profiler_kit.records.report import Report, Tool, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
+
+AnyReport = TypeVar("AnyReport", Report, TraceReport)
 
 TOOL = Tool(name="profiler_kit", version=VERSION)
 
@@ -34,7 +37,14 @@ def with_findings(report: Report, by_kit: StaticCount | None, add_roofline: Call
     from profiler_kit.diagnosis import diagnose
 
     bounded = add_roofline(replace(report, static=by_kit))
-    return replace(bounded, static=report.static, findings=diagnose(bounded))
+    return replace(with_verdict(replace(bounded, findings=diagnose(bounded))), static=report.static)
+
+
+def with_verdict(report: AnyReport) -> AnyReport:
+    """Add the verdict to `report`, unless it has one: reports of earlier versions have none."""
+    from profiler_kit.diagnosis import verdict
+
+    return report if report.verdict is not None else replace(report, verdict=verdict(report))
 
 
 def now() -> str:

@@ -54,7 +54,7 @@ class Environment:
     """The machine and the software of a run. A field is None where it does not apply or cannot be read.
 
     - `capability`: the CUDA compute capability.
-    - `threads`: the threads that torch uses on the CPU.
+    - `threads`: the threads that torch uses on the CPU. `cores`: the cores that the process may use.
     - `flags`: the flags as read from torch after the configuration was applied.
     - `variables`: the environment variables that affect performance or arithmetic.
     """
@@ -69,5 +69,6 @@ class Environment:
     device_memory_bytes: int | None = None
     capability: str | None = None
     threads: int | None = None
+    cores: int | None = None
     flags: tuple[NamedValue, ...] = ()
     variables: tuple[NamedValue, ...] = ()

@@ -13,6 +13,7 @@ from profiler_kit.units import Unit
 
 if TYPE_CHECKING:  # every --help lists the formats and must not load the report records
     from profiler_kit.records.report import Finding
+    from profiler_kit.records.verdict import Remedy
 
 Value = int | float | str | bool | None
 
@@ -61,12 +62,21 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingList:
-    """Findings in display order."""
+    """Findings in display order. The first one has the number `first`. With `full`, a summary shows all of each finding."""
 
     findings: tuple[Finding, ...]
+    first: int = 1
+    full: bool = False
 
 
-Block = Table | Paragraph | FindingList
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyList:
+    """Remedies in display order."""
+
+    remedies: tuple[Remedy, ...]
+
+
+Block = Table | Paragraph | FindingList | RemedyList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.verdict import Verdict
 from profiler_kit.units import Unit
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -70,6 +71,12 @@ class Trial:
     same_bits: bool | None = None
 
 
+def severity_after(severity: Severity, trial: Trial | None) -> Severity:
+    """Return the severity of a finding whose advice was tried: at most ``low`` if the best trial brought no gain."""
+    without_gain = trial is not None and trial.verdict in ("same", "worse")
+    return "low" if without_gain and severity in ("high", "medium") else severity
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The result of a rule: sentences, and the numbers behind them.
@@ -85,7 +92,7 @@ class Finding:
     - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
       ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``peak``. Empty if it explains no time and no memory.
     - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
-      explains; None where `claims` is empty.
+      explains; None where `claims` is empty, or where the report has no times.
     """
 
     rule: str
@@ -121,6 +128,7 @@ class Report(Saved, kind="report"):
     - `roofline`: the step under each roof, measured peaks first, for each run with times (or once without a run).
     - `asked`: the options of `analyze` beyond the configurations. `schedules`: runs over changing shapes. `sweep`: the duration
       of all runs.
+    - `verdict`: the report in a few sentences, and what to do; None in reports of earlier versions.
     """
 
     tool: Tool
@@ -134,6 +142,7 @@ class Report(Saved, kind="report"):
     asked: ExperimentOptions | None = None
     schedules: tuple[ShapeSchedule, ...] = ()
     sweep: SweepTime | None = None
+    verdict: Verdict | None = None
 
     def baseline(self) -> ConfigRun | None:
         """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""
@@ -152,7 +161,7 @@ class Report(Saved, kind="report"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReport(Saved, kind="trace_report"):
-    """The report of `inspect`: a summary per trace, the ranks where there are several, and findings."""
+    """The report of `inspect`: a summary per trace, the ranks where there are several, findings, and the verdict."""
 
     tool: Tool
     created: str
@@ -160,6 +169,7 @@ class TraceReport(Saved, kind="trace_report"):
     ranks: Ranks | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
     def name(self, trace: TraceSummary) -> str:
         """The display name of `trace`: its file name without common endings, with a folder or the full path where names collide.

@@ -10,7 +10,7 @@ from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, NewThread, PartWorkspace, Repeat
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
-from profiler_kit.records.traces import IdleTime, Queue, SyncWait
+from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 
@@ -145,7 +145,8 @@ class ConfigRun(Saved, kind="run"):
     - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
     - `span_ns`: from the start of the step on the host to the end of its last device work (on a CPU: of its last operator).
       It equals the time in which any device is busy plus the sum of `idle`, exactly.
-    - `idle`: idle time by cause. `queue`: the launch queue. `waits`: host waits for the device, without the tool's
+    - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
+    - `waits`: host waits for the device, without the tool's
       synchronization at the end of a traced step.
     - `trace`: the file of the trace.
 
@@ -190,6 +191,7 @@ class ConfigRun(Saved, kind="run"):
     unattributed_ns: int | None = None
     span_ns: int | None = None
     idle: tuple[IdleTime, ...] = ()
+    activities: tuple[HostActivity, ...] = ()
     waits: tuple[SyncWait, ...] = ()
     queue: Queue | None = None
     first_step_peak_bytes: int | None = None

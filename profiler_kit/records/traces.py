@@ -17,6 +17,9 @@ TracePhase = Literal[
 TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
 
 IdleCause = Literal[
+    "compilation",
+    "cold start",
+    "memory allocation",
     "waiting for data",
     "synchronization",
     "op dispatch",
@@ -183,6 +186,9 @@ class SyncWait:
     - `name`: the operator or Python call. `call`: the CUDA runtime call.
     - `phase`: the phase in which the host waited; "" for none.
     - `waited_for`: the wait split by the kernels that ran in the meantime.
+    - `idle_ns`: the idle time that follows, until new work runs, at most as long as the wait: without it, the host would have
+      launched that work meanwhile. Waiting for data, compilation and slow first calls do not count.
+    - `source`: the user's own code around the longest wait (``train.py(12): step``); "" without Python calls in the trace.
     """
 
     name: str
@@ -191,6 +197,30 @@ class SyncWait:
     calls: int
     wait_ns: int
     waited_for: tuple[WaitByPhase, ...]
+    idle_ns: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostActivity:
+    """Idle time in which the host was in one operator, call or range, as the innermost one.
+
+    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone.
+    - `source`: the user's own code around its longest call (``train.py(12): augment``); "" where the trace does not show it.
+    - `phase`: the phase of the host's work; "" for none.
+    - `calls`: its calls in idle time. `ns`: the idle time. `longest_ns`: the idle time in the longest call.
+    - `long_ns`: the part of `ns` in gaps of at least a millisecond, which is longer than the usual time between launches.
+    - `launched`: the work after the gaps was launched before them, so the host's activity is not their cause.
+    """
+
+    name: str
+    phase: TracePhase | Literal[""]
+    source: str
+    calls: int
+    ns: int
+    longest_ns: int
+    long_ns: int = 0
+    launched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +288,9 @@ class TraceSummary:
     - `steps_inferred`: True if the trace marks no steps; `steps` are then inferred from the ends of `Optimizer.step`.
     - `graph_launches`: launches of CUDA graphs.
     - `loaders`: the classes of the DataLoader iterators, longest first.
+    - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
+    - `activities`: what the host did in idle time, longest first, at most twenty.
+    - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
     """
 
     file: str
@@ -295,6 +328,10 @@ class TraceSummary:
     compiled: bool = False
     graph_launches: int = 0
     loaders: tuple[str, ...] = ()
+    median_kernel_ns: int | None = None
+    activities: tuple[HostActivity, ...] = ()
+    compile_ns: int = 0
+    compiled_frames: int = 0
     notes: tuple[str, ...] = ()
 
     @property

@@ -45,12 +45,15 @@ PHASE_COLORS: Final = {
 
 # The same for the causes of idle time, which have their own lane.
 IDLE_COLORS: Final = {
+    "compilation": "thread_state_unknown",
+    "cold start": "bad",
+    "memory allocation": "background_memory_dump",
     "waiting for data": "thread_state_runnable",
     "synchronization": "rail_animation",
     "op dispatch": "thread_state_iowait",
     "python": "yellow",
     "launch latency": "thread_state_running",
-    "another stream": "background_memory_dump",
+    "another stream": "generic_work",
     "communication": "rail_response",
     "unknown": "grey",
 }

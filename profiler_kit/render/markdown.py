@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, Table, Value
+from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, RemedyList, Table, Value
 from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
@@ -13,6 +13,7 @@ from profiler_kit.units import text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
+    from profiler_kit.records.verdict import Remedy
 
 # An underscore inside a word needs no escape, so names stay readable in the source.
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<#|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -70,7 +71,9 @@ def _block(block: Block) -> str:
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, FindingList):
-        return "\n".join(_finding(finding) for finding in block.findings)
+        return "\n".join(_finding(finding, number) for number, finding in enumerate(block.findings, start=block.first))
+    if isinstance(block, RemedyList):
+        return "\n".join(_remedy(remedy, number) for number, remedy in enumerate(block.remedies, start=1))
     return _paragraph(block)
 
 
@@ -88,25 +91,44 @@ def _paragraph(paragraph: Paragraph) -> str:
             return _block_text(paragraph.text)
 
 
-def _finding(finding: Finding) -> str:
+def _finding(finding: Finding, number: int) -> str:
     from profiler_kit.report.trial_sentence import trial_sentence
+    from profiler_kit.report.verdict import share_sentence
 
-    rows = [f"- **{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
-    rows += [f"  {_block_text(finding.explanation)}"] if finding.explanation else []
+    rows = [f"**{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
+    explanation = " ".join(part for part in (share_sentence(finding), finding.explanation) if part)
+    rows += [_block_text(explanation)] if explanation else []
     if finding.advice:
-        rows.append(f"  - Advice: {escape(finding.advice)}")
+        rows.append(f"- Advice: {escape(finding.advice)}")
     if finding.trial is not None:
-        rows.append(f"  - Tried: {code(finding.trial.config)}: {escape(trial_sentence(finding.trial))}")
+        rows.append(f"- Tried: {code(finding.trial.config)}: {escape(trial_sentence(finding.trial))}")
     if finding.paths:
-        rows.append(f"  - Layers: {', '.join(code(shown_path(path)) for path in finding.paths)}")
+        rows.append(f"- Layers: {', '.join(code(shown_path(path)) for path in finding.paths)}")
     if finding.evidence:
-        rows += ["", "  <details><summary>Numbers</summary>", ""]
+        rows += ["", "<details><summary>Numbers</summary>", ""]
     for evidence in finding.evidence:
         where = f" ({code(evidence.where)})" if evidence.where else ""
-        rows.append(f"  - {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
+        rows.append(f"- {escape(evidence.name)}: {escape(text(evidence.value, evidence.unit))}{where}")
     if finding.evidence:
-        rows += ["", "  </details>", ""]
-    return "\n".join(rows)
+        rows += ["", "</details>", ""]
+    return _list_item(number, rows)
+
+
+def _remedy(remedy: Remedy, number: int) -> str:
+    from profiler_kit.report.verdict import remedy_sentence
+
+    pasted = f": {code(remedy.code)}" if remedy.code else ""
+    references = ", ".join(str(finding) for finding in remedy.findings)
+    plural = "findings" if len(remedy.findings) > 1 else "finding"
+    return _list_item(
+        number, [f"**{escape(remedy.action)}**{pasted}", f"{escape(remedy_sentence(remedy))} ({plural} {references})"]
+    )
+
+
+def _list_item(number: int, rows: list[str]) -> str:
+    """`rows` as one item of a numbered list; rows below its mark are indented by its width."""
+    mark = f"{number}. "
+    return "\n".join(f"{mark if i == 0 else ' ' * len(mark) if row else ''}{row}" for i, row in enumerate(rows))
 
 
 def _table(table: Table) -> str:

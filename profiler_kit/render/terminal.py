@@ -6,18 +6,20 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
-from profiler_kit.units import plural, text
+from profiler_kit.units import text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
+    from profiler_kit.records.verdict import Remedy
 
 NARROWEST: Final = 60
 SUMMARY_FINDINGS: Final = 3  # the first findings of a summary have explanation and advice, the others a title only
-SUMMARY_TITLES: Final = 8  # further findings of low severity are only counted
+SUMMARY_REMEDIES: Final = 3
+SUMMARY_TITLES: Final = 5  # further findings are only counted, except those of high severity
 MAX_EVIDENCE: Final = 72  # characters; kernel names can have thousands, which JSON and Markdown show
 MAX_SECTION_NAMES: Final = 4  # of hidden sections
 
@@ -41,6 +43,7 @@ class _Page:
         self.detail = detail
         self.hidden_columns: dict[str, int] = {}
         self.shortened = False
+        self.advised: set[int] = set()  # numbers of the findings whose advice is listed above
         self.paint: Paint = _ansi if color else _plain
 
     def render(self, document: Document) -> str:
@@ -87,7 +90,9 @@ class _Page:
         if isinstance(block, Table):
             return self._table(block, section)
         if isinstance(block, FindingList):
-            return self._findings(block.findings)
+            return self._findings(block)
+        if isinstance(block, RemedyList):
+            return self._remedies(block.remedies)
         return self._paragraph(block)
 
     def _paragraph(self, paragraph: Paragraph) -> list[str]:
@@ -101,41 +106,65 @@ class _Page:
             case "text":
                 return self._wrap(paragraph.text)
 
-    def _findings(self, findings: Sequence[Finding]) -> list[str]:
+    def _findings(self, block: FindingList) -> list[str]:
         out: list[str] = []
         folded = 0
+        findings = block.findings
         for i, finding in enumerate(findings):
-            if self.detail:
-                out += self._title(finding) + self._full(finding)
+            number = i + block.first
+            if self.detail or block.full:
+                out += self._title(finding, number) + self._full(finding)
                 continue
             self.shortened = True
-            if finding.severity in ("low", "info") and i >= SUMMARY_TITLES and not _is_tried(finding):
+            if finding.severity != "high" and i >= SUMMARY_TITLES and not _is_tried(finding):
                 folded += 1
                 continue
-            out += self._title(finding)
+            out += self._title(finding, number)
             # two findings may share a trial
             is_repeated = finding.trial in [earlier.trial for earlier in findings[:i]]
-            if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium"):
-                out += self._brief(finding) + ([] if is_repeated else self._trial(finding))
-            elif _is_tried(finding) and not is_repeated:
+            is_advised = number in self.advised
+            if i < SUMMARY_FINDINGS and finding.severity in ("high", "medium") and (i == 0 or not is_advised):
+                out += self._brief(finding, with_advice=not is_advised)
+                out += [] if is_repeated or is_advised else self._trial(finding)
+            elif _is_tried(finding) and not is_repeated and not is_advised:
                 out += self._trial(finding)
         if folded:
-            out += self._wrap(f"{plural(folded, 'lower-priority finding')} (--detail)", color=DIM)
+            out += self._wrap(f"{folded} more {'finding' if folded == 1 else 'findings'} (--detail)", color=DIM)
         return out
 
-    def _title(self, finding: Finding) -> list[str]:
-        mark = f"[{finding.severity}] "
+    def _remedies(self, remedies: Sequence[Remedy]) -> list[str]:
+        """One numbered remedy each: the action with the line to paste, then gain, effects and status."""
+        from profiler_kit.report.verdict import remedy_sentence
+
+        out: list[str] = []
+        visible = remedies if self.detail else remedies[:SUMMARY_REMEDIES]
+        for number, remedy in enumerate(visible, start=1):
+            mark = f"{number}. "
+            indent = " " * len(mark)
+            code = "" if remedy.code in remedy.action else f": {remedy.code}"
+            out += self._wrap(f"{remedy.action}{code}", first=mark, indent=indent, color=BOLD)
+            self.advised.update(remedy.findings)
+            references = "".join(f" [{finding}]" for finding in remedy.findings)
+            out += self._wrap(f"{remedy_sentence(remedy)}{references}", first=indent, indent=indent)
+        if len(visible) < len(remedies):
+            out += self._wrap(f"{len(remedies) - len(visible)} more (--detail)", color=DIM)
+        return out
+
+    def _title(self, finding: Finding, number: int) -> list[str]:
+        mark = f"{number}. [{finding.severity}] "
         out = self._wrap(finding.title, first=mark, indent=" " * len(mark))
         out[0] = self.paint(mark, _SEVERITY_COLOR[finding.severity]) + self.paint(out[0][len(mark) :], BOLD)
         return out
 
-    def _brief(self, finding: Finding) -> list[str]:
-        out = self._wrap(first_sentence(finding.explanation), first="  ", indent="  ")
-        out += self._wrap(first_sentence(finding.advice), first="  -> ", indent="     ", color=CYAN)
+    def _brief(self, finding: Finding, *, with_advice: bool) -> list[str]:
+        explanation = f"{_share(finding)}{first_sentence(finding.explanation)}"
+        out = self._wrap(explanation, first="  ", indent="  ")
+        if with_advice:
+            out += self._wrap(first_sentence(finding.advice), first="  -> ", indent="     ", color=CYAN)
         return out
 
     def _full(self, finding: Finding) -> list[str]:
-        out = self._wrap(finding.explanation, first="  ", indent="  ")
+        out = self._wrap(f"{_share(finding)}{finding.explanation}", first="  ", indent="  ")
         out += self._wrap(finding.advice, first="  -> ", indent="     ", color=CYAN)
         out += self._trial(finding)
         numbers = []
@@ -190,6 +219,13 @@ class _Page:
 def _wrapped(title: str, width: int) -> list[str]:
     """`title` wrapped at its spaces to `width`, so that it does not widen the column."""
     return textwrap.wrap(one_line(title), width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _share(finding: Finding) -> str:
+    from profiler_kit.report.verdict import share_sentence
+
+    sentence = share_sentence(finding)
+    return f"{sentence} " if sentence else ""
 
 
 def _is_tried(finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""A report as a document: its sections and their order. Findings come first, then the figures behind them."""
+"""A report as a document: its sections and their order. The verdict and findings come first, then the figures behind them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_na
 from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import View, WorkTable
 from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
+from profiler_kit.report.verdict import verdict_sections
 
 TOP_LAYERS = 10
 LONGEST_BASELINE = 9  # letters of a configuration's name in the title of a column
@@ -55,8 +56,7 @@ def report_document(
     view = tables.View(report=report, run=selected, top=top, depth=depth, sort=sort, unit=unit)
     by = by or ("layer" if report.runs else "tree")
     sections = [
-        Section(title="Target", blocks=sentences.header(report, selected, unit)),
-        sentences.findings(report.findings),
+        *_opening(report, selected, unit),
         *_cost(report, unit, detail=selected is not None),
         *_configurations(report),
         *schedule_section(report),
@@ -79,6 +79,14 @@ def report_document(
         json=dumps(report),
         full=_complete_tables(report, selected, by),
     )
+
+
+def _opening(report: Report, run: ConfigRun | None, unit: WorkUnit) -> Iterator[Section]:
+    """The verdict with warnings, what to do, the findings, and the target."""
+    header = sentences.header(report, run, unit)
+    yield from verdict_sections(report.verdict, (line for line in header if line.role == "warning"))
+    yield sentences.findings(report.findings)
+    yield Section(title="Target", blocks=tuple(line for line in header if line.role != "warning"))
 
 
 def _complete_tables(report: Report, run: ConfigRun | None, by: WorkTable) -> tuple[Table, ...]:

@@ -61,10 +61,7 @@ def _convention(static: StaticCount) -> Iterator[Paragraph]:
         own = "Findings use profiler_kit's own convention."
         yield Paragraph(text=f"Convention {static.convention_name}. {static.convention} {own}")
         return
-    first, period, others = static.convention.partition(". ")
-    yield Paragraph(text=f"{first}{period.rstrip()}")
-    if others:
-        yield Paragraph(text=others, detail=True)
+    yield Paragraph(text=static.convention, detail=True)
 
 
 def _target(report: Report) -> str:

@@ -7,7 +7,6 @@ from typing import Final
 
 from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
 from profiler_kit.report.columns.traces import waited_for
-from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.units import plural, text
 
 # Host and device time of a phase differ from this ratio on. The profiler alone slows the host by half.
@@ -36,23 +35,6 @@ def _devices(trace: TraceSummary) -> str:
         return ""
     count = trace.devices.count(names[0])
     return names[0] if len(names) > 1 or count < 2 else f"{names[0]} (one of {count})"
-
-
-def headline(trace: TraceSummary) -> str:
-    """Busy and idle time of the device with the main idle causes; busy time of operators without device events."""
-    span = text(trace.span_ns, "ns")
-    if trace.clock == "host":
-        if not trace.span_ns:
-            return "The trace has no device events and no operators."
-        busy = f"{text(trace.busy_ns, 'ns')} ({_percent(trace.busy_ns, trace.span_ns)})"
-        return f"No device events: times are self times of operators on the host. Operators busy {busy} of {span}."
-    sentence = f"Device busy {_percent(trace.busy_ns, trace.span_ns)} of {span}"
-    lines, _ = idle_lines(trace.idle)
-    if not lines:
-        return f"{sentence}."
-    causes = [f"{line.cause} {text(line.ns, 'ns')}" for line in lines[:2] if 4 * line.ns >= trace.idle_ns]
-    main_causes = f" ({', '.join(causes)})" if causes else ""
-    return f"{sentence}; idle {text(trace.idle_ns, 'ns')}{main_causes}."
 
 
 def steps(trace: TraceSummary) -> str | None:

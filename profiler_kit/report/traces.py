@@ -1,4 +1,4 @@
-"""Inspected traces as a document: findings first, then the figures behind them."""
+"""Inspected traces as a document: the verdict and findings first, then the figures behind them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from profiler_kit.report.columns.traces import (
 from profiler_kit.report.rows import check_limits
 from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_tree import module_tree, names_modules
+from profiler_kit.report.verdict import verdict_sections
 
 Item = TypeVar("Item")
 
@@ -65,23 +66,22 @@ def traces_document(
 
 
 def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterator[Section]:
+    yield from verdict_sections(report.verdict, _notes(report))
+    yield sentences.findings(report.findings)
     if len(report.traces) == 1:
         trace = report.traces[0]
-        yield Section(title="Trace", blocks=(*_header(trace), *_notes(report)))
-        yield sentences.findings(report.findings)
+        yield Section(title="Trace", blocks=tuple(_header(trace)))
         yield from _trace_sections(trace, top, depth)
         return
     # the table of ranks shows the extremes of many ranks
     is_detail = report.ranks is not None and top is not None and len(report.traces) > top
     yield Section(title="Traces", blocks=(_traces_table(report),), detail=is_detail)
-    if report.notes:
-        yield Section(title="Notes", blocks=tuple(_notes(report)))
-    yield sentences.findings(report.findings)
     if report.ranks is not None:
         yield ranks_section(report.ranks, top=top)
+    is_brief = report.ranks is not None or len(report.traces) > 2
     for trace in report.traces:
         name = report.name(trace)
-        yield Section(title=name, blocks=tuple(_brief_trace(trace)), detail=len(report.traces) > 2)
+        yield Section(title=name, blocks=tuple(_brief_trace(trace)), detail=is_brief)
         for section in _trace_sections(trace, top, depth, phases=False):
             yield Section(title=f"{section.title} of {name}", blocks=section.blocks, detail=True)
 
@@ -101,7 +101,6 @@ def _notes(report: TraceReport) -> list[Paragraph]:
 def _header(trace: TraceSummary) -> list[Block]:
     parts = (
         trace_sentences.place(trace),
-        trace_sentences.headline(trace),
         trace_sentences.steps(trace),
         trace_sentences.overlap(trace),
     )
@@ -160,7 +159,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
     """The table `by` of each trace."""
-    yield Section(title="Trace", blocks=(Paragraph(text=_subject(report)), *_notes(report)))
+    yield from verdict_sections(report.verdict, _notes(report), remedies=False)
     if by == "rank":
         if report.ranks is not None:
             yield ranks_section(report.ranks, top=None)
@@ -175,13 +174,6 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
         if by == "operator" and trace.shapes:
             heading = f"{BY_SHAPE} of {report.name(trace)}" if len(report.traces) > 1 else BY_SHAPE
             yield Section(title=heading, blocks=(_shapes(trace, top),))
-
-
-def _subject(report: TraceReport) -> str:
-    if len(report.traces) == 1:
-        return trace_sentences.headline(report.traces[0])
-    names = ", ".join(report.name(trace) for trace in report.traces[:4])
-    return f"{names} and {len(report.traces) - 4} more." if len(report.traces) > 4 else f"{names}."
 
 
 def _caption(trace: TraceSummary) -> str:

@@ -102,6 +102,18 @@ def prewarm(device: torch.device) -> None:
     torch.backends.cudnn.benchmark = benchmark
 
 
+def _usable_cores() -> int | None:
+    """The cores that the process may use: its affinity, at most the limit of its container; None where unknown."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    if cores is None or not (quota.isdecimal() and period.isdecimal()):
+        return cores
+    return min(cores, max(1, round(int(quota) / int(period))))
+
+
 def describe(device: torch.device | str) -> Environment:
     """The environment of this process, with the flags as read from torch."""
     device = torch.device(device)
@@ -118,6 +130,7 @@ def describe(device: torch.device | str) -> Environment:
         device_memory_bytes=properties.total_memory if properties else None,
         capability=f"{properties.major}.{properties.minor}" if properties else None,
         threads=torch.get_num_threads(),
+        cores=_usable_cores(),
         flags=flags_snapshot(),
         variables=tuple(NamedValue(name=name, value=os.environ[name]) for name in VARIABLES if name in os.environ),
     )

@@ -28,6 +28,7 @@ from profiler_kit.devices.architectures import GPUS
 from profiler_kit.devices.registry import devices
 from profiler_kit.diagnosis import all_rules, diagnose, diagnose_traces
 from profiler_kit.measurement import plan as configs
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
@@ -209,12 +210,12 @@ def pages() -> Iterator[tuple[Path, str]]:
         report = read_report(file)
         # Findings follow the current rules; the measurements stay as recorded.
         report = replace(report, runs=configs.with_tuning(report.runs))
-        yield file, dumps(replace(report, findings=diagnose(report)))
+        yield file, dumps(with_verdict(replace(report, findings=diagnose(report), verdict=None)))
     for name in INSPECTED:
         file = DOCS / "measured" / name
         inspected = read_saved(file)
         if isinstance(inspected, TraceReport):
-            yield file, dumps(replace(inspected, findings=diagnose_traces(inspected)))
+            yield file, dumps(with_verdict(replace(inspected, findings=diagnose_traces(inspected), verdict=None)))
     for kind, record in SAVED_KINDS.items():
         yield DOCS / "schema" / f"{kind}.json", json_schema(record)
     for name, page in PAGES.items():

@@ -43,6 +43,18 @@ def test_a_trace_is_told_on_stdout_and_progress_on_stderr(here: Path, capfd: pyt
     assert call(["inspect", "cuda.json.gz", "-q"], capfd).err == ""
 
 
+def test_one_finding_and_the_rows_behind_it(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert call(["inspect", "cuda.json.gz", "-q", "-o", "saved.json"], capfd).code == OK
+    done = call(["inspect", "cuda.json.gz", "-q", "--finding", "1"], capfd)
+    assert done.code == OK
+    assert done.out.startswith("Finding 1 of ")
+    assert call(["show", "saved.json", "--finding", "1"], capfd).out == done.out
+    wrong = call(["show", "saved.json", "--finding", "99"], capfd)
+    assert (wrong.code, wrong.out) == (USAGE, "")
+    assert wrong.err.startswith("error: no finding 99: the report has one finding\n")
+    assert call(["show", "saved.json", "--finding", "0"], capfd).code == USAGE
+
+
 def test_formats_and_files(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = call(
         ["inspect", "cuda.json.gz", "cpu.json", "-q", "-f", "json", "-o", "a.md", "-o", "a.csv", "-o", "saved.json"],

@@ -13,6 +13,7 @@ from sample_reports import transformer, v0_cuda
 
 from profiler_kit.errors import TARGET_FAILED
 from profiler_kit.pipeline.packages import PACKAGES
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.serde import dumps
 
 TRACES = Path(__file__).resolve().parents[1] / "fixtures" / "traces"
@@ -75,7 +76,7 @@ assert records == ["profiler_kit.records.inspect_options"]
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    (folder / "report.json").write_text(dumps(v0_cuda()))
+    (folder / "report.json").write_text(dumps(with_verdict(v0_cuda())))
     return folder
 
 

@@ -184,7 +184,7 @@ def gap(slow_ns: int = 60 * MS, quick_ns: int = 2 * MS, *, by_parts: bool = Fals
 def moving(share: float) -> Report:
     """Pointwise layers take `share` of the device time, a convolution the rest."""
     relu = ModuleNode(
-        path="relu", class_name="ReLU", calls=1, forward=Cost(flops=10**8, read_bytes=10**9, write_bytes=10**9)
+        path="relu", class_name="ReLU", calls=1, forward=Cost(flops=10**8, read_bytes=2 * 10**9, write_bytes=2 * 10**9)
     )
     counts = static(relu, conv("conv", 64, 64, 3, 256))
     whole = 10 * MS

@@ -21,10 +21,10 @@ RULES = {"host_overhead", "memory_bound", "not_repeatable", "two_processes", "un
 
 
 def unsteady_cpu() -> Report:
-    """A memory-bound model on a noisy CPU: 5 ms of operators in steps of 11 ms, whose results differ from pass to pass."""
+    """A memory-bound model on a noisy CPU: 6 ms of operators in steps of 11 ms, whose results differ from pass to pass."""
     source = moving(0.8)
     drifting = (10 * MS,) * 10 + (12 * MS,) * 10
-    modules = tuple(replace(item, kernel_ns=item.kernel_ns // 2, kernels=()) for item in source.runs[0].modules)
+    modules = tuple(replace(item, kernel_ns=item.kernel_ns * 6 // 10, kernels=()) for item in source.runs[0].modules)
     run = replace(
         source.runs[0], config=RunConfig(name="default"), environment=CPU, clock="operator", kernels=(), modules=modules,
         steps_ns=drifting, repeatable=False, repeatable_gradients=False,

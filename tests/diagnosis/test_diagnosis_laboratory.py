@@ -362,7 +362,7 @@ def test_memory_bound_by_share(share: float, fires: bool) -> None:
     if fires:
         finding = one(source, "memory_bound")
         assert finding.tries == ("compile", "amp_bf16", "channels_last")
-        assert value(finding, "share of peak bandwidth").value == pytest.approx(100 * 2e9 / 3e12 / 5.1e-3, rel=1e-3)
+        assert value(finding, "share of peak bandwidth").value == pytest.approx(100 * 4e9 / 3e12 / 5.1e-3, rel=1e-3)
         assert silent(replace(source, roofline=()), "memory_bound")
 
 

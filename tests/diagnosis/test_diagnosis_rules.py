@@ -340,6 +340,14 @@ def test_cudnn_off_is_not_blamed_for_its_fallback() -> None:
 # --- workspace_peak
 
 
+def on_small_device(run: ConfigRun) -> ConfigRun:
+    """The run on a device whose memory its peak almost fills."""
+    assert run.memory is not None
+    assert run.environment is not None
+    device_bytes = run.memory.peak_bytes * 10 // 9
+    return replace(run, environment=replace(run.environment, device_memory_bytes=device_bytes))
+
+
 def test_fft_workspace_not_activations_makes_v1s_peak_without_tf32() -> None:
     finding = one(V1, "workspace_peak")
     assert all(part in finding.title for part in ("FFT", "conv_r1", "1.184 GiB", '"no-tf32"'))
@@ -359,7 +367,8 @@ def test_workspace_larger_than_few_activations_counts() -> None:
     run = baseline(V1)
     assert run.memory is not None
     infer = replace(run, memory=replace(run.memory, saved_activations=MIB, workspace=60 * MIB))
-    assert one(report(infer), "workspace_peak").severity == "high"
+    assert one(report(infer), "workspace_peak").severity == "low", "the device has 80 GiB"
+    assert one(report(on_small_device(infer)), "workspace_peak").severity == "high"
     little = replace(run, memory=replace(run.memory, saved_activations=MIB, workspace=20 * MIB))
     assert silent(report(little), "workspace_peak")
 
@@ -368,7 +377,7 @@ def test_workspace_beside_more_activations_is_a_share_not_the_maker() -> None:
     run = baseline(V1)
     assert run.memory is not None
     shared = replace(run, memory=replace(run.memory, saved_activations=400 * MIB, workspace=200 * MIB))
-    finding = one(report(shared), "workspace_peak")
+    finding = one(report(on_small_device(shared)), "workspace_peak")
     assert "29.2 %" in finding.title
     assert finding.severity == "medium"
 

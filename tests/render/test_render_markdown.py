@@ -151,9 +151,9 @@ def test_long_detail_is_folded_and_what_a_summary_has_is_not() -> None:
 
 def test_a_findings_numbers_are_folded_inside_its_item(v0_report: Report) -> None:
     text = render(report_document(v0_report))
-    item = text.split("- **high:")[1].split("- **")[0]
-    assert item.index("  - Advice") < item.index("\n\n  <details>") < item.index("  - stopwatch share: 90.3 %")
-    assert "\n\n  </details>\n" in item
+    item = text.split("\n1. **high:")[1].split("\n2. **")[0]
+    assert item.index("   - Advice") < item.index("\n\n   <details>") < item.index("   - stopwatch share: 90.3 %")
+    assert "\n\n   </details>\n" in item
 
 
 def test_a_table_with_long_names_is_not_padded() -> None:

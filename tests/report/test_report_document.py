@@ -81,16 +81,23 @@ def test_tables_are_rectangular_and_hold_no_empty_column(any_report: Report) -> 
                 assert any(row[i] is not None for row in block.rows), (block.name, head.key)
 
 
-def test_findings_come_right_after_the_header(any_report: Report) -> None:
+def test_the_verdict_comes_first_then_what_to_do_then_findings_then_the_target(any_report: Report) -> None:
     titles = [s.title for s in report_document(any_report).sections]
-    assert titles[:2] == ["Target", "Findings"]
+    opening = titles[: titles.index("Target") + 1]
+    assert [title for title in opening if title not in ("What to do", "Tried, no gain")] == [
+        "Verdict",
+        "Findings",
+        "Target",
+    ]
+    assert opening.index("Findings") == len(opening) - 2
 
 
 def test_sections_come_in_their_order(v0_report: Report) -> None:
     titles = [s.title for s in report_document(v0_report).sections if not s.detail]
     assert titles == [
-        "Target",
+        "Verdict",
         "Findings",
+        "Target",
         "Configurations",
         "Phases",
         "Layers",
@@ -99,7 +106,7 @@ def test_sections_come_in_their_order(v0_report: Report) -> None:
 
 def test_without_runs_the_count_is_the_summary(count_only_report: Report) -> None:
     titles = [s.title for s in report_document(count_only_report).sections if not s.detail]
-    assert titles == ["Target", "Findings", "Cost of one step", "Modules", "Peak memory"]
+    assert titles == ["Verdict", "Findings", "Target", "Cost of one step", "Modules", "Peak memory"]
 
 
 def test_columns_set_aside_stand_in_a_second_table(v0_report: Report, count_only_report: Report) -> None:
@@ -168,13 +175,13 @@ def test_the_header_says_what_was_run_on_what_and_from_how_many_steps(v0_cpu_rep
 
 def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
     guessed = replace(v0_cpu_report, target=replace(v0_cpu_report.target, inputs_from="guess"))
-    blocks = section(report_document(guessed), "Target").blocks
+    blocks = section(report_document(guessed), "Verdict").blocks
     warnings = [block.text for block in blocks if isinstance(block, Paragraph) and block.role == "warning"]
     assert any("guess" in text for text in warnings)
     assert any("3 timed steps" in text for text in warnings)
     (ops,) = [
         block.text
-        for block in section(report_document(transformer()), "Target").blocks
+        for block in section(report_document(transformer()), "Verdict").blocks
         if isinstance(block, Paragraph) and "without a formula" in block.text
     ]
     assert "24 calls" in ops
@@ -183,9 +190,8 @@ def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
 def test_the_targets_own_word_on_its_guess_is_the_warning() -> None:
     report = transformer()
     own = "GUESSED inputs 1,3,224,224 from the first layer"
-    blocks = section(
-        report_document(replace(report, target=replace(report.target, notes=(own, "loss: sum")))), "Target"
-    ).blocks
+    document = report_document(replace(report, target=replace(report.target, notes=(own, "loss: sum"))))
+    blocks = (*section(document, "Verdict").blocks, *section(document, "Target").blocks)
     messages = [(block.role, block.text) for block in blocks if isinstance(block, Paragraph) and block.role != "text"]
     assert ("warning", own) in messages
     assert ("note", "loss: sum") in messages
@@ -193,7 +199,7 @@ def test_the_targets_own_word_on_its_guess_is_the_warning() -> None:
 
 
 def test_many_steps_are_no_warning(v0_report: Report) -> None:
-    blocks = section(report_document(v0_report), "Target").blocks
+    blocks = section(report_document(v0_report), "Verdict").blocks
     assert not [block for block in blocks if isinstance(block, Paragraph) and block.role == "warning"]
 
 

@@ -14,6 +14,7 @@ from trace_reports import CASES, convnet, full_queue, ms, nested, trace, traces,
 
 from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.errors import ReportError, UsageError
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
@@ -28,7 +29,7 @@ SCREEN = 60  # lines, findings included
 
 
 def explained(report: TraceReport) -> TraceReport:
-    return replace(report, findings=diagnose_traces(report))
+    return with_verdict(replace(report, findings=diagnose_traces(report)))
 
 
 def page(report: TraceReport, *, by: TraceView | None = None, detail: bool = False, name: str = "terminal") -> str:
@@ -76,7 +77,7 @@ def test_parts_sum_to_the_whole(name: str) -> None:
 
 def test_findings_come_before_what_they_rest_on() -> None:
     titles = [section.title for section in traces_document(explained(traces(nested()))).sections]
-    assert titles[:4] == ["Trace", "Findings", "Phases", "Idle time"]
+    assert titles[:6] == ["Verdict", "What to do", "Findings", "Trace", "Phases", "Idle time"]
 
 
 def test_the_clocks_stand_side_by_side_and_the_wrong_one_is_said() -> None:
@@ -103,7 +104,7 @@ def test_a_full_queue_is_said() -> None:
 
 def test_idle_time_says_what_was_waited_for() -> None:
     written = page(traces(waits_for_data()))
-    assert "idle 392.9 ms (waiting for data 284 ms" in " ".join(written.split())
+    assert "the device is busy 60.6 % of the time (idle: waiting for data 28.5 %)" in " ".join(written.split())
     assert "waiting for data    284 ms  28.5" in written
 
 
@@ -119,7 +120,7 @@ def test_what_has_no_owner_is_shown() -> None:
 
 def test_a_trace_without_a_device_speaks_of_operators() -> None:
     written = page(CASES["host only"])
-    assert "No device events" in written
+    assert "The trace covers 90 ms of host time, without device work" in written
     assert "operators" in written
     assert "idle before" not in written
     assert "host / device" not in written

@@ -13,6 +13,7 @@ from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
     add_convention_options,
+    add_finding_option,
     add_measure_options,
     add_output_options,
     add_table_options,
@@ -35,6 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
     add_convention_options(parser)
     add_output_options(parser)
+    add_finding_option(parser)
     add_table_options(parser)
 
 

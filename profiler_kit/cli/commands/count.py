@@ -11,6 +11,7 @@ from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
     add_convention_options,
+    add_finding_option,
     add_output_options,
     add_table_options,
     add_target_options,
@@ -36,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "or here, for the measured peaks of this machine's device",
     )  # fmt: skip
     add_output_options(parser)
+    add_finding_option(parser)
     add_table_options(parser)
 
 

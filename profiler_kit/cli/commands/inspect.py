@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 from profiler_kit import errors
 from profiler_kit.cli import output, streams
 from profiler_kit.cli.commands import Command
-from profiler_kit.cli.options import add_output_options
+from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_non_negative, parse_positive, parse_step_range
 from profiler_kit.errors import UsageError
@@ -69,6 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"({', '.join(EVENT_SUFFIXES)}), a folder (with --to), or - for CSV on stdout instead of the report",
     )  # fmt: skip
     add_output_options(parser)
+    add_finding_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import get_args
 from profiler_kit import errors
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
-from profiler_kit.cli.options import add_output_options, add_table_options
+from profiler_kit.cli.options import add_finding_option, add_output_options, add_table_options
 from profiler_kit.records.inspect_options import TraceView
 
 
@@ -22,11 +22,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="report.json, report folder, or any other JSON file that a command wrote with -o",
     )
     add_output_options(parser)
+    add_finding_option(parser)
     add_table_options(parser, trace_views=get_args(TraceView))
 
 
 def run(options: argparse.Namespace) -> int:
     """Show any JSON file that a command wrote. Raises UsageError for a view that this kind of file does not have."""
+    from profiler_kit.pipeline.reports import with_verdict
     from profiler_kit.records.report import Report, TraceReport
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
@@ -34,16 +36,18 @@ def run(options: argparse.Namespace) -> int:
     output.check_options(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
-        output.emit_traces(saved, options)
+        output.emit_traces(with_verdict(saved), options)
     elif isinstance(saved, Report):
         if options.by in get_args(TraceView):
             raise errors.UsageError(
                 f"a target report has no view --by {options.by}", hint="use one of: tree, layer, op, what-if"
             )
-        output.emit_report(saved, options)
+        output.emit_report(with_verdict(saved), options)
     else:
         from profiler_kit.report.results import result_document
 
+        if options.finding is not None:
+            raise errors.UsageError(f"{kind_words(saved.kind)} has no findings", hint="omit --finding")
         if options.by is not None:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")
         output.emit(result_document(saved), options)

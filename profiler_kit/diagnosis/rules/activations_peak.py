@@ -78,6 +78,7 @@ def check(report: Report) -> Iterator[Finding]:
         paths=(module.path,) if module is not None else (),
         trials=checkpointing,
         weight=share,
+        claims=("peak",),
         computed=module is not None,
     )
 

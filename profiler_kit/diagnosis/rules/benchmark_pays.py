@@ -10,6 +10,8 @@ from profiler_kit.diagnosis.algorithm_search import LARGE_SEARCH_SHARE, PlannedT
 from profiler_kit.diagnosis.pairs import FlagPair, flag_pairs
 from profiler_kit.diagnosis.phrases import interval_text, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import names_claims
+from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import (
@@ -86,6 +88,11 @@ def check(report: Report) -> Iterator[Finding]:
             trial=sweep_trial(pair.off, pair.on, noise),
         ),
         weight=saved_share(pair.before, pair.after) if pays else 0.0,
+        claims=names_claims(
+            kernel.name
+            for kernel in kernels_of(pair.off)
+            if pays and pair.off is report.baseline() and kernel.family.startswith("conv")
+        ),
     )
 
 

@@ -17,11 +17,15 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import busy_share, module_claims, names_claims
 from profiler_kit.diagnosis.timing import is_contraction
+from profiler_kit.diagnosis.trace_facts import is_mostly_busy, step_share, worst_trace
+from profiler_kit.diagnosis.trace_shapes import operator_text, shaped_channels
 from profiler_kit.records.counts import ModuleNode
 from profiler_kit.records.families import math_name
-from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
 
 # A layer below a twentieth of the device time is not worth a change of its weights' shape.
@@ -43,6 +47,9 @@ Fires when a convolution or linear layer runs in tensor-core arithmetic with cha
 The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than
 {CHANNEL_MULTIPLE}, so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up
 to the next multiple costs almost no time.
+
+In a trace, the shapes of convolutions and linear layers show the channels. The same limits hold, if most of the products run on
+tensor cores.
 """
 
 
@@ -96,8 +103,9 @@ def check(report: Report) -> Iterator[Finding]:
             )
         ),
         paths=(candidate.node.path for candidate in layers),
-        weight=padding_share,
+        weight=padding_share * busy_share(report),
         computed=True,
+        claims=module_claims(candidate.node.path for candidate in layers),
     )
 
 
@@ -132,4 +140,57 @@ def _next_multiples(channels: Channels) -> str:
     return f"{round_up_to_multiple(channels.inputs)} -> {round_up_to_multiple(channels.outputs)}"
 
 
-RULE = Rule("channels_multiple", DOC, check, "cause")
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the trace that pads most. Layers with equal shapes count together."""
+    if (worst := worst_trace(report, _padded_operators, lambda match: match[1])) is None:
+        return
+    trace, (operators, padding_ns) = worst.trace, worst.match
+    largest, channels = operators[0]
+    share = step_share(trace, padding_ns)
+    layers = [f"{operator_text(operator)} ({text(operator.kernel_ns, 'ns')})" for operator, _ in operators]
+    yield RULE.finding(
+        severity="medium" if share >= MEDIUM_DEVICE_SHARE else "low",
+        title=f"Padding takes {percent(share)} of the step: {_channel_counts(channels)} channels, not a multiple of "
+        f"{CHANNEL_MULTIPLE}",
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}Tensor cores pad {join_list(layers)}.",
+            "The padding is computed from the channels, and a lower bound.",
+            worst.others_sentence(),
+        ),
+        advice=f"Use {_next_multiples(channels)} channels or features instead of {channels.inputs} -> {channels.outputs} in "
+        f"{operator_text(largest)}. This changes the model, so train it again. A vocabulary can be padded: the added rows are "
+        "never used.",
+        evidence=(
+            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=worst.where),
+            *(
+                Evidence(name="padded share", value=100.0 * item.padded_share, unit="percent", where=operator.name)
+                for operator, item in operators
+            ),
+        ),
+        weight=share,
+        computed=True,
+        claims=names_claims(k.name for k in trace.kernels if k.math in TENSOR_CORE_MATH and is_contraction(k.family)),
+    )
+
+
+def _padded_operators(trace: TraceSummary) -> tuple[list[tuple[ShapedOperator, Channels]], float] | None:
+    """The operators that pad enough, most padding first, and the time of their padding."""
+    contractions = [kernel for kernel in trace.kernels if is_contraction(kernel.family)]
+    tensor_core_ns = sum(kernel.kernel_ns for kernel in contractions if kernel.math in TENSOR_CORE_MATH)
+    # The kernels of an operator are unknown, so most of the products must use tensor cores.
+    if not is_mostly_busy(trace) or 2 * tensor_core_ns < sum(kernel.kernel_ns for kernel in contractions):
+        return None
+    operators = [
+        (operator, channels) for operator in trace.shapes if (channels := shaped_channels(operator)) is not None
+    ]
+    padded = [
+        (operator, channels)
+        for operator, channels in operators
+        if channels.padded_share >= MIN_PADDED_SHARE and operator.kernel_ns >= MIN_DEVICE_SHARE * trace.busy_ns
+    ]
+    padded.sort(key=lambda pair: -pair[0].kernel_ns * pair[1].padded_share)
+    padding_ns = sum(operator.kernel_ns * channels.padded_share for operator, channels in padded)
+    return (padded, padding_ns) if padded else None
+
+
+RULE = Rule("channels_multiple", DOC, check, "cause", check_trace)

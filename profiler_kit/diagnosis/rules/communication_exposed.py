@@ -5,75 +5,93 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, worst_exposed
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
+from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import Communication, TraceSummary
 from profiler_kit.units import percent, text
 
-# The last bucket of gradients cannot overlap; a tenth of the span is more than that.
-MIN_SHARE: Final = 0.10
 # Above a third of the span, an added process brings little more than two thirds of its cost.
 HIGH_SHARE: Final = 1 / 3
 
+# Collectives of sharded parameters (FSDP, ZeRO); those of replicated ones are all-reduces.
+_SHARDED_KINDS: Final = frozenset({"all_gather", "reduce_scatter"})
+_SHARDED_ADVICE: Final = (
+    "Overlap it with computation: in FSDP set backward_prefetch=BackwardPrefetch.BACKWARD_PRE and forward_prefetch=True, and "
+    "wrap larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or sharding_strategy=SHARD_GRAD_OP."
+)
+_REPLICATED_ADVICE: Final = (
+    "Overlap it with computation: DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True) with "
+    "find_unused_parameters=False. Or send less: a DDP communication hook with bf16 gradients, or several batches under "
+    "no_sync()."
+)
+
 DOC = f"""
-Fires on a trace in which collectives run alone, with no computation at the same time, for more than {limit_percent(MIN_SHARE)} of
-the span.
+Fires on a trace in which collectives run alone, with no computation at the same time, for more than
+{limit_percent(MIN_EXPOSED_SHARE)} of the span. Without a device, it is the time in which the host waits for other ranks.
 
 - `high`: from a third of the span.
 - `medium`: otherwise.
 
-A collective also lasts while it waits for the last rank to arrive, so exposed time means slow links or late ranks. Only the
-traces of all ranks, inspected together, tell these two apart.
+A collective also lasts while it waits for the last rank to arrive. If the traces of all ranks are inspected together, this
+waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. Rules
+`small_buckets` and `pipeline_bubbles` cover many small messages and messages between the stages of a pipeline.
 """
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
-    if (worst := worst_trace(report, _exposed_communication, lambda exposed: exposed[1])) is None:
+    worst = worst_exposed(report)
+    if worst is None:
         return
-    (communication, share), trace = worst.match, worst.trace
+    exposed, trace = worst.match, worst.trace
+    if exposed.small is not None or exposed.is_pipeline:
+        return
+    device = on_device(trace)
     kinds = [
         f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
-        for kind in communication.by_kind
+        for kind in (trace.communication.by_kind if trace.communication is not None else ())
     ]
+    sharded = exposed.main is not None and exposed.main.kind in _SHARDED_KINDS
     yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
-        title=f"Exposed communication takes {percent(share)} of the time: no computation overlaps it",
+        severity="high" if exposed.share >= HIGH_SHARE else "medium",
+        title=f"Exposed communication takes {percent(exposed.share)} of the time: no computation overlaps it",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Collectives run for {text(communication.union_ns, 'ns')}, and for "
-            f"{text(communication.exposed_ns, 'ns')} of it no other work runs.",
+            f"{worst.sentence_prefix}Collectives run for {text(exposed.union_ns, 'ns')}, and for "
+            f"{text(exposed.exposed_ns, 'ns')} of it no other work runs."
+            if device
+            else f"{worst.sentence_prefix}The host waits for other ranks for {text(exposed.exposed_ns, 'ns')} of "
+            f"{text(trace.span_ns, 'ns')}.",
+            f"Waiting for late ranks, {percent(exposed.wait_share)} of the time, is not counted."
+            if exposed.wait_share
+            else "",
             f"Collectives by kind: {join_list(kinds)}." if kinds else "",
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",
             worst.others_sentence(),
         ),
-        advice="Overlap it with computation: in DDP set bucket_cap_mb and gradient_as_bucket_view=True and leave "
-        "find_unused_parameters=False; in FSDP enable prefetching. Or send less: bf16 gradients (a DDP communication hook), or "
-        "accumulate several batches under no_sync()."
+        advice=(_SHARDED_ADVICE if sharded else _REPLICATED_ADVICE)
         + (
             ""
             if report.ranks is not None
             else " To see which rank waits for which, inspect the traces of all ranks together."
         ),
         evidence=(
-            Evidence(name="exposed communication, of the span", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="exposed communication", value=communication.exposed_ns, unit="ns", where=worst.where),
-            Evidence(name="communication", value=communication.union_ns, unit="ns", where=worst.where),
+            Evidence(
+                name="exposed communication, of the span",
+                value=100.0 * exposed.share,
+                unit="percent",
+                where=worst.where,
+            ),
+            Evidence(name="exposed communication", value=exposed.exposed_ns, unit="ns", where=worst.where),
+            Evidence(name="communication", value=exposed.union_ns, unit="ns", where=worst.where),
             Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
         ),
-        weight=share,
+        weight=exposed.share,
+        claims=CLAIMS,
     )
-
-
-def _exposed_communication(trace: TraceSummary) -> tuple[Communication, float] | None:
-    communication = trace.communication
-    if communication is None or not on_device(trace):
-        return None
-    share = communication.exposed_ns / trace.span_ns
-    return (communication, share) if share > MIN_SHARE else None
 
 
 RULE = Rule("communication_exposed", DOC, no_findings, "cause", check_trace)

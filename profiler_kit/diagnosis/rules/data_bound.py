@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
+from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, call_name
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
@@ -20,6 +21,8 @@ HIGH_SHARE: Final = 0.50
 # Idle time is never hidden behind kernels, so a smaller share matters. Adding a few workers removes this much at once.
 MIN_IDLE_SHARE: Final = 0.05
 
+_HOST_CLAIMS: Final = ("idle:waiting for data", "busy:phase:data")
+
 LOADER_ADVICE: Final = (
     "Load batches in other processes and ahead of time: DataLoader(num_workers=4 or more, persistent_workers=True, "
     "prefetch_factor=4, pin_memory=True). Or make each sample cheaper: cheaper transforms, or a data set that is decoded once."
@@ -31,27 +34,29 @@ WORKER_ITERATOR: Final = "_MultiProcessingDataLoaderIter"
 
 DOC = f"""
 Fires when fetching the batch takes more than {limit_percent(MIN_STEP_SHARE)} of the baseline's step by stopwatch (the target must
-have a data loader), or when the device of a trace is idle for more than {limit_percent(MIN_IDLE_SHARE)} of the span while it
-waits for data.
+have a data loader). Fires on a trace if the device is idle for more than {limit_percent(MIN_IDLE_SHARE)} of the span while it
+waits for data, or, without a device, if the host fetches data for more than {limit_percent(MIN_STEP_SHARE)} of the time.
 
 - `high`: at least {limit_percent(HIGH_SHARE)} of the step or of the span.
 - `medium`: otherwise.
 
 The stopwatch is the right clock for fetching, because this is work or waiting on the host. On a device, kernels that are
-still queued may hide part of it. The idle time of a trace has no such hidden part.
+still queued may hide part of it. The idle time of a trace has no such hidden part. Without a device nothing is hidden: operators
+of the data set and the time between them count, and so does fetching before the first operator of a marked step.
 
 A trace names the class of the loader's iterator. With `{SINGLE_PROCESS_ITERATOR}` the training process makes the batches
 (`num_workers=0`), and the advice is to use workers. With `{WORKER_ITERATOR}` there are workers, but too few or too slow. If a
-trace has two loaders, the one that took longer counts.
+trace has two loaders, the one that took longer counts. In a trace with Python calls, the finding names the call in which most
+of the fetching passes.
 """
 
 _LOADER_EXPLANATIONS: Final = {
-    SINGLE_PROCESS_ITERATOR: "The training process makes the batches itself (num_workers=0) and launches nothing meanwhile.",
-    WORKER_ITERATOR: "The loader has workers, but they are too slow for the device.",
+    SINGLE_PROCESS_ITERATOR: "The training process makes the batches itself (num_workers=0) and does nothing else meanwhile.",
+    WORKER_ITERATOR: "The loader has workers, but they make batches more slowly than the step needs them.",
 }
 _LOADER_ADVICE: Final = {
     SINGLE_PROCESS_ITERATOR: "Load batches in other processes and ahead of time: DataLoader(num_workers=4 or more, "
-    "persistent_workers=True, pin_memory=True). Workers make batches while the device is busy.",
+    "persistent_workers=True, pin_memory=True). Workers make batches while the model runs.",
     WORKER_ITERATOR: "Give the loader more workers (up to the number of cores of this process) and a larger prefetch_factor. If "
     "all cores are busy, make each sample cheaper: fewer or cheaper transforms, smaller files, or a data set that is decoded "
     "once.",
@@ -78,43 +83,82 @@ def check(report: Report) -> Iterator[Finding]:
             Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
         ),
         weight=share,
+        claims=("idle:waiting for data",) if run.clock == "kernel" else _HOST_CLAIMS,
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace whose device waits longest for data."""
-    if (worst := worst_trace(report, _waiting_share, lambda share: share)) is None:
+    """Yield at most one finding, for the trace that waits longest for data."""
+    if (worst := worst_trace(report, _data_time, lambda data: data.share)) is None:
         return
-    trace, share = worst.trace, worst.match
-    waiting_ns = idle_ns(trace, "waiting for data")
-    loading = trace.phase("data")
+    trace, data = worst.trace, worst.match
+    device = on_device(trace)
     loader = trace.loaders[0] if trace.loaders else ""
     steps = f", over {plural(len(trace.steps), 'step')}" if trace.steps else ""
     yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
-        title=f"The device waits for data for {percent(share)} of the time",
+        severity="high" if data.share >= HIGH_SHARE else "medium",
+        title=f"The device waits for data for {percent(data.share)} of the time"
+        if device
+        else f"Fetching data takes {percent(data.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}It is idle for {text(waiting_ns, 'ns')} of {text(trace.span_ns, 'ns')} while the "
-            f"host fetches the next batch{steps}.",
-            f"The host spends {text(loading.host_ns, 'ns')} on fetching."
-            if loading is not None and loading.host_ns
-            else "",
+            f"{worst.sentence_prefix}It is idle for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} while the host fetches "
+            f"the next batch{steps}."
+            if device
+            else f"{worst.sentence_prefix}The host fetches batches for {text(data.ns, 'ns')} of "
+            f"{text(data.total_ns, 'ns')}{steps}, and the model does not run meanwhile.",
             _LOADER_EXPLANATIONS.get(loader, ""),
+            _longest_call(trace),
             worst.others_sentence(),
         ),
         advice=_LOADER_ADVICE.get(loader, LOADER_ADVICE),
         evidence=(
-            Evidence(name="waiting for data, of the span", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="waiting for data", value=waiting_ns, unit="ns", where=worst.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
+            Evidence(name="data, share of the time", value=100.0 * data.share, unit="percent", where=worst.where),
+            Evidence(
+                name="waiting for data" if device else "fetching data", value=data.ns, unit="ns", where=worst.where
+            ),
+            Evidence(name="span" if device else "time", value=data.total_ns, unit="ns", where=worst.where),
         ),
-        weight=share,
+        weight=data.share,
+        claims=("idle:waiting for data",) if device else _HOST_CLAIMS,
     )
 
 
-def _waiting_share(trace: TraceSummary) -> float | None:
-    share = idle_ns(trace, "waiting for data") / trace.span_ns if on_device(trace) else 0.0
-    return share if share > MIN_IDLE_SHARE else None
+class _DataTime(NamedTuple):
+    """The time for data, `ns` of `total_ns`."""
+
+    ns: int
+    total_ns: int
+
+    @property
+    def share(self) -> float:
+        """The share of the time that data takes."""
+        return min(1.0, self.ns / self.total_ns)
+
+
+def _data_time(trace: TraceSummary) -> _DataTime | None:
+    """Return the time that `trace` waits for data; None below the limits."""
+    waiting_ns = idle_ns(trace, "waiting for data")
+    if on_device(trace):
+        data = _DataTime(waiting_ns, trace.span_ns)
+        return data if data.share > MIN_IDLE_SHARE else None
+    phase = trace.phase("data")
+    if trace.clock != "host" or trace.span_ns < LONG_CALL_NS or phase is None:
+        return None
+    candidates = [_DataTime(waiting_ns + phase.kernel_ns, trace.span_ns)]
+    # Marked steps include fetching before the first operator of the trace, which its span does not.
+    if (steps_ns := sum(step.host_ns for step in trace.steps)) > 0 and phase.host_ns:
+        candidates.append(_DataTime(min(phase.host_ns, steps_ns), steps_ns))
+    data = max(candidates, key=lambda data: data.share)
+    return data if data.share > MIN_STEP_SHARE else None
+
+
+def _longest_call(trace: TraceSummary) -> str:
+    """Return a sentence about the call in which most of the fetching passes; empty where the trace does not show it."""
+    calls = [a for a in trace.activities if a.phase == "data" and a.source and a.ns >= LONG_CALL_NS]
+    if not calls:
+        return ""
+    longest = max(calls, key=lambda activity: activity.ns)
+    return f"It spends {text(longest.ns, 'ns')} of it in {call_name(longest)}."
 
 
 RULE = Rule("data_bound", DOC, check, "place", check_trace)

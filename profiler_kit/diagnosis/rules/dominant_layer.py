@@ -18,8 +18,9 @@ from profiler_kit.diagnosis.phrases import (
     work_text,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
-from profiler_kit.diagnosis.trace_layers import dominant_calls, dominant_module
+from profiler_kit.diagnosis.step_work import step_works
+from profiler_kit.diagnosis.timing import is_product_family, module_node, ns_by_path, ratio
+from profiler_kit.diagnosis.trace_layers import MIN_PRODUCT_SHARE, dominant_calls, dominant_module
 from profiler_kit.diagnosis.trace_shapes import dominant_shape
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
@@ -40,9 +41,10 @@ DOC = f"""
 Fires when one module does at least {limit_percent(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
 has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the baseline's device time (operator time on a CPU).
 
-- `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the time, or the time was not measured.
-- `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the time.
-- `low`: it takes less. The layer does most of the work and is fast, so a change gains little.
+- `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the step, or the time was not measured.
+- `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the step.
+- `low`: it takes less: the layer is fast, or the step waits for data or for launches. A change gains little. A trace gets no
+  finding then.
 
 For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
 changes: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` layer followed
@@ -52,10 +54,13 @@ assumes that the layer stays as efficient as it is; the lower bound assumes that
 In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
 smaller kernel.
 
-In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. Without
-module names, it looks for a convolution, matrix product or attention whose calls with the same input shapes take as much,
-backward included. One call per step is one layer; several calls may be several equal layers. Without shapes, it looks for at
-most three kernels that each run once per step.
+At least half of the layer's time must be that of convolutions, matrix products, attention or recurrent layers. Other work has
+other causes than the size of the layer, and other rules.
+
+In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. What
+torch.compile generates is not a module of the source. Without module names, it looks for a convolution, matrix product or
+attention whose calls with the same input shapes take as much, backward included. One call per step is one layer; several
+calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step.
 
 The rule ignores models with a single layer that does work.
 """
@@ -80,11 +85,13 @@ def check(report: Report) -> Iterator[Finding]:
         else None
     )
     time_share = ratio(ns_by_path(run)[path], run.device_ns) if run is not None else None
+    work = next(step_works(report), None)
+    step_share = work.share(work.module_ns.get(path, 0)) if work is not None else time_share
     clock = clock_name(run.clock if run is not None else None)
     alternatives = _alternatives(report, run, node)
     unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
     yield RULE.finding(
-        severity=_severity(time_share),
+        severity=_severity(step_share),
         title=_title(path, unit, work_share, time_share, clock),
         explanation=join_sentences(
             _layer_work(node), _layer_rate(report, run, node), _other_layers(work_share, time_share, clock)
@@ -92,7 +99,8 @@ def check(report: Report) -> Iterator[Finding]:
         advice=_advice(static, node, time_share, alternatives, run),
         evidence=_evidence(report, run, path, unit, work_share, time_share, alternatives),
         paths=(path,),
-        weight=time_share if time_share is not None else work_share or 0.0,
+        weight=step_share if step_share is not None else work_share or 0.0,
+        claims=(f"busy:module:{path}",) if step_share is not None else (),
         computed=bool(alternatives) and not (time_share is not None and time_share < MEDIUM_TIME_SHARE),
     )
 
@@ -124,7 +132,16 @@ def _most_time(run: ConfigRun | None) -> tuple[str, float] | None:
     if run is None or not run.device_ns:
         return None
     path_times = [(path, ns) for path, ns in ns_by_path(run).most_common() if path not in PSEUDO_PATHS]
-    return (path_times[0][0], path_times[0][1] / run.device_ns) if len(path_times) > 1 else None
+    if len(path_times) < 2 or not _is_mostly_products(run, path_times[0][0]):
+        return None
+    return path_times[0][0], path_times[0][1] / run.device_ns
+
+
+def _is_mostly_products(run: ConfigRun, path: str) -> bool:
+    """Whether at least half of the time of the module is that of products. Other work has other causes than its size."""
+    kernels = [kernel for layer in run.modules if layer.path == path for kernel in layer.kernels]
+    products_ns = sum(kernel.kernel_ns for kernel in kernels if is_product_family(kernel.family))
+    return not kernels or products_ns >= MIN_PRODUCT_SHARE * sum(kernel.kernel_ns for kernel in kernels)
 
 
 def _title(path: str, unit: str, work_share: float | None, time_share: float | None, clock: str) -> str:
@@ -277,17 +294,18 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         or dominant_shape(report, MIN_TIME_SHARE)
         or dominant_calls(report, MIN_TIME_SHARE)
     )
-    if dominant is None:
+    # A layer that explains little of the step is not its cause, however much of the device time it takes.
+    if dominant is None or dominant.weight < MEDIUM_TIME_SHARE:
         return
-    clock = clock_name("kernel" if any(trace.clock == "device" for trace in report.traces) else "operator")
     yield RULE.finding(
-        severity=_severity(dominant.share),
+        severity=_severity(dominant.weight),
         title=dominant.title,
-        explanation=join_sentences(dominant.explanation, _other_layers(None, dominant.share, clock)),
+        explanation=join_sentences(dominant.explanation, _other_layers(None, dominant.share, dominant.clock)),
         advice=dominant.advice,
         evidence=dominant.evidence,
         paths=dominant.paths,
-        weight=dominant.share,
+        weight=dominant.weight,
+        claims=dominant.claims,
     )
 
 

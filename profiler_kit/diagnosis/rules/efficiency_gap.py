@@ -18,6 +18,7 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import busy_share, module_claims
 from profiler_kit.diagnosis.timing import module_node
 from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -121,7 +122,8 @@ def check(report: Report) -> Iterator[Finding]:
         evidence=tuple(item for operation in (worst, peer, *slow[1:]) for item in _evidence(operation, run)),
         paths=(operation.path for operation in slow),
         trials=other_configs,
-        weight=saved_share,
+        weight=saved_share * busy_share(report),
+        claims=module_claims(operation.path for operation in slow),
     )
 
 

@@ -20,6 +20,7 @@ from profiler_kit.diagnosis.phrases import (
     work_text,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import busy_share, module_claims
 from profiler_kit.diagnosis.timing import module_node, ratio
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.families import FFT, REDUCED_OPERATION_FAMILIES, family_name
@@ -145,8 +146,9 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
         advice=_channel_advice(tiles),
         evidence=(*_evidence(run_parts), *_tile_evidence(conv, worst.timing.path)),
         paths=(worst.timing.path,),
-        weight=padding_share,
+        weight=padding_share * busy_share(report),
         computed=True,
+        claims=module_claims((worst.timing.path,) if run is report.baseline() else ()),
     )
 
 

@@ -22,8 +22,8 @@ _HOST_DEVICE_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice
 _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
 DOC = f"""
-Fires on a trace with more than {MAX_COPIES_PER_STEP} copies between host and device per step, or in which such copies take
-more than {limit_percent(MAX_SHARE)} of the span.
+Fires on a trace with more than {MAX_COPIES_PER_STEP} copies between host and device per step, or in which such copies, and the
+host's waits for copies to the idle device, take more than {limit_percent(MAX_SHARE)} of the span.
 
 - `medium`: the copies take more than {limit_percent(MAX_SHARE)} of the span.
 - `low`: there are only many of them.
@@ -35,10 +35,16 @@ Without marked steps, the number of copies per step is unknown and only their ti
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The copies between host and device in one trace; `share` is their part of the span."""
+    """The copies between host and device in one trace.
 
+    `names`: of the copies. `idle_ns`: idle time in which the host waits for a copy to the device. `share`: the part of the span
+    that both take.
+    """
+
+    names: tuple[str, ...]
     calls: int
     copy_ns: int
+    idle_ns: int
     pageable_ns: int
     per_step: float
     share: float
@@ -58,9 +64,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
+            f"The device is idle for {text(copies.idle_ns, 'ns')} more while the host waits for copies to it."
+            if copies.idle_ns
+            else "",
             worst.others_sentence(),
         ),
-        advice=_advice(copies.per_step > MAX_COPIES_PER_STEP, bool(copies.pageable_ns)),
+        advice=_advice(copies),
         evidence=(
             Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.where),
             Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.where),
@@ -68,6 +77,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="time of pageable copies", value=copies.pageable_ns, unit="ns", where=worst.where),
         ),
         weight=copies.share,
+        claims=(*(f"busy:kernel:{name}" for name in copies.names), "idle:synchronization"),
     )
 
 
@@ -77,21 +87,34 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
         return None
     calls, copy_ns = sum(kernel.calls for kernel in kernels), sum(kernel.kernel_ns for kernel in kernels)
     pageable_ns = sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name))
-    copies = _Copies(calls, copy_ns, pageable_ns, per_step=calls / step_count(trace), share=copy_ns / trace.span_ns)
+    waiting_ns = sum(i.ns for i in trace.idle if i.cause == "synchronization" and i.phase == "transfer")
+    copies = _Copies(
+        names=tuple(kernel.name for kernel in kernels),
+        calls=calls,
+        copy_ns=copy_ns,
+        idle_ns=waiting_ns,
+        pageable_ns=pageable_ns,
+        per_step=calls / step_count(trace),
+        share=min(1.0, (copy_ns + waiting_ns) / trace.span_ns),
+    )
     # without marked steps the number of steps, and so of copies per step, is unknown
     are_many = copies.per_step > MAX_COPIES_PER_STEP and bool(trace.steps)
     return copies if are_many or copies.share > MAX_SHARE else None
 
 
-def _advice(are_many: bool, has_pageable: bool) -> str:
-    if not are_many and not has_pageable:
+def _advice(copies: _Copies) -> str:
+    are_many = copies.per_step > MAX_COPIES_PER_STEP
+    if not are_many and not copies.pageable_ns and not copies.idle_ns:
         return "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
     return join_sentences(
-        "Copy many numbers together, as one tensor, or create them on the device (pass device=... when creating a tensor)."
+        "Copy many numbers together, as one tensor, or create them on the device: torch.zeros(n, device=device)."
         if are_many
         else "",
-        "Pin the memory of batches: DataLoader(pin_memory=True) and .to(device, non_blocking=True)."
-        if has_pageable
+        "Pin the memory of batches and copy without waiting: DataLoader(..., pin_memory=True) and "
+        "batch.to(device, non_blocking=True)."
+        if copies.pageable_ns
+        else "Copy without waiting: batch.to(device, non_blocking=True)."
+        if copies.idle_ns
         else "",
     )
 

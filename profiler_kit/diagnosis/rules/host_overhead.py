@@ -1,46 +1,71 @@
-"""A step on a CPU that runs outside operators: Python, autograd, dispatch."""
+"""A step in which the host is busy with other work than launching and running operators: Python, autograd."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.idle_time import (
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    IdleStep,
+    WorstIdle,
+    call_name,
+    calls_text,
+    is_operator,
+    is_own_call,
+    worst_idle,
+)
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
 
 # Every step has some Python and dispatch. Above this share, reducing them saves more than a faster operator.
-MAX_OUTSIDE_SHARE: Final = 0.30
-
-# A shorter span is not a training loop.
-MIN_SPAN_NS: Final = 1_000_000
+MAX_OUTSIDE_SHARE: Final = 0.20
+# Half of the step is more than any operator can save.
+HIGH_SHARE: Final = 0.50
+# The profiler itself adds to the time outside operators, so a smaller share is uncertain.
+MEDIUM_SHARE: Final = 0.30
+# A call that takes more than half of the time outside operators is the cause; many short ones are overhead of the framework.
+MAIN_CALL_SHARE: Final = 0.5
 
 ADVICE: Final = (
-    "Use larger or fewer operators: a larger batch, torch.compile, fewer small modules. A faster operator saves "
-    "little here."
+    "Use larger or fewer operators: a larger batch, model = torch.compile(model), fewer small modules, "
+    "torch.optim.SGD(..., foreach=True). A faster operator saves little here."
+)
+LONG_CALL_ADVICE: Final = (
+    "Move this work out of the loop: do it before training, in DataLoader workers, or every few hundred steps only. "
+    "If it computes on tensors, do it with torch operators on the device."
 )
 
 DOC = f"""
-Fires on a CPU if the self time of operators is less than {limit_percent(1 - MAX_OUTSIDE_SHARE)} of the median timed step.
-The rest is Python and autograd. Always `medium`.
+Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_OUTSIDE_SHARE)} of the median timed step. The rest
+is Python and autograd.
 
+- `high`: at least {limit_percent(HIGH_SHARE)}.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
+- `low`: below that.
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound.
 - Data loading is not counted: the data phase is subtracted from the step, and its operators from the operator time. Rule
-  `data_bound` covers it.
-- In a trace without device events, the limit holds for the span from the first operator to the last, including data loading.
-  Times of operators in several threads add up.
+  `data_bound` covers it. Waiting for other ranks and compilation are not counted either.
+- In a trace without device events, the limit holds for the span from the first operator to the last. Times of operators in
+  several threads add up.
+
+Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
+{text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
+metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it.
 """
 
 
 def check(report: Report) -> Iterator[Finding]:
-    """Yield at most one finding, for a baseline on a CPU."""
+    """Yield at most one finding, for the baseline."""
     run = report.baseline()
     if run is None or run.clock != "operator" or run.step_ns is None or run.device_ns is None:
+        yield from _long_calls(report)
         return
     data_ns = sum(timing.stopwatch_ns or 0 for timing in run.phases if timing.phase == "data")
     step_ns = run.step_ns.median - data_ns
@@ -50,7 +75,11 @@ def check(report: Report) -> Iterator[Finding]:
         return
     without_data = " (without data loading)" if data_ns else ""
     yield RULE.finding(
-        severity="medium",
+        severity="high"
+        if 1.0 - operator_share >= HIGH_SHARE
+        else "medium"
+        if 1.0 - operator_share >= MEDIUM_SHARE
+        else "low",
         title=f"Host overhead: at least {percent(1.0 - operator_share)} of the step{without_data} runs outside operators",
         explanation=f"In {quoted_name(run)}, a step{without_data} takes {text(step_ns, 'ns')}, and its operators take "
         f"{text(operators_ns, 'ns')}. Python, autograd and waiting threads take the other "
@@ -64,37 +93,80 @@ def check(report: Report) -> Iterator[Finding]:
             ("operator time", operators_ns, "ns"),
         ),
         weight=(step_ns - operators_ns) / run.step_ns.median,
+        claims=("idle:python",),
     )
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace without a device that has the largest share outside operators."""
-    if (worst := worst_trace(report, _outside_share, lambda share: share)) is None:
+    """Yield at most one finding for traces without a device, and one for traces with a device."""
+    yield from _long_calls(report)
+    if (worst := worst_idle(report, _outside_share, lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.match
+    step, share = worst.step, worst.match
+    python_ns = step.idle_ns("python")
+    calls = [a for a in step.activities if a.phase not in ("data", "communication") and is_own_call(a)]
+    main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
-        severity="medium",
+        severity="high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low",
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Operators take {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}. The "
-            "rest is Python, data loading, autograd, the profiler and waiting threads.",
+            f"{step.prefix}Python, autograd and waiting threads take {text(python_ns, 'ns')} of {text(step.span_ns, 'ns')}; "
+            f"operators take {text(step.busy_ns, 'ns')}.",
+            f"Most of it passes in {call_name(main)} ({text(main.ns, 'ns')})." if main else "",
+            "The profiler adds to it." if main is None else "",
             worst.others_sentence(),
         ),
-        advice=ADVICE,
+        advice=LONG_CALL_ADVICE if main is not None else ADVICE,
         evidence=(
-            Evidence(name="share outside operators", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
-            Evidence(name="operator time", value=trace.busy_ns, unit="ns", where=worst.where),
+            Evidence(name="share outside operators", value=100.0 * share, unit="percent", where=step.where),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
+            Evidence(name="operator time", value=step.busy_ns, unit="ns", where=step.where),
         ),
         weight=share,
+        claims=("idle:python",),
     )
 
 
-def _outside_share(trace: TraceSummary) -> float | None:
-    if trace.clock != "host" or trace.span_ns < MIN_SPAN_NS or not trace.busy_ns:
-        return None
-    share = 1.0 - trace.busy_ns / trace.span_ns
-    return share if share > MAX_OUTSIDE_SHARE else None
+def _outside_share(step: IdleStep) -> float | None:
+    share = step.share(step.idle_ns("python"))
+    return share if not step.on_device and share >= MAX_OUTSIDE_SHARE else None
+
+
+def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
+    worst: WorstIdle[tuple[HostActivity, ...]] | None = worst_idle(report, _python_calls, _total_ns)
+    if worst is None:
+        return
+    step = worst.step
+    calls_ns = _total_ns(worst.match)
+    share = step.share(calls_ns)
+    yield RULE.finding(
+        severity="high" if share >= HIGH_SHARE else "medium",
+        title=f"The device waits for Python for {percent(share)} of the time",
+        explanation=join_sentences(
+            f"{step.prefix}Long calls keep the device idle for {text(calls_ns, 'ns')} {step.per}: {calls_text(worst.match)}.",
+            "Record with with_stack=True to see the lines of code."
+            if not any(activity.source for activity in worst.match)
+            else "",
+            worst.others_sentence(),
+        ),
+        advice=LONG_CALL_ADVICE,
+        evidence=(
+            Evidence(name="idle time in Python, share", value=100.0 * share, unit="percent", where=step.where),
+            Evidence(name="idle time in Python", value=calls_ns, unit="ns", where=step.where),
+        ),
+        weight=share,
+        claims=("idle:python", "idle:op dispatch"),
+    )
+
+
+def _python_calls(step: IdleStep) -> tuple[HostActivity, ...] | None:
+    """Return the long calls of a device's step that are not operators; None below the limit."""
+    calls = tuple(activity for activity in step.long_calls() if not is_operator(activity.name))
+    return calls if step.on_device and step.share(_total_ns(calls)) >= MIN_HOST_SHARE else None
+
+
+def _total_ns(calls: tuple[HostActivity, ...]) -> int:
+    return sum(activity.long_ns for activity in calls)
 
 
 RULE = Rule("host_overhead", DOC, check, "place", check_trace)

@@ -6,15 +6,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.idle_time import (
+    LARGE_IDLE_SHARE,
+    LAUNCH_CAUSES,
+    MIN_DEVICE_EVENTS,
+    MIN_LAUNCH_SHARE,
+    MIN_LAUNCH_SHARE_OF_IDLE,
+    IdleStep,
+    run_step,
+    worst_idle,
+)
 from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import device_share, kernels_of, median_kernel_ns, phase_shares
-from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
-from profiler_kit.diagnosis.trace_facts import median_kernel_ns as trace_median_kernel_ns
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleCause, TraceSummary, idle_by_cause
+from profiler_kit.records.traces import idle_by_cause
 from profiler_kit.statistics.noise import mean_saved_share, noise_of, verdict
 from profiler_kit.units import percent, text
 
@@ -31,37 +39,34 @@ TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
 FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
-# Causes of idle time that fewer launches reduce.
-LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
-# From this share of the idle time on, the device waits for launches rather than for data or other processes.
-MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
+_CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
 MAX_LISTED_CAUSES: Final = 3
-# With fewer events a trace does not show a training loop.
-MIN_DEVICE_EVENTS: Final = 30
 
 LAUNCH_ADVICE: Final = (
-    "Launch fewer or larger kernels: a larger batch, torch.compile, CUDA graphs "
-    "(torch.compile(mode='reduce-overhead')), a fused optimizer (fused=True). cuDNN flags do not help."
+    "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), CUDA graphs with "
+    "torch.compile(model, mode='reduce-overhead'), a fused optimizer (fused=True). cuDNN flags do not help."
 )
 
 DOC = f"""
-Fires if kernels run for less than {limit_percent(PARTLY_BOUND_BUSY_SHARE)} of the baseline's step, and half of the
-launched kernels take less than {SHORT_KERNEL_NS // 1000} us: kernels end before the host launches the next ones. cuDNN flags
-do not help then.
+Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
+host launches the next ones. If it is less than {limit_percent(LARGE_IDLE_SHARE)}, it also has to be at least
+{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time. cuDNN flags do not help then.
 
-- `high`: below {limit_percent(LAUNCH_BOUND_BUSY_SHARE)}, *launch-bound*.
+- `high`: the device is busy for less than {limit_percent(LAUNCH_BOUND_BUSY_SHARE)} of the step, *launch-bound*.
 - `medium`: below {limit_percent(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.
 - `low`: below {limit_percent(PARTLY_BOUND_BUSY_SHARE)}, *partly launch-bound*.
 
-The finding gives the idle share, which is the most that fewer launches can save. If other configurations are faster than the
-baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound.
+Idle time before launches is that of dispatch, Python and launch latency. It does not include idle time after a wait of the host
+(rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or more
+(rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
 
-Kernel time comes from traced steps and the step from timed steps, so the share is accurate to a few percent. The rule does not
-cover CPUs, or devices that mostly wait for data (rule `data_bound`).
+In a report, the share of the step comes from timed steps, its causes from traced steps. If other configurations are faster than
+the baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound. A report without
+causes of idle time needs half of the kernels to take less than {SHORT_KERNEL_NS // 1000} us. The rule does not cover CPUs, or
+devices that mostly wait for data (rule `data_bound`).
 
-In a trace, the same limits hold for the busy share of the span, if at least {limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle
-time is attributed to launches (dispatch, Python, launch latency) and the trace has at least {MIN_DEVICE_EVENTS} device events.
-The profiler slows launches down, so the same step is less launch-bound without it.
+A trace needs at least {MIN_DEVICE_EVENTS} device events. The profiler slows launches down, so the same step is less
+launch-bound without it.
 """
 
 
@@ -83,7 +88,12 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
     if run is None or run.clock != "kernel" or run.step_ns is None or run.device_ns is None:
         return
     busy, median = device_share(run), median_kernel_ns(run)
-    if busy is None or median is None or busy >= PARTLY_BOUND_BUSY_SHARE or median >= SHORT_KERNEL_NS:
+    if busy is None or median is None or busy >= PARTLY_BOUND_BUSY_SHARE:
+        return
+    step = run_step(run)
+    if (
+        share := step.launch_share() if step is not None and step.idle else _share_without_causes(busy, median)
+    ) is None:
         return
     if phase_shares(run, "stopwatch").get("data", 0.0) > (1.0 - busy) / 2:
         return  # the device waits for the data loader
@@ -98,8 +108,8 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             f"In {quoted_name(run)}, {plural(launches, 'kernel')} {'takes' if launches == 1 else 'take'} "
             f"{text(run.device_ns, 'ns')} of a step of {text(run.step_ns.median, 'ns')}; half of them take at most "
             f"{text(median, 'ns')}.",
-            "The host needs about as long to launch a kernel, so the device waits for launches.",
-            f"Without gaps between kernels the step would take at most {percent(1.0 - busy)} less time.",
+            "Kernels end before the host launches the next ones.",
+            f"Without gaps before launches the step would take at most {percent(share)} less time.",
             f"Idle time of a traced step by cause: {join_list(causes)}." if causes else "",
             trials.sentence(),
         ),
@@ -112,7 +122,8 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             Evidence(name="kernels per step", value=launches, unit="count", where=run.config.name),
         ),
         trials=trials,
-        weight=1.0 - busy,
+        weight=share,
+        claims=_CLAIMS,
     )
 
 
@@ -127,45 +138,44 @@ def _severity(busy: float) -> Severity:
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the launch-bound trace with the smallest busy share."""
-    if (worst := worst_trace(report, _launch_bound, lambda match: 1.0 - match[0])) is None:
+    """Yield at most one finding, for the trace whose device is idle longest before launches."""
+    if (worst := worst_idle(report, _trace_launch_share, lambda share: share)) is None:
         return
-    (busy, median), trace = worst.match, worst.trace
-    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := idle_ns(trace, cause))]
-    launch_idle_ns = idle_ns(trace, *LAUNCH_CAUSES)
-    share = launch_idle_ns / trace.span_ns
+    step, share = worst.step, worst.match
+    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := step.idle_ns(cause))]
     yield RULE.finding(
-        severity=_severity(busy),
-        title=f"{_degree(busy)}: the device is busy for {percent(busy)} of the time and waits for launches for {percent(share)}",
+        severity=_severity(step.busy_share),
+        title=f"{_degree(step.busy_share)}: the device is busy for {percent(step.busy_share)} of the time and waits for launches "
+        f"for {percent(share)}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The device is busy for {text(trace.busy_ns, 'ns')} of {text(trace.span_ns, 'ns')}, with "
-            f"{plural(trace.device_events, 'event')}. Half of the kernels take at most {text(median, 'ns')}.",
-            f"Idle time that launches cause: {join_list(causes)}.",
+            f"{step.prefix}The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "
+            f"{plural(step.events, 'event')}.",
+            f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
+            f"Idle time by cause: {join_list(causes)}.",
             "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),
         advice=LAUNCH_ADVICE,
         evidence=(
-            Evidence(name="busy share of the span", value=100.0 * busy, unit="percent", where=worst.where),
-            Evidence(name="idle time caused by launches", value=launch_idle_ns, unit="ns", where=worst.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
-            Evidence(name="median kernel", value=median, unit="ns", where=worst.where),
-            Evidence(name="device events", value=trace.device_events, unit="count", where=worst.where),
+            Evidence(name="busy share of the span", value=100.0 * step.busy_share, unit="percent", where=step.where),
+            Evidence(name="idle time before launches", value=step.launch_ns(), unit="ns", where=step.where),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
+            *evidence_of(step.where, ("median kernel", step.median_kernel_ns, "ns")),
+            Evidence(name="device events", value=step.events, unit="count", where=step.where),
         ),
         weight=share,
+        claims=_CLAIMS,
     )
 
 
-def _launch_bound(trace: TraceSummary) -> tuple[float, float] | None:
-    """Return the busy share and the median kernel duration of a launch-bound trace; None for other traces."""
-    if not on_device(trace):
+def _trace_launch_share(step: IdleStep) -> float | None:
+    if not step.on_device or step.busy_share >= PARTLY_BOUND_BUSY_SHARE:
         return None
-    busy, median = trace.busy_ns / trace.span_ns, trace_median_kernel_ns(trace.kernels)
-    if median is None or busy >= PARTLY_BOUND_BUSY_SHARE or median >= SHORT_KERNEL_NS:
-        return None
-    if trace.device_events < MIN_DEVICE_EVENTS:
-        return None
-    return (busy, median) if idle_ns(trace, *LAUNCH_CAUSES) >= MIN_LAUNCH_SHARE_OF_IDLE * trace.idle_ns else None
+    return step.launch_share()
+
+
+def _share_without_causes(busy: float, median_ns: float) -> float | None:
+    return 1.0 - busy if median_ns < SHORT_KERNEL_NS else None
 
 
 RULE = Rule("launch_bound", DOC, check, "place", check_trace)

@@ -18,10 +18,10 @@ AGREEING_STEP_SHARE: Final = 0.8
 DOC = """
 Fires for a trace in which the launch queue is full or still growing.
 
-- `medium`: the queue is full. Launches are slow again and again while the queue is at its maximum depth (about 1,024 launches on
+- `low`: the queue is full. Launches are slow again and again while the queue is at its maximum depth (about 1,024 launches on
   CUDA, more on ROCm), because each waits for a free slot. A stopwatch around a line of Python then shows the time of kernels
   that were launched many lines earlier.
-- `low`: the queue still grows when the trace ends. Times on the host are then too short for the work.
+- `info`: the queue still grows when the trace ends. Times on the host are then too short for the work.
 
 Neither slows the device down. Only times on the host are misleading.
 """
@@ -34,7 +34,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     queue, trace = worst.match, worst.trace
     depth = plural(queue.max_depth, "launch", "launches")
     yield RULE.finding(
-        severity="medium" if queue.full else "low",
+        severity="low" if queue.full else "info",
         title=(
             f"The launch queue is full ({depth}): times on the host do not show the time of the work"
             if queue.full
@@ -57,7 +57,6 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=worst.where),
             Evidence(name="wait for a free slot", value=queue.blocked_ns, unit="ns", where=worst.where),
         ),
-        weight=queue.blocked_ns / trace.span_ns,
     )
 
 

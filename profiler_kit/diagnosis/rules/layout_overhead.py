@@ -8,8 +8,9 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import KernelStat
@@ -70,7 +71,8 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=paths,
         trials=find_trials(report, run, ("channels_last",)),
-        weight=share,
+        weight=share * busy_share(report),
+        claims=names_claims(kernel.name for kernel in layout_kernels),
     )
 
 
@@ -96,7 +98,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="time of layout kernels", value=layout_ns, unit="ns", where=worst.where),
             Evidence(name="layout kernels", value=calls, unit="count", where=worst.where),
         ),
-        weight=share,
+        weight=step_share(trace, layout_ns),
+        claims=names_claims(kernel.name for kernel in layout_kernels),
     )
 
 

@@ -9,8 +9,16 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.rules.attention_by_hand import attention_by_operators
+from profiler_kit.diagnosis.rules.depthwise import depthwise_layers
+from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
+from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
+from profiler_kit.diagnosis.rules.pointwise_chain import pointwise_chain
+from profiler_kit.diagnosis.rules.tensor_copies import tensor_copies
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, run_work, trace_work
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.comparison import clock_name
+from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound
@@ -19,6 +27,10 @@ from profiler_kit.units import percent, text
 
 # From half of the device time on, moving fewer bytes helps more than faster arithmetic.
 MIN_MEMORY_BOUND_SHARE: Final = 0.50
+# Layers that reach less of the bandwidth wait for something else, usually for launches.
+MIN_BANDWIDTH_SHARE: Final = 0.10
+# A cause that explains half of the memory-bound time has better advice than "move fewer bytes".
+MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
 TRIES: Final = ("compile", "amp_bf16", "channels_last")
 
@@ -37,13 +49,27 @@ Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE
 A layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak FLOP/s. The rule needs
 a roofline and a traced run.
 
-The finding gives the share of the bandwidth that these layers reach. A low share means launch overhead, or bytes that are moved
-more than once: the counted bytes are a lower bound, with each operand moved once.
+The finding gives the share of the bandwidth that these layers reach. The counted bytes are a lower bound, with each operand moved
+once. Layers that reach less than {limit_percent(MIN_BANDWIDTH_SHARE)} wait for something else, and get no finding. Neither does a
+step of which a specific rule explains at least half of this time: pointwise chains, copies, the optimizer, attention by hand,
+embedding gradients, depthwise convolutions. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the step.
 
 A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
-normalization, pooling, reductions, copies, indexing, the optimizer. The same limit holds for them, if the device is busy for at
-least {limit_percent(MIN_BUSY_SHARE)} of the span.
+normalization, pooling, reductions, copies, indexing, the optimizer. The same limits hold for them.
 """
+
+
+def has_specific_cause(work: StepWork, static: StaticCount | None, share: float) -> bool:
+    """Return whether rules about causes explain half of `share`, the memory-bound share of the step."""
+    matches = (
+        pointwise_chain(work),
+        tensor_copies(work),
+        optimizer_time(work),
+        embedding_gradients(work, static),
+        attention_by_operators(work),
+        depthwise_layers(work, static),
+    )
+    return sum(match.share for match in matches if match is not None) >= MIN_SPECIFIC_SHARE * share
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -56,11 +82,15 @@ def check(report: Report) -> Iterator[Finding]:
     layers.sort(key=lambda item: -(item.time_ns or 0))
     layers_ns = sum(item.time_ns or 0 for item in layers)
     share = layers_ns / run.device_ns
-    if share < MIN_MEMORY_BOUND_SHARE:
+    work = run_work(run)
+    if share < MIN_MEMORY_BOUND_SHARE or work is None or work.busy_ns < MIN_BUSY_SHARE * work.span_ns:
+        return
+    weight = share * work.busy_ns / work.span_ns
+    bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
+    if bandwidth_share < MIN_BANDWIDTH_SHARE or has_specific_cause(work, report.static, weight):
         return
     trials = find_trials(report, run, TRIES)
     source = "measured" if line.roof.source == "measured" else "datasheet"
-    bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
     clock = clock_name(run.clock)
     yield RULE.finding(
         severity="medium",
@@ -79,7 +109,8 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=(item.path for item in layers),
         trials=trials,
-        weight=share,
+        weight=weight,
+        claims=module_claims(item.path for item in layers),
     )
 
 
@@ -116,7 +147,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 for family in sorted(times)
             ),
         ),
-        weight=share,
+        weight=step_share(trace, times.total()),
+        claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family in MEMORY_BOUND_FAMILIES),
     )
 
 
@@ -124,7 +156,10 @@ def _memory_bound_share(trace: TraceSummary) -> float | None:
     if not is_mostly_busy(trace):
         return None
     share = kernels_ns(trace, lambda kernel: kernel.family in MEMORY_BOUND_FAMILIES) / trace.busy_ns
-    return share if share >= MIN_MEMORY_BOUND_SHARE else None
+    if share < MIN_MEMORY_BOUND_SHARE:
+        return None
+    is_explained = has_specific_cause(trace_work(trace, ""), None, step_share(trace, share * trace.busy_ns))
+    return None if is_explained else share
 
 
 RULE = Rule("memory_bound", DOC, check, "place", check_trace)

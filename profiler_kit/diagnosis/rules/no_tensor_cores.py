@@ -17,8 +17,9 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, worst_trace
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
@@ -84,7 +85,8 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=paths,
         trials=trials,
-        weight=share,
+        weight=share * busy_share(report),
+        claims=names_claims(kernel.name for kernel in fp32_kernels),
     )
 
 
@@ -140,7 +142,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=worst.where),
             Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=worst.where),
         ),
-        weight=share,
+        weight=step_share(trace, fp32_ns),
+        claims=names_claims(kernel.name for kernel in trace.kernels if _is_fp32_contraction(kernel)),
     )
 
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
+from profiler_kit.diagnosis.step_work import busy_share, module_claims, names_claims
+from profiler_kit.diagnosis.trace_facts import on_device, step_share, worst_trace
 from profiler_kit.records.families import IM2COL, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary
@@ -73,7 +74,8 @@ def check(report: Report) -> Iterator[Finding]:
             ),
         ),
         paths=paths,
-        weight=share,
+        weight=share * busy_share(report),
+        claims=module_claims(paths),
     )
 
 
@@ -106,7 +108,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name="device time", value=item.kernel_ns, unit="ns", where=item.name) for item in operators),
         ),
-        weight=share,
+        weight=step_share(trace, fallback_ns),
+        claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family.startswith(_FALLBACK_FAMILIES)),
     )
 
 

@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
-from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import PhaseTime, TraceSummary
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, worst_step
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
-# Less than a twentieth of the device time is a low price for memory.
+# Less than a twentieth of the step is a low price for memory.
 MIN_SHARE: Final = 0.05
 # Checkpointing all modules takes a fifth to a third of a step.
-LARGE_SHARE: Final = 0.20
+LARGE_SHARE: Final = 0.15
 
 DOC = f"""
-Fires for a trace if the recomputation of activations in backward (activation checkpointing) takes at least
-{limit_percent(MIN_SHARE)} of the device's busy time.
+Fires if the recomputation of activations in backward (activation checkpointing) takes at least {limit_percent(MIN_SHARE)} of the
+step, in a report or in a trace.
 
 - `medium`: at least {limit_percent(LARGE_SHARE)}.
 - `low`: below that.
@@ -28,39 +27,34 @@ Recomputation saves memory. A trace does not show whether the memory is needed.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the largest share of recomputation."""
-    if (worst := worst_trace(report, _recomputation, lambda match: match[1])) is None:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding: for the baseline, or for the trace with the largest share of recomputation."""
+    if (worst := worst_step(report, _recompute_share, lambda share: share)) is None:
         return
-    timing, share = worst.match
-    forward = worst.trace.phase("forward")
+    work, share = worst.work, worst.match
+    recompute_ns, forward_ns = work.phase_ns.get("recompute", 0), work.phase_ns.get("forward", 0)
     yield RULE.finding(
         severity="medium" if share >= LARGE_SHARE else "low",
-        title=f"Activation checkpointing: recomputation takes {percent(share)} of the device time",
+        title=f"Activation checkpointing: recomputation takes {percent(share)} of the step",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Backward repeats {text(timing.kernel_ns, 'ns')} of forward work.",
-            f"The forward pass takes {text(forward.kernel_ns, 'ns')}."
-            if forward is not None and forward.kernel_ns
-            else "",
+            f"{work.sentence_prefix}Backward repeats {text(recompute_ns, 'ns')} of forward work {work.per_step}.",
+            f"The forward pass takes {text(forward_ns, 'ns')}." if forward_ns else "",
             worst.others_sentence(),
         ),
         advice="If memory allows, checkpoint fewer modules: those that save much and compute little (normalization, "
         "activations, attention scores) instead of whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",
         evidence=(
-            Evidence(name="share of recomputation", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="recomputation", value=timing.kernel_ns, unit="ns", where=worst.where),
+            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.source),
+            Evidence(name="recomputation", value=recompute_ns, unit="ns", where=work.source),
         ),
         weight=share,
+        claims=("busy:phase:recompute",),
     )
 
 
-def _recomputation(trace: TraceSummary) -> tuple[PhaseTime, float] | None:
-    """Return the recompute phase of `trace` and its share of the busy time, if the share is large enough."""
-    timing = trace.phase("recompute")
-    if timing is None or not on_device(trace):
-        return None
-    share = timing.kernel_ns / trace.busy_ns
-    return (timing, share) if share >= MIN_SHARE else None
+def _recompute_share(work: StepWork) -> float | None:
+    share = work.share(work.phase_ns.get("recompute", 0))
+    return share if share >= MIN_SHARE else None
 
 
-RULE = Rule("recompute_share", DOC, no_findings, "note", check_trace)
+RULE = Rule("recompute_share", DOC, check, "cause", check)

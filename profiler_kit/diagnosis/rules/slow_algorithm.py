@@ -20,6 +20,7 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import busy_share, module_claims
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
@@ -165,7 +166,8 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
         trials=AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best),
-        weight=at_stake,
+        weight=at_stake * busy_share(report),
+        claims=module_claims((case.timing.path,) if is_baseline else ()),
     )
 
 

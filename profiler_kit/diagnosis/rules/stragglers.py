@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.communication import CLAIMS
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -52,14 +53,12 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
         title=f"Rank {straggler.rank} is a straggler: it is {text(straggler.late_ns, 'ns')} late in each {unit} "
         f"({percent(share)}), and the other ranks wait",
         explanation=join_sentences(
-            f"It spends {text(straggler.doing_excess_ns, 'ns')} more on {straggler.doing} than the median rank."
-            if straggler.doing
-            else "",
+            _excess(straggler),
             f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
         ),
         advice="Compare this rank with the others: longer sequences, larger images, work that only one rank does (logging, "
-        "validation, checkpoints), a slower data loader, a throttled or shared device.",
+        "validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
@@ -67,8 +66,20 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             Evidence(name="last in collectives", value=straggler.last, unit="count", where=where),
             Evidence(name=excess_name, value=straggler.doing_excess_ns, unit="ns", where=where),
         ),
-        weight=share,
+        weight=straggler.cost_ns / step_ns,
+        claims=CLAIMS,
     )
+
+
+def _excess(straggler: Straggler) -> str:
+    """Return a sentence about the work or the idle time in which the rank exceeds the median rank; empty if unknown."""
+    if not straggler.doing:
+        return ""
+    excess = text(straggler.doing_excess_ns, "ns")
+    name, _, detail = straggler.doing.partition(" (")
+    if detail == "idle)":
+        return f"Its device is idle for {excess} longer than that of the median rank, because of {name}."
+    return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
 RULE = Rule("stragglers", DOC, no_findings, "cause", check_trace)

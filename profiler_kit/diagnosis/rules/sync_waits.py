@@ -5,74 +5,146 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, MIN_HOST_SHARE, IdleStep, worst_idle
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name, plural
-from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
-from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
-from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import SyncWait, TraceSummary
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
 
-# Below a twentieth of the time, moving the line that waits saves little.
-MAX_IDLE_SHARE: Final = 0.05
 # A quarter of the time is a large gain for the change of one line.
 LARGE_IDLE_SHARE: Final = 0.25
 
-DOC = f"""
-Fires for a trace if the device is idle for more than {limit_percent(MAX_IDLE_SHARE)} of the span after the host waited for it
-(`.item()`, `.cpu()`, `synchronize()`, `nonzero()`). The host launches no kernels while it waits, so the device has no work when
-the wait ends.
+# The code behind the operator that waits, and its replacement. Source: the operators that copy their result to the host.
+_SIZE_DEPENDS_ON_VALUES: Final = (
+    "boolean indexing or nonzero(): the size of the result depends on values",
+    "Keep shapes fixed: torch.where(mask, x, 0) instead of x[mask], masks instead of nonzero().",
+)
+_READS_NUMBER: Final = (
+    "it reads a number from the device: .item(), float(tensor) or print(tensor)",
+    "Keep results on the device: total += loss.detach(), and read total.item() every few hundred steps only.",
+)
+_COPIES: Final = (
+    "it copies a tensor to the host or to the device: .cpu(), .numpy(), .to(device)",
+    "Copy after the loop, or with tensor.to(device, non_blocking=True) from pinned memory; keep results on the device with "
+    "x.detach() instead of x.cpu().",
+)
+_SOURCES: Final = {
+    "aten::item": _READS_NUMBER,
+    "aten::_local_scalar_dense": _READS_NUMBER,
+    "aten::is_nonzero": (
+        "Python reads a condition from the device: if tensor, while tensor",
+        "Replace the branch by torch.where(condition, a, b), or check it every few hundred steps only.",
+    ),
+    "aten::equal": (
+        "torch.equal reads its result from the device",
+        "Compare on the device with (a == b).all() and read the result every few hundred steps only.",
+    ),
+    "aten::nonzero": _SIZE_DEPENDS_ON_VALUES,
+    "aten::index": _SIZE_DEPENDS_ON_VALUES,
+    "aten::index_put_": _SIZE_DEPENDS_ON_VALUES,
+    "aten::masked_select": _SIZE_DEPENDS_ON_VALUES,
+    "aten::where": _SIZE_DEPENDS_ON_VALUES,
+    "aten::repeat_interleave": (
+        "the size of the result depends on values",
+        "Pass output_size=... to repeat_interleave, so that it does not read the size from the device.",
+    ),
+    "aten::to": _COPIES,
+    "aten::_to_copy": _COPIES,
+    "aten::copy_": _COPIES,
+    "aten::cpu": _COPIES,
+}
+_SYNCHRONIZES: Final = (
+    "the code waits for all work of the device",
+    "Remove torch.cuda.synchronize() from the loop. To time the loop, synchronize once before and once after many steps.",
+)
+_OTHER: Final = (
+    "",
+    "Keep results on the device, copy with non_blocking=True from pinned memory, and read numbers every few hundred steps only.",
+)
 
-- `high`: at least {limit_percent(LARGE_IDLE_SHARE)} of the span.
+DOC = f"""
+Fires if the device is idle for more than {limit_percent(MIN_HOST_SHARE)} of the step because the host waited for it (`.item()`,
+`.cpu()`, `synchronize()`, boolean indexing). The host launches nothing while it waits, so the device has no work when the wait
+ends. The idle time from the end of a wait to the next work counts, at most as long as the wait: with a shorter wait the host
+would have launched that work no earlier.
+
+- `high`: at least {limit_percent(LARGE_IDLE_SHARE)} of the step.
 - `medium`: below that.
 
-The rule does not count waits during which the device has work: they take no device time.
+The rule does not count waits during which the device has work, waiting for data, or blocking copies of a batch to the device
+(rule `host_copies`). In a report, the tool's own reading of the loss does not count. It reads reports and traces.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the largest idle share after waits."""
-    if (worst := worst_trace(report, _idle_share, lambda share: share)) is None:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the baseline or for the trace with the largest idle share after waits."""
+    if (worst := worst_idle(report, lambda step: _own_share(step, report), lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.match
-    idle_after_waits_ns = idle_ns(trace, "synchronization")
-    longest = max(trace.syncs, key=lambda wait: wait.wait_ns, default=None)
+    step, share = worst.step, worst.match
+    waits = _waits(step, report)
+    longest = max(waits, key=lambda wait: (wait.idle_ns, wait.wait_ns), default=None)
     yield RULE.finding(
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}After such waits, the device is idle for {text(idle_after_waits_ns, 'ns')} of "
-            f"{text(trace.span_ns, 'ns')}, until new work arrives.",
+            f"{step.prefix}After such waits, the device is idle until new work arrives, in total for "
+            f"{text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')}.",
             _longest_wait(longest),
             worst.others_sentence(),
         ),
-        advice="Keep results on the device: sum up loss.detach() and read it only every few hundred steps, use masks instead of "
-        "nonzero(), copy with non_blocking=True, and remove torch.cuda.synchronize() from the loop.",
+        advice=_source(longest)[1] if longest is not None else _OTHER[1],
         evidence=(
-            Evidence(name="share of idle time after waits", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="idle time after waits", value=idle_after_waits_ns, unit="ns", where=worst.where),
+            Evidence(name="share of idle time after waits", value=100.0 * share, unit="percent", where=step.where),
+            Evidence(name="idle time after waits", value=_idle_ns(step, report), unit="ns", where=step.where),
             *(
-                evidence_of(worst.where, (f"wait in {longest.name}", longest.wait_ns, "ns"))
+                evidence_of(step.where, (f"wait in {longest.name}", longest.wait_ns, "ns"))
                 if longest is not None
                 else ()
             ),
         ),
         weight=share,
+        claims=("idle:synchronization", *(f"idle:{cause}" for cause in LAUNCH_CAUSES)),
     )
 
 
-def _idle_share(trace: TraceSummary) -> float | None:
-    share = idle_ns(trace, "synchronization") / trace.span_ns if on_device(trace) else 0.0
-    return share if share > MAX_IDLE_SHARE else None
+def _waits(step: IdleStep, report: Report | TraceReport) -> list[SyncWait]:
+    """Return the waits that count. In a report, the worker itself reads the loss."""
+    waits = [wait for wait in step.waits if wait.phase != "transfer"]
+    return [wait for wait in waits if wait.phase != "loss"] if isinstance(report, Report) else waits
+
+
+def _idle_ns(step: IdleStep, report: Report | TraceReport) -> int:
+    """Return the idle time after the waits that count, at most that of the causes that it can have."""
+    after_waits_ns = sum(wait.idle_ns for wait in _waits(step, report))
+    waiting_ns = step.idle_ns("synchronization") - step.idle_before("transfer", "synchronization")
+    if isinstance(report, Report):
+        waiting_ns = 0
+    return min(max(after_waits_ns, waiting_ns), step.idle_ns("synchronization", *LAUNCH_CAUSES))
+
+
+def _own_share(step: IdleStep, report: Report | TraceReport) -> float | None:
+    share = step.share(_idle_ns(step, report)) if step.on_device else 0.0
+    return share if share > MIN_HOST_SHARE else None
 
 
 def _longest_wait(longest: SyncWait | None) -> str:
     if longest is None:
         return ""
     during = f" in {phase_name(longest.phase)}" if longest.phase else ""
+    place = f", from {longest.source}" if longest.source and longest.source != longest.name else ""
+    source = _source(longest)[0]
     return (
-        f"The host waits longest in {longest.name} ({longest.call}){during}: {plural(longest.calls, 'call')}, "
-        f"{text(longest.wait_ns, 'ns')}."
+        f"The host waits longest in {longest.name} ({longest.call}){during}{place}: {plural(longest.calls, 'call')}, "
+        f"{text(longest.wait_ns, 'ns')}{f'; {source}' if source else ''}."
     )
 
 
-RULE = Rule("sync_waits", DOC, no_findings, "cause", check_trace)
+def _source(wait: SyncWait) -> tuple[str, str]:
+    """Return the code behind a wait in words, and its replacement."""
+    if wait.name in _SOURCES:
+        return _SOURCES[wait.name]
+    return _SYNCHRONIZES if "DeviceSynchronize" in wait.call else _OTHER
+
+
+RULE = Rule("sync_waits", DOC, check, "cause", check)

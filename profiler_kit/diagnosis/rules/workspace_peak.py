@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.phrases import (
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import layer_algorithm
 from profiler_kit.records.families import family_name
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.units import percent, text
 
@@ -26,6 +26,8 @@ from profiler_kit.units import percent, text
 MAX_WORKSPACE_SHARE: Final = 0.20
 # Workspace that exceeds the activations is worth a finding from this share of the peak on.
 MIN_WORKSPACE_SHARE: Final = 0.05
+# Memory limits a step only where the device is almost full. Below half of its memory, even twice the batch fits.
+MIN_DEVICE_SHARE: Final = 0.50
 # A configuration with less than this share of the peak is named as an alternative.
 LOWER_PEAK_SHARE: Final = 0.90
 
@@ -34,8 +36,9 @@ Fires if, at the op with the memory peak of a step, library workspace (of cuDNN,
 {limit_percent(MAX_WORKSPACE_SHARE)} of the peak, or exceeds the live activations and is more than
 {limit_percent(MIN_WORKSPACE_SHARE)} of the peak.
 
-- `high`: workspace exceeds the activations, and the baseline is affected.
+- `high`: workspace exceeds the activations.
 - `medium`: otherwise.
+- `low`: the baseline is not affected, or the peak is less than {limit_percent(MIN_DEVICE_SHARE)} of the device's memory.
 
 Workspace is measured: the peak during the op, minus the memory before it and the memory of its results. It is neither a leak nor
 activations. A smaller batch, checkpointing or another optimizer may not reduce it.
@@ -77,11 +80,10 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
     others = [quoted_name(other) for other, _ in group if other is not run]
     in_baseline = any(other is report.baseline() for other, _ in group)
     share = memory.workspace / memory.peak_bytes
-    exceeds_activations = memory.workspace > memory.saved_activations
     model_bytes = memory.parameters + memory.gradients + memory.optimizer_state
     lower = _lower_peak_run(report, run)
     return RULE.finding(
-        severity="high" if in_baseline and exceeds_activations else "medium",
+        severity=_severity(run, memory) if in_baseline else "low",
         title=_title(run, memory, family),
         explanation=join_sentences(
             f"The memory peak of the step is {text(memory.peak_bytes, 'bytes')}, in {phase_name(memory.peak_phase)} of "
@@ -96,7 +98,16 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
         evidence=_evidence(run, memory, family, share, lower),
         paths=(memory.peak_path,),
         weight=share,
+        claims=("peak",) if in_baseline else (),
     )
+
+
+def _severity(run: ConfigRun, memory: PeakMemory) -> Severity:
+    """Return the severity for the baseline, by the memory of its device where that is known."""
+    device_bytes = run.environment.device_memory_bytes if run.environment is not None else None
+    if device_bytes and memory.peak_bytes < MIN_DEVICE_SHARE * device_bytes:
+        return "low"
+    return "high" if memory.workspace > memory.saved_activations else "medium"
 
 
 def _workspace_name(family: str | None) -> str:

@@ -87,9 +87,6 @@ def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
     with _lock(out / ".lock"):
         for form in scenario.forms:
             torch.manual_seed(0)
-            loop = module.train(device)
-            for _ in range(scenario.warmup):
-                next(loop)
             stacks = form == "stacks"
             settled = int(scenario.warmup > 0)
             with tempfile.TemporaryDirectory() as folder:
@@ -98,16 +95,24 @@ def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
                     activities=activities,
                     record_shapes=stacks,
                     with_stack=stacks,
-                    schedule=schedule(wait=0, warmup=settled, active=scenario.steps, repeat=1),
+                    schedule=schedule(wait=scenario.warmup - settled, warmup=settled, active=scenario.steps, repeat=1),
                     on_trace_ready=lambda profiler, trace=trace: profiler.export_chrome_trace(str(trace)),
                 ) as profiler:
-                    for _ in range(settled + scenario.steps):
-                        next(loop)
-                        profiler.step()
-                loop.close()
+                    _run(module, device, profiler, scenario.warmup + scenario.steps)
                 _write_thin(trace, _path(out, scenario, device, form), max_kb)
             if scenario.warmup == 0:
                 break  # what happens once in a process has happened
+
+
+def _run(module: Any, device: str, profiler: Any, steps: int) -> None:
+    if hasattr(module, "main"):
+        module.main(profiler)
+        return
+    loop = module.train(device)
+    for _ in range(steps):
+        next(loop)
+        profiler.step()
+    loop.close()
 
 
 def _write_thin(trace: Path, path: Path, max_kb: int) -> None:

@@ -4,7 +4,8 @@ A scenario is a Python file in `visible/` or `heldout/`, written like a user's t
 
 - its docstring says what is wrong;
 - ``CAUSE`` is a key of `CAUSES`, or "nothing";
-- ``train(device)`` is a generator that yields after each step, where a user would write ``profiler.step()``;
+- ``train(device)`` is a generator that yields after each step, where a user would write ``profiler.step()``; or the program is
+  ``main(profiler)``, which calls ``profiler.step()`` after each of its steps and chooses its device itself;
 - ``DEVICE`` is "cpu", "cuda" or "any" (default "any"): where the cause exists;
 - ``STEPS`` (default 3) and ``WARMUP`` (default 3) are the numbers of recorded steps and of steps before them;
 - ``FORMS`` (default both) are the forms of the trace in which the cause shows: "plain", "stacks";
@@ -127,10 +128,10 @@ def _scenario(part: Part, name: str) -> Scenario:
     if (
         unknown
         or not scenario.text
-        or not callable(values.get("train"))
+        or not callable(values.get("train", values.get("main")))
         or scenario.device not in ("cpu", "cuda", "any")
     ):
         raise ValueError(
-            f"{part}/{name}.py: needs a docstring, train(device), DEVICE, and causes of CAUSES, not {unknown}"
+            f"{part}/{name}.py: needs a docstring, train(device) or main(profiler), DEVICE, and causes of CAUSES, not {unknown}"
         )
     return scenario

@@ -1,0 +1,202 @@
+"""The host's activity during idle time: compilation, allocation, slow first calls, and the calls in which time passes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from profiler_kit.attribution.host_time import innermost
+from profiler_kit.attribution.result import Attribution, phase_name
+from profiler_kit.records.traces import HostActivity
+from profiler_kit.traces.intervals import Intervals, join, subtract, sum_by, union
+from profiler_kit.traces.names import STEP_PREFIX
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
+
+# Source: torch/_dynamo/utils.py, dynamo_timed; torch/_dynamo/convert_frame.py.
+_COMPILING: Final = re.compile(
+    r"\(dynamo_timed\)\Z|\Aentire_(frame|backward)_compile\Z|torch/_dynamo/convert_frame\.py\(\d+\): _?compile"
+)
+FRAME_COMPILATION: Final = re.compile(r"\A_compile\.compile_inner \(dynamo_timed\)\Z|\A_compile\.compile_inner\Z")
+_STEP: Final = re.compile(rf"\A{re.escape(STEP_PREFIX)}")
+_ALLOCATION: Final = re.compile(r"\A(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|MallocHost|FreeHost|HostMalloc)\w*\Z")
+_COPY: Final = re.compile(r"Mem(cpy|set)|Copy")
+# A call of the runtime takes microseconds. On an idle device, one that takes a millisecond loads a module or starts a library.
+SLOW_CALL_NS: Final = 1_000_000
+# A call that allocates or frees takes up to a few milliseconds; the first one creates the context.
+SLOW_ALLOCATION_NS: Final = 10_000_000
+# The usual time between launches is 5 to 50 us. A gap of a millisecond is other work of the host.
+LONG_GAP_NS: Final = 1_000_000
+# The longest gaps hold nearly all idle time of a step that waits for something else than launches.
+_MAX_GAPS: Final = 2_000
+_MAX_ACTIVITIES: Final = 20
+_MAX_DEPTH: Final = 200  # levels of calls to search for the user's code
+
+# Python calls of the standard library, of built-in functions and of installed packages are not the user's code.
+_LIBRARY: Final = re.compile(
+    r"\A(<|torch\w*/|functorch/|numpy/|PIL/|cv2/|transformers/|accelerate/|(pytorch_)?lightning/|deepspeed/|nn\.Module: )|"
+    r"(site|dist)-packages/|lib/python3"
+)
+
+
+class HostCalls(NamedTuple):
+    """Calls on one thread that explain idle time, as intervals: compilation, allocation, and slow first calls."""
+
+    compilation: Intervals
+    allocation: Intervals
+    slow: Intervals
+
+
+def host_calls(attribution: Attribution, low: int, high: int, waits: Ids) -> HostCalls:
+    """Return the calls among the host positions `low` to `high`, which are those of one thread.
+
+    `waits`: the positions of waiting calls, which do not count as slow.
+    """
+    table, host = attribution.table, attribution.host
+    rows = host.rows[low:high]
+    start, end = host.start_ns[low:high], host.end_ns[low:high]
+    is_call = table.kind[rows] == Kind.RUNTIME
+    is_allocation = is_call & table.named(rows, _ALLOCATION)
+    is_slow = is_call & (end - start >= np.where(is_allocation, SLOW_ALLOCATION_NS, SLOW_CALL_NS))
+    is_slow &= ~table.named(rows, _COPY)
+    is_slow &= is_allocation | ~np.isin(np.arange(low, high), waits)
+    compiling = ~is_call & table.named(rows, _COMPILING)
+    return HostCalls(
+        *(union(start[mask], end[mask], ordered=True) for mask in (compiling, is_allocation & ~is_slow, is_slow))
+    )
+
+
+def compilation_intervals(attribution: Attribution) -> Intervals:
+    """Return the time in which any thread compiles code for torch.compile."""
+    table, host = attribution.table, attribution.host
+    mask = (table.kind[host.rows] != Kind.RUNTIME) & table.named(host.rows, _COMPILING)
+    return union(host.start_ns[mask], host.end_ns[mask])
+
+
+def compiled_frames(attribution: Attribution) -> int:
+    """Return the number of frames that torch.compile compiled, recompilations included."""
+    return int(attribution.table.named(attribution.host.rows, FRAME_COMPILATION).sum())
+
+
+def idle_activities(
+    attribution: Attribution, start: Ints, end: Ints, thread: Ids, host_ns: Ints
+) -> tuple[HostActivity, ...]:
+    """Return what the host did in the longest of the gaps from `start` to `end`, by the innermost call, longest first.
+
+    Compilation is left out. `thread`: the thread that launched the work that ended each gap, or NONE. Where it did nothing, the
+    main thread counts. `host_ns`: the part of each gap that the host caused.
+    """
+    longest = np.sort(np.argsort(start - end, kind="stable")[:_MAX_GAPS])
+    start, end, thread = start[longest], end[longest], thread[longest]
+    is_long = end - start >= LONG_GAP_NS
+    launched = 2 * host_ns[longest] < end - start
+    main = attribution.main_thread
+    parts: list[_Stretches] = []
+    covered = compilation_intervals(attribution)
+    for number in dict.fromkeys((*np.unique(thread).tolist(), main)):
+        own = (thread == number) | (number == main)
+        gaps = subtract(union(start[own], end[own]), covered)
+        stretches = _clip(_stretches(attribution, number, gaps), gaps)
+        parts.append(stretches)
+        covered = join(covered, union(stretches.start, stretches.end))
+    bare = subtract(union(start, end), covered)
+    parts.append(_Stretches(bare.start, bare.end, np.full(len(bare.start), NONE, np.int32)))
+    pieces = _Stretches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    gap = np.searchsorted(start, pieces.start, side="right") - 1
+    return _activities(attribution, pieces, is_long[gap], launched[gap])
+
+
+def launching_threads(attribution: Attribution, work: Ids) -> Ids:
+    """Return the thread that launched each of the device events `work`, or NONE."""
+    return np.append(attribution.host.thread, np.int32(NONE))[attribution.device.launch[work]].astype(np.int32)
+
+
+class _Stretches(NamedTuple):
+    start: Ints
+    end: Ints
+    event: Ids
+
+
+def _stretches(attribution: Attribution, thread: int, gaps: Intervals) -> _Stretches:
+    """Return the innermost events of `thread` that overlap any of `gaps`, as stretches that do not overlap."""
+    host = attribution.host
+    low, high = np.searchsorted(host.thread, np.array((thread, thread + 1), host.thread.dtype)).tolist()
+    start, end = host.start_ns[low:high], host.end_ns[low:high]
+    overlapping = np.searchsorted(gaps.end, start, side="right") < np.searchsorted(gaps.start, end, side="left")
+    positions = (np.flatnonzero(overlapping) + low).astype(np.int32)
+    return _Stretches(*innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions]))
+
+
+def _clip(stretches: _Stretches, gaps: Intervals) -> _Stretches:
+    """Return the parts of `stretches` that lie in `gaps`."""
+    if not len(gaps.start):
+        return _Stretches(stretches.start[:0], stretches.end[:0], stretches.event[:0])
+    first = np.searchsorted(gaps.end, stretches.start, side="right")
+    count = np.maximum(np.searchsorted(gaps.start, stretches.end, side="left") - first, 0)
+    index = np.repeat(np.arange(len(count)), count)
+    gap = first[index] + np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+    return _Stretches(
+        np.maximum(stretches.start[index], gaps.start[gap]),
+        np.minimum(stretches.end[index], gaps.end[gap]),
+        stretches.event[index],
+    )
+
+
+def _activities(
+    attribution: Attribution, pieces: _Stretches, is_long: Mask, launched: Mask
+) -> tuple[HostActivity, ...]:
+    """Return the sums of `pieces` by name, phase and `launched`."""
+    table, host = attribution.table, attribution.host
+    if not len(pieces.event):
+        return ()
+    ns = pieces.end - pieces.start
+    rows = host.rows[pieces.event]
+    is_named = (pieces.event != NONE) & ~table.named(rows, _STEP)
+    name_of = np.where(is_named, table.name[rows], NONE)
+    phase_of = np.where(is_named, host.phase[pieces.event], NONE)
+    groups, group = np.unique(np.stack((name_of, phase_of, launched)), axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    total = sum_by(group, ns, groups.shape[1])
+    long_ns = sum_by(group, np.where(is_long, ns, 0), groups.shape[1])
+    activities = []
+    for number in np.argsort(-total, kind="stable")[:_MAX_ACTIVITIES].tolist():
+        members = np.flatnonzero(group == number)
+        events, index = np.unique(pieces.event[members], return_inverse=True)
+        by_event = sum_by(index.reshape(-1), ns[members], len(events))
+        longest = int(np.argmax(by_event))
+        name, phase, was_launched = groups[:, number].tolist()
+        activities.append(
+            HostActivity(
+                name=table.names[name] if name != NONE else "",
+                phase=phase_name(phase),
+                source=user_call(attribution, int(events[longest])),
+                calls=len(events),
+                ns=int(total[number]),
+                longest_ns=int(by_event[longest]),
+                long_ns=int(long_ns[number]),
+                launched=bool(was_launched),
+            )
+        )
+    return tuple(activities)
+
+
+def user_call(attribution: Attribution, event: int) -> str:
+    """Return the innermost Python call of the user's own code around `event`: ``train.py(12): augment``; "" for none."""
+    table, host = attribution.table, attribution.host
+    for _ in range(_MAX_DEPTH):
+        if event == NONE:
+            break
+        row = host.rows[event]
+        if table.kind[row] == Kind.PYTHON and is_user_code(name := table.names[table.name[row]]):
+            return name
+        event = int(host.parent[event])
+    return ""
+
+
+def is_user_code(name: str) -> bool:
+    """Return whether a Python call of this name is the user's own code, not a library's."""
+    if ".py(" not in name or _LIBRARY.search(name):
+        return False
+    return name.split(".py(")[0].split("/")[0] not in sys.stdlib_module_names

@@ -1,0 +1,129 @@
+"""What bounds a step: its largest part, of busy time by the kind of its kernels, of idle time by its cause."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.diagnosis.ranking import Cell, step_cells
+from profiler_kit.diagnosis.timing import is_contraction, kernels_of
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.runs import KernelStat
+from profiler_kit.records.traces import TraceKernel
+from profiler_kit.records.verdict import Bound
+
+# From this share of the busy time on, one kind of kernels decides its length.
+MIN_KIND_SHARE: Final = 0.5
+_BOUND_OF_CAUSE: Final[dict[str, Bound]] = {
+    "waiting for data": "data",
+    "synchronization": "synchronization",
+    "op dispatch": "launches",
+    "launch latency": "launches",
+    "python": "python",
+    "communication": "communication",
+    "another stream": "communication",
+}
+# Kernels of these families do few operations per byte.
+MEMORY_FAMILIES: Final = frozenset(
+    {"norm", "pool", "pointwise", "reduce", "index", "cat/copy", "alloc", "memcpy/memset", "optimizer", "loss/softmax"}
+)
+# The host causes compete with busy time as one part, because they all are the host's work.
+_HOST: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
+_BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memory bandwidth"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """The parts of a step as shares of it: busy and idle time, and idle time by cause.
+
+    `bound`: what limits the step. `bound_share`: the share of its part. `on_device`: busy time is device time; otherwise it is
+    operator time on the host.
+    """
+
+    busy: float
+    idle: float
+    causes: dict[str, float]
+    bound: Bound
+    bound_share: float
+    on_device: bool
+
+
+def step_parts(report: Report | TraceReport) -> StepParts | None:
+    """Return the parts of the step of `report`; None without times."""
+    cells = step_cells(report, ())
+    if not cells:
+        return None
+    on_device = _on_device(report)
+    causes: defaultdict[str, float] = defaultdict(float)
+    for cell in cells:
+        if cell.cause:
+            causes[cell.cause] += cell.share
+    idle = sum(causes.values())
+    bound, bound_share = _bound(report, cells, on_device)
+    return StepParts(
+        busy=1.0 - idle,
+        idle=idle,
+        causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
+        bound=bound,
+        bound_share=bound_share,
+        on_device=on_device,
+    )
+
+
+def _on_device(report: Report | TraceReport) -> bool:
+    if isinstance(report, TraceReport):
+        return any(trace.clock == "device" for trace in report.traces)
+    run = report.baseline()
+    return run is not None and run.clock == "kernel"
+
+
+def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool) -> tuple[Bound, float]:
+    """What limits the step, and the share of the part that makes it so."""
+    parts: defaultdict[Bound, float] = defaultdict(float)
+    for cell in cells:
+        parts[_bound_of(cell)] += cell.share
+    largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
+    host = sum(parts[bound] for bound in _HOST)
+    if host > parts[largest] or largest in _HOST:
+        return max(_HOST, key=lambda bound: parts[bound]), host
+    if largest != "kernels":
+        return largest, parts[largest]
+    return _kernel_bound(report) if on_device else "operators", parts[largest]
+
+
+def _bound_of(cell: Cell) -> Bound:
+    if cell.cause:
+        return _BOUND_OF_CAUSE.get(cell.cause, "unknown")
+    if cell.phase in ("data", "communication"):
+        return "data" if cell.phase == "data" else "communication"
+    return "kernels"
+
+
+def _kernel_bound(report: Report | TraceReport) -> Bound:
+    """What limits the busy time: by the roofline, or else by the kind of most kernels."""
+    kernels: list[KernelStat | TraceKernel]
+    if isinstance(report, TraceReport):
+        kernels = [kernel for trace in report.traces for kernel in trace.kernels]
+    else:
+        run = report.baseline()
+        line = report.roofline_of(run)
+        times = Counter[str]()
+        for layer in line.layers if line is not None else ():
+            times[layer.binds] += layer.time_ns or 0
+        if times.total():
+            return _BOUND_OF_KIND[times.most_common(1)[0][0]]
+        kernels = list(kernels_of(run)) if run is not None else []
+    times = Counter[str]()
+    for kernel in kernels:
+        if kernel.family != "comm":
+            times[_kernel_kind(kernel.family)] += kernel.kernel_ns
+    kind = next((kind for kind, ns in times.items() if ns >= MIN_KIND_SHARE * times.total()), "")
+    return _BOUND_OF_KIND.get(kind, "kernels")
+
+
+def _kernel_kind(family: str) -> str:
+    if is_contraction(family) or family.startswith(("attention", "rnn")):
+        return "compute"
+    return "memory" if family in MEMORY_FAMILIES else ""

@@ -1,0 +1,51 @@
+"""The time in which torch.compile compiles, of one trace, split into first compilations and recompilations."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from profiler_kit.diagnosis.trace_facts import WorstTrace, idle_ns, worst_trace
+from profiler_kit.records.report import TraceReport
+from profiler_kit.records.traces import TraceSummary
+
+# A twentieth of the time is worth a warm-up before the recording.
+MIN_COMPILE_SHARE: Final = 0.05
+# The second compilation of a frame makes a size dynamic. Further ones have another reason.
+MIN_RECOMPILATIONS: Final = 2
+# Source: torch/_dynamo/convert_frame.py: "Torch-Compiled Region: FRAME/COMPILATION".
+_REGION: Final = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)\Z")
+
+
+class Compilation(NamedTuple):
+    """Compilation of one trace: its time and share, the compiled frames, and how many of them are recompilations."""
+
+    ns: int
+    share: float
+    frames: int
+    recompilations: int
+
+    @property
+    def recompile_share(self) -> float:
+        """The share of the time that recompilations take, if all compilations take equally long."""
+        return self.share * min(1.0, self.recompilations / max(1, self.frames))
+
+
+def worst_compilation(report: TraceReport) -> WorstTrace[Compilation] | None:
+    """Return the trace with the largest share of compilation; None if all are below the limit."""
+    return worst_trace(report, _compilation, lambda compilation: compilation.share)
+
+
+def _compilation(trace: TraceSummary) -> Compilation | None:
+    if trace.span_ns <= 0:
+        return None
+    # On a device, only the part of the compilation counts in which it is idle.
+    ns = idle_ns(trace, "compilation") if trace.clock == "device" else trace.compile_ns
+    share = min(1.0, ns / trace.span_ns)
+    if share < MIN_COMPILE_SHARE:
+        return None
+    numbers: dict[str, int] = {}
+    for operator in trace.operators:
+        if match := _REGION.search(operator.name):
+            numbers[match.group(1)] = max(numbers.get(match.group(1), 0), int(match.group(2)))
+    return Compilation(ns, share, trace.compiled_frames, recompilations=sum(numbers.values()))

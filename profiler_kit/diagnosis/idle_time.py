@@ -1,0 +1,264 @@
+"""Idle time and host waits of one step or trace.
+
+Rules about the host read this record, so that one rule covers the baseline run of a report and each trace.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
+from profiler_kit.units import text
+
+Match = TypeVar("Match")
+
+# A launch takes 5 to 10 us. A shorter time is not a step, and its shares mean nothing.
+MIN_SPAN_NS: Final = 1_000_000
+# The usual gap between two launches is 5 to 50 us. A call that keeps the device idle for a millisecond is other work.
+LONG_CALL_NS: Final = 1_000_000
+# Idle time from here on always has a finding.
+LARGE_IDLE_SHARE: Final = 0.20
+MAX_LISTED_TRACES: Final = 4
+# A first step that is this many times as long as the others does work that the others do not.
+FIRST_STEP_FACTOR: Final = 3.0
+MAX_LISTED_CALLS: Final = 3
+
+# Causes of idle time in which the host works, but has not launched enough.
+LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+# Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
+MIN_LAUNCH_SHARE: Final = 0.1
+# Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
+MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
+# With fewer events a trace does not show a training loop.
+MIN_DEVICE_EVENTS: Final = 30
+# Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
+MIN_HOST_SHARE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleStep:
+    """The idle time of the baseline run, per step, or of one trace.
+
+    - `name`: the trace's name, or the run's name in quotes; empty for a single trace. `where`: the same for evidence.
+    - `on_device`: the idle time is that of a device. Otherwise it is time outside operators.
+    - `steps`: the number of steps in the times. `span_ns`: busy plus idle time.
+    - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
+    - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
+    - `launching`: the operators that launch device work; empty where unknown.
+    - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
+      others; 0 with fewer than three steps.
+    """
+
+    name: str
+    where: str
+    on_device: bool
+    steps: int
+    span_ns: int
+    busy_ns: int
+    idle: tuple[IdleTime, ...]
+    waits: tuple[SyncWait, ...]
+    activities: tuple[HostActivity, ...]
+    median_kernel_ns: float | None
+    events: int
+    scale: float = 1.0
+    compile_ns: int = 0
+    launching: frozenset[str] = frozenset()
+    first_excess_ns: int = 0
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of a sentence that names the run or trace; empty for a single trace."""
+        return f"In {self.name}: " if self.name else ""
+
+    @property
+    def busy_share(self) -> float:
+        """The share of the step that is not idle."""
+        return 1.0 - self.share(sum(part.ns for part in self.idle))
+
+    @property
+    def per(self) -> str:
+        """Words after a time that say for how many steps it is."""
+        return "per step" if self.steps == 1 else f"in {plural(self.steps, 'step')}"
+
+    def share(self, ns: float) -> float:
+        """Return idle time as a share of the step."""
+        return min(1.0, self.scale * ns / self.span_ns)
+
+    def idle_ns(self, *causes: IdleCause) -> int:
+        """Return the idle time of `causes`."""
+        return sum(part.ns for part in self.idle if part.cause in causes)
+
+    def idle_before(self, phase: str, *causes: IdleCause) -> int:
+        """Return the idle time of `causes` before work of `phase`."""
+        return sum(part.ns for part in self.idle if part.cause in causes and part.phase == phase)
+
+    def long_calls(self) -> tuple[HostActivity, ...]:
+        """Return Python and operators in idle gaps of at least `LONG_CALL_NS`, outside data loading."""
+        return tuple(
+            activity
+            for activity in self.activities
+            if activity.long_ns > 0
+            and not activity.launched
+            and activity.phase not in ("data", "communication")
+            and not is_runtime_call(activity.name)
+        )
+
+    def wait_idle_ns(self) -> int:
+        """Return the idle time after waits of the host, at most the idle time of the causes that it can have."""
+        after_waits_ns = sum(wait.idle_ns for wait in self.waits)
+        return min(after_waits_ns, self.idle_ns("synchronization", *LAUNCH_CAUSES))
+
+    def launch_ns(self) -> int:
+        """Return the idle time before launches: without long calls and without what follows a wait."""
+        launching_ns = self.idle_ns(*LAUNCH_CAUSES)
+        waiting_ns = max(0, self.wait_idle_ns() - self.idle_ns("synchronization"))
+        return max(0, launching_ns - waiting_ns - sum(activity.long_ns for activity in self.long_calls()))
+
+    def launch_share(self) -> float | None:
+        """Return the share of the step that is idle before launches; None below the limits."""
+        if self.events < MIN_DEVICE_EVENTS:
+            return None
+        launching_ns = self.launch_ns()
+        share = self.share(launching_ns)
+        if share < MIN_LAUNCH_SHARE:
+            return None
+        is_main = launching_ns >= MIN_LAUNCH_SHARE_OF_IDLE * sum(part.ns for part in self.idle)
+        return share if is_main or share >= LARGE_IDLE_SHARE else None
+
+
+def is_operator(name: str) -> bool:
+    """Return whether `name` is that of an operator, as ``aten::sort``."""
+    return "::" in name and ".py(" not in name
+
+
+def is_runtime_call(name: str) -> bool:
+    """Return whether `name` is that of a call of the device's runtime or driver."""
+    return name.startswith(
+        ("cuda", "hip", "cuMem", "cuLaunch", "cuModule", "cuLibrary", "cuCtx", "cuStream", "cuEvent")
+    )
+
+
+def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
+    """Yield the idle time of the baseline of `report`, or of each trace; nothing for those that are too short."""
+    if isinstance(report, Report):
+        run = report.baseline()
+        steps = [run_step(run)] if run is not None else []
+    else:
+        steps = [_trace_step(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces]
+    for step in steps:
+        if step is not None and step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
+            yield step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstIdle(Generic[Match]):
+    """The step on which a rule explains most. `other_names`: other traces on which it fires."""
+
+    step: IdleStep
+    match: Match
+    other_names: tuple[str, ...]
+
+    def others_sentence(self) -> str:
+        """Return a sentence that names the other traces on which the rule fires; empty without any."""
+        if len(self.other_names) > MAX_LISTED_TRACES:
+            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
+        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
+
+
+def worst_idle(
+    report: Report | TraceReport, find_match: Callable[[IdleStep], Match | None], weight: Callable[[Match], float]
+) -> WorstIdle[Match] | None:
+    """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
+    matches = [(step, match) for step in idle_steps(report) if (match := find_match(step)) is not None]
+    if not matches:
+        return None
+    step, match = max(matches, key=lambda pair: weight(pair[1]))
+    return WorstIdle(step=step, match=match, other_names=tuple(other.name for other, _ in matches if other is not step))
+
+
+def calls_text(activities: Iterable[HostActivity]) -> str:
+    """Return the longest of `activities` in words: ``train.py(12): augment (31 ms) and aten::sort (2 ms)``.
+
+    Calls from one place in the user's own code count together.
+    """
+    places: Counter[str] = Counter()
+    for activity in activities:
+        places[activity.source or call_name(activity)] += activity.ns
+    return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
+
+
+def is_own_call(activity: HostActivity) -> bool:
+    """Return whether an activity is a call that the user's own code makes outside torch, as ``<built-in function sleep>``."""
+    return bool(activity.source) and not activity.name.startswith(
+        ("torch/", "nn.Module: ", "<built-in method run_backward")
+    )
+
+
+def call_name(activity: HostActivity) -> str:
+    """Return the name of an activity, with the user's own code around it where the trace shows it."""
+    name = activity.name or "Python between operators"
+    return f"{name} in {activity.source}" if activity.source and activity.source != name else name
+
+
+def run_step(run: ConfigRun) -> IdleStep | None:
+    """Return a traced step of `run`, with its idle time scaled to that of the timed steps; None without a trace."""
+    if not run.span_ns or not run.device_ns or run.step_ns is None:
+        return None
+    idle_ns = sum(part.ns for part in run.idle)
+    timed_ns = run.step_ns.median
+    timed_idle = max(0.0, 1.0 - run.device_ns / timed_ns) if timed_ns > 0 else 0.0
+    traced_idle = idle_ns / run.span_ns
+    return IdleStep(
+        name=quoted_name(run),
+        where=run.config.name,
+        on_device=run.clock == "kernel",
+        steps=1,
+        span_ns=run.span_ns,
+        busy_ns=run.span_ns - idle_ns,
+        idle=run.idle,
+        waits=run.waits,
+        activities=run.activities,
+        median_kernel_ns=median_kernel_ns(run),
+        events=sum(kernel.calls for kernel in run.kernels),
+        scale=min(1.0, timed_idle / traced_idle) if traced_idle > 0 else 1.0,
+    )
+
+
+def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
+    median: float | None = trace.median_kernel_ns
+    if median is None:
+        kernels = [k for k in trace.kernels if k.calls > 0 and k.family != "memcpy/memset"]
+        median = weighted_median((k.sum_ns / k.calls, k.calls) for k in kernels)
+    return IdleStep(
+        name=name,
+        where=name,
+        on_device=trace.clock == "device",
+        steps=max(1, len(trace.steps)),
+        span_ns=trace.span_ns,
+        busy_ns=trace.busy_ns,
+        idle=trace.idle,
+        waits=trace.syncs,
+        activities=trace.activities,
+        median_kernel_ns=median,
+        events=trace.device_events,
+        compile_ns=trace.compile_ns,
+        launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
+        first_excess_ns=_first_excess_ns(trace),
+    )
+
+
+def _first_excess_ns(trace: TraceSummary) -> int:
+    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.steps]
+    first, others = times[:1], [ns for ns in times[1:] if ns is not None]
+    if len(others) < 2 or first[0] is None:
+        return 0
+    usual_ns = statistics.median(others)
+    return max(0, round(first[0] - usual_ns)) if first[0] > FIRST_STEP_FACTOR * usual_ns else 0

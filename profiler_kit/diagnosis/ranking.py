@@ -1,0 +1,235 @@
+"""Rank findings by the share of the step that they explain.
+
+The step is a list of cells: idle time per cause, and busy time per phase, module and kernel. The sizes of the cells sum to 1. A
+claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
+at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
+larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most.
+
+**Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
+their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
+modules in proportion to their times. Of several traces, the cells are the mean. Findings about peak memory have no cells: of
+one rule the largest counts, and rules add up to at most the peak.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
+
+PEAK: Final = "peak"
+# The claim "host": idle time in which the device waits for the host, not for another device or stream.
+HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
+# Shares that differ by less than this rank by severity.
+TIE: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A part of the step, of the size `share`. `cause` is the cause of idle time, and empty for busy time."""
+
+    share: float
+    cause: str = ""
+    phase: str = ""
+    module: str = ""
+    kernel: str = ""
+
+    def matches(self, claim: str) -> bool:
+        """Return whether the cell is a part of what `claim` names."""
+        pool, _, part = claim.partition(":")
+        if pool == "host":
+            return self.cause in HOST_CAUSES
+        if pool == "idle":
+            return self.cause != "" and part in ("", self.cause)
+        if pool != "busy" or self.cause:
+            return False
+        kind, _, name = part.partition(":")
+        if kind == "module":
+            return is_inside(self.module, name)
+        return not kind or (kind == "phase" and self.phase == name) or (kind == "kernel" and self.kernel == name)
+
+
+class Account:
+    """The explained part of each cell, and of the peak."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self.cells = cells
+        self._explained = [0.0] * len(cells)
+        self._peak_by_rule: defaultdict[str, float] = defaultdict(float)
+
+    def share(self, finding: Finding) -> float | None:
+        """Return the share of the step (or peak) that `finding` adds to the explained one; None if it claims nothing known."""
+        if not finding.claims:
+            return None
+        if PEAK in finding.claims:
+            missing = 1.0 - sum(self._peak_by_rule.values())
+            return max(0.0, min(missing, finding.weight - self._peak_by_rule[finding.rule]))
+        if not self.cells:
+            return None
+        return sum((part - self._explained[i]) * self.cells[i].share for i, part in self._parts(finding))
+
+    def add(self, finding: Finding) -> None:
+        """Count `finding` as explained."""
+        if PEAK in finding.claims:
+            self._peak_by_rule[finding.rule] += self.share(finding) or 0.0
+            return
+        for i, part in self._parts(finding):
+            self._explained[i] = part
+
+    def _parts(self, finding: Finding) -> list[tuple[int, float]]:
+        """Return the cells of which `finding` explains more than the findings before, with the part that it explains."""
+        claimed = [i for i, cell in enumerate(self.cells) if any(cell.matches(claim) for claim in finding.claims)]
+        size = sum(self.cells[i].share for i in claimed)
+        part = min(1.0, finding.weight / size) if size > 0 else 0.0
+        return [(i, part) for i in claimed if part > self._explained[i]]
+
+    def unexplained(self, *, idle: bool) -> float:
+        """Return the share of the step that is idle (or busy) and that no finding explains."""
+        parts = zip(self.cells, self._explained, strict=True)
+        return sum(cell.share * (1.0 - part) for cell, part in parts if (cell.cause != "") is idle)
+
+
+def rank(report: Report | TraceReport, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return `findings` with their shares: first those that explain time, then the peak, largest share first, then the others.
+
+    Findings with about the same share, and those without claims, keep their order.
+    """
+    with_claims = [finding for finding in findings if finding.claims]
+    account = Account(step_cells(report, with_claims))
+    ordered: list[Finding] = []
+    for about_peak in (False, True):
+        remaining = [finding for finding in with_claims if (PEAK in finding.claims) is about_peak]
+        while remaining:
+            shares = [account.share(finding) for finding in remaining]
+            largest = max(share or 0.0 for share in shares)
+            i = next(i for i, share in enumerate(shares) if (share or 0.0) > largest - TIE)
+            account.add(remaining[i])
+            ordered.append(replace(remaining.pop(i), share=shares[i]))
+    return (*ordered, *(finding for finding in findings if not finding.claims))
+
+
+def account_of(report: Report | TraceReport) -> Account:
+    """Return the account of the ranked findings of `report`."""
+    account = Account(step_cells(report, report.findings))
+    for finding in report.findings:
+        account.add(finding)
+    return account
+
+
+def step_cells(report: Report | TraceReport, findings: Iterable[Finding]) -> tuple[Cell, ...]:
+    """Return the cells of the step, as fine as the claims of `findings` need; empty where no times per step exist.
+
+    They describe the baseline run, or the mean of all traces.
+    """
+    names = _ClaimedNames(claim for finding in findings for claim in finding.claims)
+    if isinstance(report, Report):
+        run = report.baseline()
+        cells = list(_run_cells(run, names)) if run is not None else []
+        parts = [cells]
+    else:
+        parts = [list(_trace_cells(trace, names)) for trace in report.traces]
+    sizes: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
+    parts = [cells for cells in parts if any(cell.share > 0 for cell in cells)]
+    for cells in parts:
+        total = sum(cell.share for cell in cells)
+        for cell in cells:
+            sizes[cell.cause, cell.phase, cell.module, cell.kernel] += cell.share / total / len(parts)
+    return tuple(
+        Cell(share=share, cause=cause, phase=phase, module=module, kernel=kernel)
+        for (cause, phase, module, kernel), share in sizes.items()
+        if share > 0
+    )
+
+
+def is_inside(path: str, module: str) -> bool:
+    """Return whether `path` is `module` or one of its submodules."""
+    return path == module or (module != "" and path.startswith(f"{module}."))
+
+
+class _ClaimedNames:
+    """The modules and kernels that claims name. All other modules and kernels share one cell."""
+
+    def __init__(self, claims: Iterable[str]) -> None:
+        claims = tuple(claims)
+        self.kernels = {claim.removeprefix("busy:kernel:") for claim in claims if claim.startswith("busy:kernel:")}
+        modules = {claim.removeprefix("busy:module:") for claim in claims if claim.startswith("busy:module:")}
+        self._modules = sorted(modules, key=len, reverse=True)
+
+    def module(self, path: str) -> str:
+        """Return the innermost claimed module that contains `path`."""
+        return next((module for module in self._modules if is_inside(path, module)), "(other)")
+
+    def kernel(self, name: str) -> str:
+        """Return `name` if it is claimed."""
+        return name if name in self.kernels else ""
+
+
+def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
+    """Yield the cells of a traced step of `run`, in ns. Without idle times, the timed step minus the device time is idle."""
+    device_ns = run.device_ns
+    if not device_ns:
+        return
+    idle = idle_by_cause(run.idle)
+    if run.span_ns:
+        busy_ns = run.span_ns - sum(idle.values())
+    else:
+        step_ns = run.step_ns.median if run.step_ns is not None else device_ns
+        busy_ns = min(device_ns, step_ns)
+        data_ns = min(_data_wait_ns(run), step_ns - busy_ns)
+        # outside operators the CPU runs Python; a device waits for something that was not recorded
+        other_cause: IdleCause = "python" if run.clock == "operator" else "unknown"
+        idle = {"waiting for data": data_ns, other_cause: step_ns - busy_ns - data_ns}
+    for cause, ns in idle.items():
+        yield Cell(share=ns, cause=cause)
+    scale = busy_ns / device_ns  # streams overlap: the times of modules can sum to more than the busy time
+    for layer in run.modules:
+        module, rest_ns = names.module(layer.path), layer.kernel_ns
+        for kernel in layer.kernels:
+            if kernel.name in names.kernels:
+                yield Cell(share=scale * kernel.kernel_ns, phase=layer.phase, module=module, kernel=kernel.name)
+                rest_ns -= kernel.kernel_ns
+        yield Cell(share=scale * max(0, rest_ns), phase=layer.phase, module=module)
+    yield Cell(share=scale * (run.unattributed_ns or 0), phase="(unattributed)", module="(other)")
+
+
+def _data_wait_ns(run: ConfigRun) -> int:
+    """Return the time of the data phase in which no operator runs."""
+    timing = next((timing for timing in run.phases if timing.phase == "data"), None)
+    return max(0, (timing.stopwatch_ns or 0) - (timing.kernel_ns or 0)) if timing is not None else 0
+
+
+def _trace_cells(trace: TraceSummary, names: _ClaimedNames) -> Iterator[Cell]:
+    """Yield the cells of `trace`, in ns."""
+    for cause, ns in idle_of(trace.idle, trace.idle_ns).items():
+        yield Cell(share=ns, cause=cause)
+    kernels = {kernel.name: kernel.kernel_ns for kernel in trace.kernels if kernel.name in names.kernels}
+    other_share = max(0.0, 1.0 - sum(kernels.values()) / trace.busy_ns) if trace.busy_ns else 1.0
+    for phase, module, ns in _module_times(trace, names):
+        for name, kernel_ns in kernels.items():
+            yield Cell(share=ns * kernel_ns / trace.busy_ns, phase=phase, module=module, kernel=name)
+        yield Cell(share=ns * other_share, phase=phase, module=module)
+
+
+def idle_of(idle: Iterable[IdleTime], total_ns: int) -> dict[str, int]:
+    """Return the idle time of each cause, longest first; time without an entry is of cause "unknown"."""
+    causes = {str(cause): ns for cause, ns in idle_by_cause(idle).items()}
+    if (missing_ns := total_ns - sum(causes.values())) > 0:
+        causes["unknown"] = causes.get("unknown", 0) + missing_ns
+    return dict(sorted(causes.items(), key=lambda item: -item[1]))
+
+
+def _module_times(trace: TraceSummary, names: _ClaimedNames) -> Iterator[tuple[str, str, int]]:
+    """Yield phase, claimed module and busy time; their sum is the busy time."""
+    by_phase: defaultdict[str, int] = defaultdict(int)
+    for timing in trace.modules:
+        by_phase[timing.phase] += timing.kernel_ns
+        yield timing.phase, names.module(timing.path), timing.kernel_ns
+    for phase in trace.phases:
+        yield phase.phase, "(other)", max(0, phase.kernel_ns - by_phase[phase.phase])
+    attributed_ns = sum(max(phase.kernel_ns, by_phase[phase.phase]) for phase in trace.phases)
+    yield "(unattributed)", "(other)", max(0, trace.busy_ns - attributed_ns)

@@ -1,0 +1,243 @@
+"""What to do: the advice of findings as a ranked list, with the line to paste, its gain, and its effects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from profiler_kit.diagnosis.ranking import PEAK
+from profiler_kit.diagnosis.registry import all_rules
+from profiler_kit.records.report import Finding, Report, TraceReport, Trial
+from profiler_kit.records.verdict import Remedy, RemedyStatus
+from profiler_kit.units import digits, text
+
+# An estimate below this share of the step does not justify a change of code.
+MIN_ESTIMATE: Final = 0.03
+# Characters of advice that are searched for code: a name from a trace may have millions.
+MAX_ADVICE: Final = 4_000
+# Topics whose advice changes the program. The others say how to read the report.
+_TOPICS: Final = ("place", "cause", "remedy", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The line that applies a word of a configuration's name, and its usual effects. ``{}`` is the word's value."""
+
+    code: str
+    memory: str = ""
+    numerics: str = ""
+
+
+_SAME_PRECISION: Final = "same precision, other rounding"
+_CHANGES: Final[dict[str, _Change]] = {
+    "benchmark": _Change("torch.backends.cudnn.benchmark = True", "may use more workspace", _SAME_PRECISION),
+    "deterministic": _Change("torch.backends.cudnn.deterministic = True", numerics="bitwise reproducible convolutions"),
+    "default": _Change("torch.backends.cudnn.allow_tf32 = True", numerics="TF32 rounds inputs to 10 bits"),
+    "no-tf32": _Change("torch.backends.cudnn.allow_tf32 = False", numerics="full float32"),
+    "matmul_tf32": _Change('torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits"),
+    "amp_bf16": _Change(
+        'with torch.autocast("{device}", dtype=torch.bfloat16):',
+        "smaller activations",
+        "bfloat16 has 8 bits of precision",
+    ),
+    "amp_fp16": _Change(
+        'with torch.autocast("{device}", dtype=torch.float16):',
+        "smaller activations",
+        "float16 needs a gradient scaler",
+    ),
+    "dtype": _Change("model = model.to(torch.{})", "smaller tensors", "all arithmetic in {}"),
+    "channels_last": _Change("model = model.to(memory_format=torch.channels_last)", numerics=_SAME_PRECISION),
+    "compile": _Change("model = torch.compile(model)", numerics=_SAME_PRECISION),
+    "cuda_graph": _Change(
+        "model = torch.cuda.make_graphed_callables(model, (inputs,))", "a memory pool of its own", "same results"
+    ),
+    "fused_optimizer": _Change(
+        "optimizer = torch.optim.{optimizer}(model.parameters(), ..., fused=True)", numerics=_SAME_PRECISION
+    ),
+    "no_item": _Change("total_loss += loss.detach()", numerics="same results"),
+    "checkpoint": _Change(
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)", "smaller activations", "same results"
+    ),
+    "threads": _Change("torch.set_num_threads({})", numerics=_SAME_PRECISION),
+    "no_onednn": _Change("torch.backends.mkldnn.enabled = False", numerics=_SAME_PRECISION),
+    "benchmark_limit": _Change("torch.backends.cudnn.benchmark_limit = {}", numerics=_SAME_PRECISION),
+    "deterministic_algorithms": _Change("torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
+}
+
+_ARGUMENTS: Final = r"\((?:[^()]|\([^()]*\))*\)"
+# Code in the text of advice, the most complete form first: quoted code, an assignment, a call of an attribute or a class,
+# an argument.
+_CODE: Final = (
+    re.compile(r"`([^`]+)`"),
+    re.compile(rf"(?<![\w.])[A-Za-z_][\w.]* \+?= [A-Za-z_0-9\"'][\w.\"':-]*(?:{_ARGUMENTS})?(?<![.:])"),
+    re.compile(rf"(?<![\w.])(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*{_ARGUMENTS}(?:\.\w+{_ARGUMENTS})*"),
+    re.compile(rf"(?<![\w.])[A-Z]\w+{_ARGUMENTS}"),
+    re.compile(r"(?<![\w.])[a-z_]\w*=[A-Za-z0-9_'\"][\w.'\"]*(?<!\.)"),
+)
+_STOP: Final = re.compile(r"\.(?:\s|$)")
+_COLON: Final = re.compile(r"[.:;](?:\s|$)")
+
+
+def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
+    """Return the ranked remedies of the findings of `report`, and the advice that was tried without gain.
+
+    Findings that advise the same configuration, or the same action, share one remedy.
+    """
+    topics = {rule.name: rule.topic for rule in all_rules()}
+    by_action: dict[tuple[str, str | None], Remedy] = {}
+    for number, finding in enumerate(report.findings, start=1):
+        if not finding.advice or finding.severity == "info" or not _applies_to_baseline(report, finding):
+            continue
+        remedy = _remedy(report, finding, number)
+        if not remedy.is_measured and not _is_action(finding, topics.get(finding.rule, "note")):
+            continue
+        key = (remedy.config or remedy.code or remedy.action, remedy.config)
+        earlier = by_action.get(key)
+        by_action[key] = remedy if earlier is None else _merged(earlier, remedy)
+    useful = [remedy for remedy in by_action.values() if remedy.outcome in (None, "better")]
+    without_gain = tuple(remedy for remedy in by_action.values() if remedy.outcome not in (None, "better"))
+    useful.sort(key=_rank)
+    return tuple(useful), without_gain
+
+
+def _rank(remedy: Remedy) -> tuple[bool, bool, float]:
+    return not remedy.is_measured, remedy.about == "peak", -(remedy.gain_percent or 0.0)
+
+
+def _merged(first: Remedy, second: Remedy) -> Remedy:
+    return replace(
+        first if _rank(first) <= _rank(second) else second,
+        findings=tuple(sorted({*first.findings, *second.findings})),
+    )
+
+
+def _is_action(finding: Finding, topic: str) -> bool:
+    """Return whether advice without a measured gain changes the program, for a share of the step that matters.
+
+    A finding whose time others explain adds no remedy: theirs come first.
+    """
+    share = finding.share if finding.share is not None else finding.weight
+    return topic in _TOPICS and (finding.severity != "low" or finding.computed) and share >= MIN_ESTIMATE
+
+
+def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool:
+    """Return whether the advice changes the baseline, and its trial starts there."""
+    run = report.baseline() if isinstance(report, Report) else None
+    if run is None or finding.config is None:
+        return True
+    if finding.config == run.config.name:
+        return False
+    trial = finding.trial
+    return trial is None or trial.tried or (run.step_ns is not None and trial.before_ns.median == run.step_ns.median)
+
+
+def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:
+    changes = tuple(_changes(report, finding.config))
+    action = _first_sentence(finding.advice, cut_at_colon=True)
+    # the advice's own line is the more specific one
+    code = code_in(action) or "; ".join(change.code for change in changes) or code_in(finding.advice)
+    remedy = Remedy(
+        action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
+        code=code,
+        paths=finding.paths,
+        findings=(number,),
+        about=_about(report, finding),
+        config=finding.config,
+        status="estimated" if finding.weight > 0.0 else "not tried",
+        gain_percent=100.0 * finding.weight if finding.weight > 0.0 else None,
+        memory=", ".join(change.memory for change in changes if change.memory),
+        numerics=", ".join(dict.fromkeys(change.numerics for change in changes if change.numerics)),
+    )
+    return remedy if finding.trial is None else _with_trial(remedy, finding.trial)
+
+
+def _about(report: Report | TraceReport, finding: Finding) -> Literal["step", "peak", "work"]:
+    if PEAK in finding.claims or any(rule.name == finding.rule and rule.topic == "memory" for rule in all_rules()):
+        return "peak"
+    return "work" if isinstance(report, Report) and report.baseline() is None else "step"
+
+
+def _with_trial(remedy: Remedy, trial: Trial) -> Remedy:
+    """Return `remedy` with the outcome of `trial`. The gain of a sweep is the one of the two medians that findings state."""
+    gain, low, high = trial.gain_percent, trial.gain_low_percent, trial.gain_high_percent
+    if not trial.tried and not trial.per_example and trial.before_ns.median:
+        of_medians = 100.0 * (1.0 - trial.after_ns.median / trial.before_ns.median)
+        gain = of_medians if low is None or high is None or low <= of_medians <= high else gain
+    status: RemedyStatus = "tried" if trial.tried else "measured"
+    about: Literal["step", "peak", "work"] = "step"
+    outcome = trial.verdict
+    before, after = trial.before_peak_bytes, trial.after_peak_bytes
+    if remedy.about == "peak" and before and after is not None:
+        about, gain, low, high = "peak", 100.0 * (1.0 - after / before), None, None
+        outcome = "better" if after < before else "worse" if after > before else "same"
+    return replace(
+        remedy,
+        status=status,
+        about=about,
+        config=trial.config,
+        outcome=outcome,
+        gain_percent=gain,
+        gain_low_percent=low,
+        gain_high_percent=high,
+        per_example=trial.per_example,
+        memory=_memory_effect(trial) or remedy.memory,
+        numerics=_numeric_effect(trial) or remedy.numerics,
+    )
+
+
+def _memory_effect(trial: Trial) -> str:
+    if trial.before_peak_bytes is None or trial.after_peak_bytes is None:
+        return ""
+    before, after = text(trial.before_peak_bytes, "bytes"), text(trial.after_peak_bytes, "bytes")
+    return f"peak {before} -> {after}" if before != after else "same peak"
+
+
+def _numeric_effect(trial: Trial) -> str:
+    if trial.same_bits:
+        return "bitwise equal results"
+    if trial.before_error is None or trial.after_error is None:
+        return ""
+    before, after = digits(trial.before_error, 2), digits(trial.after_error, 2)
+    return f"error {before} -> {after}" if before != after else "same error"
+
+
+def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Change]:
+    """Yield the changes that turn the baseline into the configuration `config`."""
+    if config is None or not isinstance(report, Report):
+        return
+    run = report.baseline()
+    baseline_words = set(run.config.name.split("+")) if run is not None else set()
+    device = run.environment.device.partition(":")[0] if run is not None and run.environment is not None else "cuda"
+    for word in config.split("+"):
+        name, _, value = word.partition("=")
+        if word in baseline_words or name not in _CHANGES:
+            continue
+        change = _CHANGES[name]
+        if not value and "{}" in change.code:
+            continue
+        names = {"{}": value, "{device}": device, "{optimizer}": report.target.optimizer or "AdamW"}
+        yield replace(change, code=_filled(change.code, names), numerics=_filled(change.numerics, names))
+
+
+def _filled(template: str, names: dict[str, str]) -> str:
+    for placeholder, value in names.items():
+        template = template.replace(placeholder, value)
+    return template
+
+
+def code_in(advice: str) -> str:
+    """Return the first code in the text `advice`, the most complete form; empty without any."""
+    matches: Iterable[re.Match[str] | None] = (pattern.search(advice[:MAX_ADVICE]) for pattern in _CODE)
+    match = next((match for match in matches if match is not None), None)
+    return "" if match is None else match[match.lastindex or 0]
+
+
+def _first_sentence(advice: str, *, cut_at_colon: bool) -> str:
+    """Return the first sentence of `advice` without its full stop, or its part before a colon. Code is not cut."""
+    masked = advice[:MAX_ADVICE]
+    for pattern in _CODE[:-1]:
+        masked = pattern.sub(lambda match: "x" * len(match[0]), masked)
+    end = (_COLON if cut_at_colon else _STOP).search(masked)
+    return advice[: end.start() if end is not None else MAX_ADVICE]

@@ -1,0 +1,81 @@
+"""Conversions of data types that cost what lower precision saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, work_claims, worst_step
+from profiler_kit.diagnosis.work_groups import conversion_ns, is_conversion, is_product
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.units import percent, text
+
+# A tenth of the step is more than autocast converts in a network of usual layer sizes.
+MIN_SHARE: Final = 0.10
+# A fifth of the step: conversions alone cost more than most changes save.
+LARGE_SHARE: Final = 0.20
+# The peak in 16 bits is twice the peak in TF32, so 16 bits save at most about the time that the products still take.
+MIN_CONVERSION_FACTOR: Final = 1.0
+_HALF: Final = ("f16", "bf16")
+
+DOC = f"""
+Fires if conversions between data types take at least {limit_percent(MIN_SHARE)} of the step, and at least as long as the
+convolutions and matrix products in 16 bits. `medium` from {limit_percent(LARGE_SHARE)} of the step on, `low` below that.
+
+Autocast converts the inputs and weights of each product. Tensor cores are twice as fast in 16 bits as in TF32, so the products
+save at most the time that they take in 16 bits. If the conversions take as long, nothing is gained: the layers are too small.
+Names of kernels show conversions; on a CPU, calls of `_to_copy` do, and all products count. In a trace the same limits hold.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Conversions:
+    """The time of conversions and of the products in 16 bits, and the share of the conversions of the step."""
+
+    ns: int
+    products_ns: int
+    share: float
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding: for the baseline, or for the trace with the largest share of conversions."""
+    if (worst := worst_step(report, _conversions, lambda match: match.share)) is None:
+        return
+    work, match = worst.work, worst.match
+    products = f"the convolutions and matrix products ({text(match.products_ns, 'ns')})"
+    factor = f", {factor_text(match.ns / match.products_ns)} as long as {products}" if match.products_ns else ""
+    kernels = work.select(lambda item: is_conversion(item) or (work.clock == "operator" and item.family == "cat/copy"))
+    yield RULE.finding(
+        severity="medium" if match.share >= LARGE_SHARE else "low",
+        title=f"Conversions between data types take {percent(match.share)} of the step",
+        explanation=join_sentences(
+            f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
+            "Lower precision cannot save more than they cost.",
+            worst.others_sentence(),
+        ),
+        advice="Leave autocast out for this model, or for its small layers: with torch.autocast(device_type='cuda', "
+        "enabled=False). To avoid the conversions instead, store the weights in 16 bits: model.to(torch.bfloat16), and check "
+        "the quality.",
+        evidence=(
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
+            Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="time of products", value=match.products_ns, unit="ns", where=work.source),
+        ),
+        weight=match.share,
+        claims=work_claims(work, kernels),
+    )
+
+
+def _conversions(work: StepWork) -> _Conversions | None:
+    ns = conversion_ns(work)
+    products_ns = work.kernel_ns(lambda item: is_product(item) and (item.math in _HALF or work.clock == "operator"))
+    share = work.share(ns)
+    if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
+        return None
+    return _Conversions(ns=ns, products_ns=products_ns, share=share)
+
+
+RULE = Rule("autocast_useless", DOC, check, "cause", check)

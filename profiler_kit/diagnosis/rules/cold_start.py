@@ -1,0 +1,121 @@
+"""Work that happens only once: loading kernels, starting libraries, the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from profiler_kit.diagnosis.idle_time import (
+    FIRST_STEP_FACTOR,
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    IdleStep,
+    calls_text,
+    is_operator,
+    is_runtime_call,
+    worst_idle,
+)
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import HostActivity
+from profiler_kit.units import percent, text
+
+# From a quarter of the time on, the trace does not show the steady loop.
+HIGH_SHARE: Final = 0.25
+# An operator that launches work takes microseconds on the host. The call that loads its library takes milliseconds.
+FIRST_CALL_NS: Final = 10_000_000
+# The profiler's own start adds some milliseconds to the first step.
+FIRST_STEP_NS: Final = 50_000_000
+# The longest call takes most of the time of all calls of that operator.
+FIRST_CALL_SHARE: Final = 0.8
+
+DOC = f"""
+Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes to work that happens once:
+
+- The device is idle during launches or other calls of the runtime of at least {text(LONG_CALL_NS, "ns")} each. Such a call takes
+  microseconds; the first one loads the kernel's code, creates the context or starts a library.
+- The device is idle during one call of at least {text(FIRST_CALL_NS, "ns")} of an operator that launches work, and its other
+  calls are short.
+- The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others, and at least
+  {text(FIRST_STEP_NS, "ns")} more. Without a device, the
+  first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
+
+First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.
+
+- `high`: from {limit_percent(HIGH_SHARE)} of the time.
+- `medium`: below that.
+
+Compilation is not counted (rule `compile_time`). Steps that follow do not have this cost, so shares of such a trace do not show
+the steady loop.
+"""
+
+
+class _Start(NamedTuple):
+    """The time of first calls, and the calls. `first_step`: it is the excess of the first step."""
+
+    ns: int
+    share: float
+    calls: tuple[HostActivity, ...]
+    first_step: bool
+
+
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the trace with the largest share of first calls."""
+    if (worst := worst_idle(report, _start, lambda start: start.share)) is None:
+        return
+    step, start = worst.step, worst.match
+    place = "the device waits for work" if step.on_device else "the host does work"
+    yield RULE.finding(
+        severity="high" if start.share >= HIGH_SHARE else "medium",
+        title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
+        explanation=join_sentences(
+            f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
+            if start.first_step
+            else f"{step.prefix}First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or "
+            "start "
+            "libraries.",
+            f"The longest: {calls_text(start.calls)}." if start.calls else "",
+            "Later steps do not have this cost.",
+            worst.others_sentence(),
+        ),
+        advice="Record steady steps: torch.profiler.schedule(wait=1, warmup=3, active=3), with prof.step() at the end of "
+        "each step. "
+        "To shorten the start of a server, run the model once on an example before the first request.",
+        evidence=(
+            Evidence(
+                name="first calls, share of the time", value=100.0 * start.share, unit="percent", where=step.where
+            ),
+            Evidence(name="first calls", value=start.ns, unit="ns", where=step.where),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
+        ),
+        weight=start.share,
+        claims=("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
+        if step.on_device
+        else ("idle:python", "busy"),
+    )
+
+
+def _start(step: IdleStep) -> _Start | None:
+    first_calls = tuple(activity for activity in step.activities if _is_first_call(step, activity))
+    direct_ns = step.idle_ns("cold start") + sum(a.ns for a in first_calls if is_operator(a.name))
+    first_step_ns = step.first_excess_ns - max(step.compile_ns, step.idle_ns("compilation"))
+    if first_step_ns < FIRST_STEP_NS:
+        first_step_ns = 0
+    ns = max(direct_ns, first_step_ns)
+    share = step.share(ns)
+    if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):
+        return None
+    return _Start(ns, share, first_calls, first_step=first_step_ns > direct_ns)
+
+
+def _is_first_call(step: IdleStep, activity: HostActivity) -> bool:
+    if not step.on_device:
+        return False
+    if is_runtime_call(activity.name):
+        return activity.longest_ns >= LONG_CALL_NS
+    is_one_call = activity.longest_ns >= max(FIRST_CALL_NS, FIRST_CALL_SHARE * activity.ns)
+    return is_one_call and activity.name in step.launching and activity.phase != "data"
+
+
+RULE = Rule("cold_start", DOC, no_findings, "place", check_trace)

@@ -1,0 +1,121 @@
+"""An optimizer step that takes a large part of the step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
+from profiler_kit.diagnosis.step_work import StepWork, trials_of, worst_step
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import IdleCause
+from profiler_kit.units import percent, text
+
+# The optimizer does a few operations per parameter, forward and backward do several per parameter and example. From a
+# quarter of the step on, the examples per step are few or the update is slow.
+MIN_SHARE: Final = 0.25
+# From half of the step on, no other phase can save as much.
+LARGE_SHARE: Final = 0.50
+# Idle time before the optimizer's kernels that its own launches cause.
+LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+_FUSED: Final = re.compile(r"[fF]used_?(adam|sgd|adagrad)", re.IGNORECASE)
+_FOREACH: Final = re.compile(r"_foreach_|multi_tensor_apply")
+
+DOC = f"""
+Fires if the optimizer step takes at least {limit_percent(MIN_SHARE)} of the step: its device time (on a CPU: operator time),
+and the idle time before its kernels that its own launches cause.
+
+- `high`: at least {limit_percent(LARGE_SHARE)} of the step.
+- `medium`: below that.
+
+An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
+loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
+launches one and reads each value once. The names of the operators and kernels show which of them runs.
+Rule `embedding_gradients` covers an optimizer that mostly updates embedding tables.
+In a trace, the phase comes from marks, from `Optimizer.step`, or from the names of its kernels.
+"""
+
+Kind = Literal["fused", "foreach", "loop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerTime:
+    """The time of the optimizer, the idle time before it, its share of the step, and how it updates the tensors."""
+
+    ns: int
+    idle_ns: int
+    share: float
+    kind: Kind
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding: for the baseline, or for the trace with the largest share of the optimizer."""
+    static = report.static if isinstance(report, Report) else None
+
+    def find(work: StepWork) -> OptimizerTime | None:
+        embedding = embedding_gradients(work, static)  # its advice is more specific
+        return optimizer_time(work) if embedding is None or not embedding.optimizer_ns else None
+
+    if (worst := worst_step(report, find, lambda match: match.share)) is None:
+        return
+    work, match = worst.work, worst.match
+    wait = "the device waits {} for its launches" if work.clock == "device" else "Python between its operators takes {}"
+    idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
+    yield RULE.finding(
+        severity="high" if match.share >= LARGE_SHARE else "medium",
+        title=f"The optimizer takes {percent(match.share)} of the step",
+        explanation=join_sentences(
+            f"{work.sentence_prefix}The optimizer step takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
+            _EXPLANATIONS[match.kind],
+            worst.others_sentence(),
+        ),
+        advice=_ADVICE[match.kind],
+        evidence=(
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
+            Evidence(name="time of the optimizer", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="idle time before its kernels", value=match.idle_ns, unit="ns", where=work.source),
+        ),
+        trials=trials_of(report, *(("fused_optimizer",) if match.kind != "fused" else ()), "batch=2x"),
+        weight=match.share,
+        claims=("busy:phase:optimizer", *(f"idle:{cause}" for cause in LAUNCH_CAUSES if match.idle_ns)),
+    )
+
+
+_EXPLANATIONS: Final[dict[Kind, str]] = {
+    "fused": "It is fused already: it reads and writes each parameter once.",
+    "foreach": "It updates all tensors together, in several passes over the parameters.",
+    "loop": "It updates one tensor after the other, with several small operations for each.",
+}
+_FEWER_STEPS: Final = (
+    "The update costs the same for every batch size, so a larger batch, or accumulating gradients over several batches, "
+    "lowers its share."
+)
+_ADVICE: Final[dict[Kind, str]] = {
+    "fused": f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update.",
+    "foreach": "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad. "
+    f"{_FEWER_STEPS}",
+    "loop": "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad; "
+    f"foreach=True for optimizers without it. {_FEWER_STEPS}",
+}
+
+
+def optimizer_time(work: StepWork) -> OptimizerTime | None:
+    """Return the time of the optimizer step; None below the limit."""
+    ns = work.phase_ns.get("optimizer", 0)
+    idle_ns = sum(part.ns for part in work.idle if part.phase == "optimizer" and part.cause in LAUNCH_CAUSES)
+    share = work.share(ns + idle_ns)
+    return OptimizerTime(ns=ns, idle_ns=idle_ns, share=share, kind=_kind(work)) if ns and share >= MIN_SHARE else None
+
+
+def _kind(work: StepWork) -> Kind:
+    names = [item.name for item in (*work.kernels, *work.operators)]
+    if any(map(_FUSED.search, names)):
+        return "fused"
+    return "foreach" if any(map(_FOREACH.search, names)) else "loop"
+
+
+RULE = Rule("optimizer_bound", DOC, check, "cause", check)

@@ -1,0 +1,96 @@
+"""Idle time that no other rule explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, IdleStep, calls_text, worst_idle
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import IdleCause, idle_by_cause
+from profiler_kit.units import percent, text
+
+# A cause with less than this share of the step has no rule of its own.
+MIN_CAUSE_SHARE: Final = 0.05
+MIN_SHARE: Final = 0.10
+HIGH_SHARE: Final = 0.50
+_ALWAYS: Final[frozenset[IdleCause]] = frozenset({"unknown", "another stream"})
+
+DOC = f"""
+Fires if idle time takes at least {limit_percent(LARGE_IDLE_SHARE)} of the step, and at least {limit_percent(MIN_SHARE)} of the
+step is idle for an unknown reason or for causes that are too small for a rule of their own.
+
+- `medium`: at least {limit_percent(HIGH_SHARE)} of the step.
+- `low`: below that.
+
+Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
+work that the trace does not hold. The finding lists what the host did meanwhile. The rule reads reports and traces.
+"""
+
+
+class _Unexplained(NamedTuple):
+    """Idle time by cause, without the causes that have a rule of their own."""
+
+    causes: dict[IdleCause, int]
+    share: float
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the baseline or the trace with the largest share."""
+    if (worst := worst_idle(report, _unexplained, lambda unexplained: unexplained.share)) is None:
+        return
+    step, (causes, share) = worst.step, worst.match
+    ns = sum(causes.values())
+    is_unknown = 2 * causes.get("unknown", 0) > ns
+    long_calls = [activity for activity in step.activities if activity.long_ns and activity.launched == is_unknown]
+    cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
+    yield RULE.finding(
+        severity="medium" if share >= HIGH_SHARE else "low",
+        title=f"Idle time {'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
+        explanation=join_sentences(
+            f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
+            "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
+            "filtered out, or of another process."
+            if is_unknown
+            else "",
+            f"Meanwhile the host was in {calls_text(long_calls)}." if long_calls else "",
+            worst.others_sentence(),
+        ),
+        advice="Record a few whole steps with both activities: profile(activities=[ProfilerActivity.CPU, "
+        "ProfilerActivity.CUDA]), "
+        "call torch.cuda.synchronize() before the first recorded step, and look for other processes with nvidia-smi."
+        if is_unknown
+        else "See the table of idle time for the largest cause, and record with with_stack=True to see the lines of code.",
+        evidence=(
+            Evidence(name="unexplained idle time, share", value=100.0 * share, unit="percent", where=step.where),
+            Evidence(name="unexplained idle time", value=ns, unit="ns", where=step.where),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
+        ),
+        weight=share,
+        claims=tuple(f"idle:{cause}" for cause in causes),
+    )
+
+
+def _unexplained(step: IdleStep) -> _Unexplained | None:
+    by_cause = idle_by_cause(step.idle)
+    if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
+        return None
+    # Before launches, the rules about launches, long calls and waits explain a part.
+    launching_ns = step.idle_ns(*LAUNCH_CAUSES)
+    is_explained = not step.on_device or step.launch_share() is not None
+    unexplained_part = 0.0 if is_explained or not launching_ns else step.launch_ns() / launching_ns
+    causes: dict[IdleCause, int] = {}
+    for cause, ns in by_cause.items():
+        if cause in LAUNCH_CAUSES:
+            ns = round(ns * unexplained_part)
+        elif cause not in _ALWAYS and step.share(ns) > MIN_CAUSE_SHARE:
+            continue
+        if ns > 0:
+            causes[cause] = ns
+    share = step.share(sum(causes.values()))
+    return _Unexplained(causes, share) if share >= MIN_SHARE else None
+
+
+RULE = Rule("unknown_idle", DOC, check, "note", check)

@@ -1,0 +1,246 @@
+"""The work of one step or trace: kernels (on a CPU: operators), phases and modules, with their shares of the step.
+
+Rules about device and operator time read this record, so that one rule covers the baseline run of a report and each trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
+from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.timing import kernels_of
+from profiler_kit.diagnosis.trace_facts import MAX_LISTED_TRACES, MIN_BUSY_NS
+from profiler_kit.records.comparison import clock_name
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceSummary
+
+Match = TypeVar("Match")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The calls and the time of one kernel or operator, excluding operators that it calls."""
+
+    name: str
+    family: str
+    calls: int
+    ns: int
+    math: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """The work of the baseline run, per step, or of one trace.
+
+    - `source`: the trace's name, or the run's name in quotes; empty for a single trace.
+    - `clock`: ``device``, or ``operator`` where the times are those of operators on the host.
+    - `steps`: the number of steps in the times; 1 for a run, and for a trace without step marks.
+    - `span_ns`: busy plus idle time. `busy_ns`: the time in which the device (an operator) runs.
+    - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
+    - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
+    - `idle`: idle time. `shapes`: operators by input shapes.
+    """
+
+    source: str
+    clock: Literal["device", "operator"]
+    steps: int
+    span_ns: int
+    busy_ns: int
+    kernels: tuple[Work, ...]
+    operators: tuple[Work, ...]
+    phase_ns: Mapping[str, int]
+    phase_calls: Mapping[str, int]
+    module_ns: Mapping[str, int]
+    idle: tuple[IdleTime, ...]
+    shapes: tuple[ShapedOperator, ...] = ()
+
+    @property
+    def clock_name(self) -> str:
+        """``device time``, or ``operator time`` where there is no device."""
+        return clock_name("kernel" if self.clock == "device" else "operator")
+
+    @property
+    def sentence_prefix(self) -> str:
+        """Prefix of a sentence that names the run or trace; empty for a single trace."""
+        return f"In {self.source}: " if self.source else ""
+
+    @property
+    def per_step(self) -> str:
+        """Words after a time that say for how many steps it is."""
+        return "per step" if self.steps == 1 and self.source.startswith('"') else f"in {plural(self.steps, 'step')}"
+
+    def share(self, ns: float) -> float:
+        """Return `ns` as a share of the step."""
+        return min(1.0, ns / self.span_ns)
+
+    def kernel_ns(self, matches: Callable[[Work], bool]) -> int:
+        """Return the time of the kernels that `matches` accepts."""
+        return sum(kernel.ns for kernel in self.kernels if matches(kernel))
+
+    def select(self, matches: Callable[[Work], bool], *, operators: bool = False) -> tuple[Work, ...]:
+        """Return the kernels (or `operators`) with time that `matches` accepts, longest first."""
+        work = self.operators if operators else self.kernels
+        return tuple(sorted((item for item in work if item.ns > 0 and matches(item)), key=lambda item: -item.ns))
+
+
+def total_ns(work: Iterable[Work]) -> int:
+    """Return the time of all `work`."""
+    return sum(item.ns for item in work)
+
+
+def total_calls(work: Iterable[Work]) -> int:
+    """Return the calls of all `work`."""
+    return sum(item.calls for item in work)
+
+
+def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
+    """Return claims for `items`: for kernels by name, and for operators on a device by the kernels of their families.
+
+    A record has no link from operators to kernels, so the weight of the finding limits what the claims explain.
+    """
+    items = tuple(items)
+    names = {item.name for item in items}
+    families = {item.family.partition(":")[0] for item in items if item not in work.kernels}
+    return tuple(
+        f"busy:kernel:{kernel.name}"
+        for kernel in work.kernels
+        if kernel.ns > 0 and (kernel.name in names or kernel.family.partition(":")[0] in families)
+    )
+
+
+def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
+    """Yield the work of the baseline of `report`, or of each trace; nothing for those with less than `MIN_BUSY_NS`."""
+    if isinstance(report, Report):
+        run = report.baseline()
+        works = [run_work(run)] if run is not None else []
+    else:
+        works = [trace_work(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces]
+    for work in works:
+        if work is not None and work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
+            yield work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstStep(Generic[Match]):
+    """The step on which a rule explains most. `other_names`: other traces on which it fires."""
+
+    work: StepWork
+    match: Match
+    other_names: tuple[str, ...]
+
+    def others_sentence(self) -> str:
+        """Return a sentence that names the other traces on which the rule fires; empty without any."""
+        if len(self.other_names) > MAX_LISTED_TRACES:
+            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
+        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
+
+
+def worst_step(
+    report: Report | TraceReport, find_match: Callable[[StepWork], Match | None], weight: Callable[[Match], float]
+) -> WorstStep[Match] | None:
+    """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
+    matches = [(work, match) for work in step_works(report) if (match := find_match(work)) is not None]
+    if not matches:
+        return None
+    work, match = max(matches, key=lambda pair: weight(pair[1]))
+    names = tuple(other.source for other, _ in matches if other is not work)
+    return WorstStep(work=work, match=match, other_names=names)
+
+
+def busy_share(report: Report) -> float:
+    """Return the share of the baseline's step in which the device (on a CPU: an operator) is busy; 1 if unknown.
+
+    A share of the device time times this is a share of the step.
+    """
+    run = report.baseline()
+    work = run_work(run) if run is not None else None
+    return work.busy_ns / work.span_ns if work is not None and work.span_ns else 1.0
+
+
+def names_claims(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a claim for each kernel name."""
+    return tuple(f"busy:kernel:{name}" for name in names)
+
+
+def module_claims(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return a claim for each module path."""
+    return tuple(f"busy:module:{path}" for path in paths)
+
+
+def trials_of(report: Report | TraceReport, *words: str) -> AdviceTrials:
+    """Return the configurations that add one of `words` to the baseline, with trials; none for traces."""
+    run = report.baseline() if isinstance(report, Report) else None
+    return find_trials(report, run, words) if isinstance(report, Report) and run is not None else NO_TRIALS
+
+
+def run_work(run: ConfigRun) -> StepWork | None:
+    """Return the work of a traced step of `run`; None without a trace.
+
+    Times of modules can sum to more than the busy time where streams overlap, so all times are scaled to the busy time.
+    """
+    device_ns = run.device_ns
+    if not device_ns:
+        return None
+    step_ns = run.step_ns.median if run.step_ns is not None else device_ns
+    span_ns = run.span_ns or max(step_ns, device_ns)
+    busy_ns = max(0, span_ns - sum(part.ns for part in run.idle)) if run.span_ns else min(device_ns, span_ns)
+    scale = busy_ns / device_ns
+    kernels = tuple(
+        Work(name=k.name, family=k.family, calls=k.calls, ns=round(scale * k.kernel_ns), math=k.math)
+        for k in kernels_of(run)
+    )
+    phases: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    modules: Counter[str] = Counter()
+    for layer in run.modules:
+        phases[layer.phase] += round(scale * layer.kernel_ns)
+        calls[layer.phase] += sum(kernel.calls for kernel in layer.kernels)
+        modules[layer.path] += round(scale * layer.kernel_ns)
+    on_device = run.clock == "kernel"
+    return StepWork(
+        source=quoted_name(run),
+        clock="device" if on_device else "operator",
+        steps=1,
+        span_ns=span_ns,
+        busy_ns=busy_ns,
+        kernels=kernels,
+        operators=() if on_device else kernels,
+        phase_ns=phases,
+        phase_calls=calls,
+        module_ns=modules,
+        idle=run.idle,
+    )
+
+
+def trace_work(trace: TraceSummary, source: str) -> StepWork:
+    """Return the work of `trace`."""
+    operators = tuple(Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns) for o in trace.operators)
+    on_device = trace.clock == "device"
+    # On the host, a wait before the first operator of a step is not in the span of the operators.
+    marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.steps)
+    span_ns = max(trace.span_ns, marked_ns)
+    modules: Counter[str] = Counter()
+    for module in trace.modules:
+        modules[module.path] += module.kernel_ns
+    kernels = tuple(
+        Work(name=k.name, family=k.family, calls=k.calls, ns=k.kernel_ns, math=k.math) for k in trace.kernels
+    )
+    return StepWork(
+        source=source,
+        clock="device" if on_device else "operator",
+        steps=max(1, len(trace.steps)),
+        span_ns=span_ns,
+        busy_ns=trace.busy_ns,
+        kernels=kernels if on_device else operators,
+        operators=operators,
+        phase_ns={timing.phase: timing.kernel_ns for timing in trace.phases},
+        phase_calls={timing.phase: timing.events for timing in trace.phases},
+        module_ns=modules,
+        idle=trace.idle,
+        shapes=trace.shapes,
+    )

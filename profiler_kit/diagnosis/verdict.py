@@ -1,0 +1,200 @@
+"""The verdict of a report: cost of a step, its bound, the main cause, and the best remedy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from profiler_kit.diagnosis.bounds import StepParts, step_parts
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
+from profiler_kit.diagnosis.ranking import PEAK, account_of
+from profiler_kit.diagnosis.remedies import remedies
+from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.verdict import Bound, Remedy, Verdict
+from profiler_kit.units import percent, text
+
+# Idle causes below this part of the idle time are not named.
+MIN_CAUSE_SHARE: Final = 0.25
+# Less idle time is not mentioned.
+MIN_IDLE: Final = 0.1
+# A smaller unexplained share is not worth a sentence.
+MIN_UNEXPLAINED: Final = 0.05
+_BOUNDS: Final[dict[Bound, str]] = {
+    "compute": "computation (matrix products and convolutions)",
+    "memory bandwidth": "memory bandwidth (work with few operations per byte)",
+    "kernels": "kernels of several kinds",
+    "operators": "operators on the CPU",
+    "launches": "kernel launches",
+    "python": "Python code on the host",
+    "synchronization": "synchronization of host and device",
+    "data": "data loading",
+    "communication": "communication between ranks",
+    "unknown": "idle time of unknown cause",
+}
+_CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
+
+
+def verdict(report: Report | TraceReport) -> Verdict:
+    """Return the verdict on `report`, whose findings are ranked."""
+    parts = step_parts(report)
+    account = account_of(report) if parts is not None else None
+    useful, without_gain = remedies(report)
+    cause = next((i for i, finding in enumerate(report.findings, start=1) if _explains_time(finding)), None)
+    unexplained_busy = account.unexplained(idle=False) if account is not None else None
+    unexplained_idle = account.unexplained(idle=True) if account is not None else None
+    sentences = (
+        _cost(report),
+        _bound(parts) if parts is not None else _largest_count(report),
+        _cause(report.findings, cause),
+        _remedy(useful),
+        _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
+    )
+    return Verdict(
+        sentences=tuple(sentence for sentence in sentences if sentence),
+        bound=parts.bound if parts is not None else None,
+        busy=parts.busy if parts is not None else None,
+        idle=parts.idle if parts is not None else None,
+        unexplained_busy=unexplained_busy,
+        unexplained_idle=unexplained_idle,
+        cause=cause,
+        remedies=useful,
+        without_gain=without_gain,
+    )
+
+
+def _explains_time(finding: Finding) -> bool:
+    return bool(finding.share) and PEAK not in finding.claims
+
+
+def _cost(report: Report | TraceReport) -> str:
+    if isinstance(report, TraceReport):
+        return _trace_cost(report)
+    run = report.baseline()
+    kind = "A training step" if report.target.mode == "train" else "A forward pass"
+    if run is not None and run.step_ns is not None:
+        return f"{kind} takes {_step_text(run)}."
+    if report.runs:
+        failures = Counter(run.failure.kind.replace("_", " ") for run in report.runs if run.failure is not None)
+        return f"Nothing was measured: {_failed(len(report.runs))} ({join_list(list(failures))})."
+    return f"{kind} {_counted(report.static)}." if report.static is not None else ""
+
+
+def _failed(runs: int) -> str:
+    return "the run failed" if runs == 1 else f"all {runs} runs failed"
+
+
+def _step_text(run: ConfigRun) -> str:
+    """The step with its interval, examples and peak memory."""
+    assert run.step_ns is not None
+    step = run.step_ns
+    cost = f"{text(step.median, 'ns')} ({text(step.low, 'ns')} to {text(step.high, 'ns')})"
+    if run.samples is not None and run.samples > 1:
+        cost += f" for {run.samples:,} examples"
+    if run.peak_allocated_bytes is not None:
+        cost += f"; peak memory {text(run.peak_allocated_bytes, 'bytes')}"
+    return cost
+
+
+def _counted(static: StaticCount) -> str:
+    memory = f" and {text(static.memory.peak_bytes, 'bytes')} of memory" if static.memory is not None else ""
+    return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
+
+
+def _trace_cost(report: TraceReport) -> str:
+    if len(report.traces) != 1:
+        return _cost_of_traces(report) if report.traces else ""
+    (trace,) = report.traces
+    if not trace.span_ns:
+        return "The trace has no device events and no operators."
+    if (ns := _step_ns(trace)) is None:
+        no_device = " of host time, without device work" if trace.clock == "host" else ""
+        return f"The trace covers {text(trace.span_ns, 'ns')}{no_device} and has no steps."
+    steady = sum(step.steady for step in trace.steps)
+    median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
+    inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
+    clock = "device" if trace.step_ns is not None else "host"
+    no_device = "; the trace has no device work" if trace.clock == "host" else ""
+    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}."
+
+
+def _step_ns(trace: TraceSummary) -> int | None:
+    return trace.step_ns if trace.step_ns is not None else trace.host_step_ns
+
+
+def _cost_of_traces(report: TraceReport) -> str:
+    if report.ranks is not None and report.ranks.step_ns is not None:
+        return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
+    steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
+    if not steps:
+        spans = [trace.span_ns for trace in report.traces]
+        return f"{len(spans)} traces without steps cover {text(min(spans), 'ns')} to {text(max(spans), 'ns')}."
+    return f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
+
+
+def _bound(parts: StepParts) -> str:
+    """What limits the step, and the shares of it that show this."""
+    if parts.on_device:
+        busy, idle = f"the device is busy {percent(parts.busy)}", f"the device is idle {percent(parts.idle)}"
+    else:
+        busy = idle = f"operators take {percent(parts.busy)}"
+    is_idle = parts.idle > parts.busy and parts.on_device
+    shares = f"{idle if is_idle else busy} of the time"
+    if parts.idle >= MIN_IDLE:
+        longest, *others = parts.causes.items()
+        causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
+        prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
+        shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+    own = f" ({percent(parts.bound_share)} of the time)" if parts.bound in ("communication", "data") else ""
+    return f"Bound by {_BOUNDS[parts.bound]}{own}: {shares}."
+
+
+def _largest_count(report: Report | TraceReport) -> str:
+    """The module with the most work of a counted step, where no times exist."""
+    static = report.static if isinstance(report, Report) else None
+    if static is None or not static.step.flops:
+        return ""
+    flops = Counter(
+        {module.path: (module.forward + module.backward + module.recompute).flops for module in static.modules}
+    )
+    path, most = flops.most_common(1)[0] if flops else ("", 0)
+    return f"Most work: {layer_name(path)} with {percent(most / static.step.flops)} of the FLOPs." if most else ""
+
+
+def _cause(findings: tuple[Finding, ...], cause: int | None) -> str:
+    if cause is not None:
+        finding = findings[cause - 1]
+        return f"Main cause, {percent(finding.share or 0.0)} of the time: {_clause(finding.title)} [{cause}]."
+    number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
+    return f"Main finding: {_clause(findings[number - 1].title)} [{number}]." if number is not None else ""
+
+
+def _clause(title: str) -> str:
+    return title.removesuffix(".")
+
+
+def _remedy(useful: tuple[Remedy, ...]) -> str:
+    if not useful:
+        return ""
+    best = useful[0]
+    action = best.code
+    if best.config is None or not action:
+        action = best.action if best.code in best.action else f"{best.action}: {best.code}"
+    gain = best.gain_percent
+    numbers = "".join(f" [{number}]" for number in best.findings[:1])
+    if best.is_measured and gain is not None:
+        low, high = best.gain_low_percent, best.gain_high_percent
+        interval = f" ({low:.1f} to {high:.1f} %)" if low is not None and high is not None else ""
+        measure = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
+        return f"Best measured: {action} saves {text(gain, 'percent')} of the {measure}{interval}{numbers}."
+    return f"Try first: {action}{numbers}."
+
+
+def _unexplained(busy: float | None, idle: float | None) -> str:
+    """The time that no finding explains, idle and busy separately. Busy time alone needs no explanation."""
+    if busy is None or idle is None or busy + idle < MIN_UNEXPLAINED:
+        return ""
+    parts = [f"{percent(share)} {kind}" for share, kind in ((busy, "busy"), (idle, "idle")) if share >= 0.001]
+    return join_sentences(f"Not explained by any finding: {' and '.join(parts)} time.")

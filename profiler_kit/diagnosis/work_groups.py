@@ -1,0 +1,85 @@
+"""Groups of kernels (on a CPU: operators) that several rules read: products, pointwise work, copies, conversions."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns
+from profiler_kit.diagnosis.timing import is_product_family
+
+# Names of the copy kernels that convert between data types.
+_CONVERSION_KERNEL: Final = re.compile(r"b?float16_copy|bfloat16tofloat32|LoadWithCast|convert_element_type")
+_COMPILED_KERNEL: Final = re.compile(r"\Atriton_|cpp_fused")
+_FILL: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z|FillFunctor|\AMemset")
+_COPY_TO_TYPE: Final = "aten::_to_copy"
+_COPY: Final = "aten::copy_"
+
+
+def is_product(work: Work) -> bool:
+    """Return whether `work` multiplies and accumulates: convolutions, matrix products, attention, recurrent layers."""
+    return is_product_family(work.family)
+
+
+def is_eager_pointwise(work: Work) -> bool:
+    """Return whether `work` is a pointwise operation that no compiler fused; fills read nothing and do not count."""
+    return work.family == "pointwise" and _COMPILED_KERNEL.search(work.name) is None and not is_fill(work)
+
+
+def is_fill(work: Work) -> bool:
+    """Return whether `work` fills a tensor with one value."""
+    return _FILL.search(work.name) is not None
+
+
+def is_conversion(work: Work) -> bool:
+    """Return whether the kernel `work` copies a tensor to another data type."""
+    return _CONVERSION_KERNEL.search(work.name) is not None
+
+
+def product_ns(work: StepWork) -> int:
+    """Return the time of all products."""
+    return work.kernel_ns(is_product)
+
+
+def pointwise_ns(work: StepWork) -> int:
+    """Return the time of pointwise kernels outside the optimizer; at least, as an optimizer may run others too."""
+    total = total_ns(work.select(is_eager_pointwise))
+    return max(0, total - _optimizer_ns(work))
+
+
+def pointwise_calls(work: StepWork) -> int:
+    """Return the number of pointwise kernels per step outside the optimizer; at least."""
+    calls = sum(item.calls for item in work.select(is_eager_pointwise))
+    return max(0, calls - work.phase_calls.get("optimizer", 0)) // work.steps
+
+
+def conversion_ns(work: StepWork) -> int:
+    """Return the time of copies to another data type.
+
+    On a CPU, `aten::_to_copy` calls `aten::copy_`, which also runs for other reasons. Its time is divided by calls.
+    """
+    if work.clock == "device":
+        return work.kernel_ns(is_conversion)
+    to_copy = work.select(lambda item: item.name == _COPY_TO_TYPE)
+    copies = work.select(lambda item: item.name == _COPY)
+    calls, all_calls = sum(item.calls for item in to_copy), sum(item.calls for item in copies)
+    copied_ns = round(total_ns(copies) * min(1.0, calls / all_calls)) if all_calls else 0
+    return total_ns(to_copy) + copied_ns
+
+
+def copies(work: StepWork) -> tuple[Work, ...]:
+    """Return the kernels that copy a tensor without changing it, longest first; layout conversions do not count."""
+    return work.select(
+        lambda item: item.family == "cat/copy" and not is_conversion(item) and item.name != _COPY_TO_TYPE
+    )
+
+
+def copy_ns(work: StepWork) -> int:
+    """Return the time of `copies`, without conversions to another data type."""
+    converted = conversion_ns(work) if work.clock == "operator" else 0
+    return max(0, total_ns(copies(work)) - converted - work.phase_ns.get("data", 0))
+
+
+def _optimizer_ns(work: StepWork) -> int:
+    """Return the time of the optimizer in kernels whose names do not show it."""
+    return max(0, work.phase_ns.get("optimizer", 0) - work.kernel_ns(lambda item: item.family == "optimizer"))

@@ -1,0 +1,75 @@
+"""Records of the verdict on a report: sentences, bound, main cause and remedies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from profiler_kit.records.samples import Outcome
+
+Bound = Literal[
+    "compute", "memory bandwidth", "kernels", "operators", "launches", "python", "synchronization", "data", "communication",
+    "unknown",
+]  # fmt: skip
+RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One thing to do.
+
+    - `action`: what to do. `code`: the line to paste; empty where the action is not a line of code.
+    - `findings`: the numbers of the findings that advise it; the first finding of a report has number 1.
+    - `config`: the configuration that applies it; None where no configuration does.
+    - `status`: ``tried`` in interleaved fresh processes, ``measured`` by the sweep, ``estimated`` from counts or from the share
+      of the step that it affects, ``not tried`` without an estimate.
+    - `outcome`: of a measurement; None without one.
+    - `gain_percent`: the share of the step time (of peak memory, or of counted FLOPs, as `about` says) that it saves, with the
+      95 % interval of a measured gain. An estimate is an upper limit. `per_example`: the gain is per example.
+    - `paths`: the modules that it changes.
+    - `memory`, `numerics`: its effect on peak memory and on results; empty where unknown.
+    """
+
+    action: str
+    code: str
+    findings: tuple[int, ...]
+    status: RemedyStatus
+    outcome: Literal[Outcome, "failed"] | None = None
+    paths: tuple[str, ...] = ()
+    about: Literal["step", "peak", "work"] = "step"
+    config: str | None = None
+    gain_percent: float | None = None
+    gain_low_percent: float | None = None
+    gain_high_percent: float | None = None
+    per_example: bool = False
+    memory: str = ""
+    numerics: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its gain was measured, by the sweep or in a trial."""
+        return self.status in ("tried", "measured")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer of a report in a few sentences, and what to do.
+
+    - `sentences`: the cost of a step, its bound, the main cause, the best remedy, and the unexplained time. At most five.
+    - `bound`: what limits the step; None without times.
+    - `busy`, `idle`: shares of the step; None without times. `unexplained_busy`, `unexplained_idle`: the parts of them that no
+      finding explains.
+    - `cause`: the number of the finding that explains most; None where none explains any time.
+    - `remedies`: what to do: measured gains first, then estimates, largest first. `without_gain`: advice that was tried and did
+      not help.
+    """
+
+    sentences: tuple[str, ...]
+    bound: Bound | None = None
+    busy: float | None = None
+    idle: float | None = None
+    unexplained_busy: float | None = None
+    unexplained_idle: float | None = None
+    cause: int | None = None
+    remedies: tuple[Remedy, ...] = ()
+    without_gain: tuple[Remedy, ...] = ()

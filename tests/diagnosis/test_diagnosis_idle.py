@@ -1,0 +1,336 @@
+"""Rules about the host and idle time: each cause is named, and nothing else of `medium` or more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from diagnose_cases import around, cpu, report
+from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_ranks
+
+from profiler_kit.diagnosis import diagnose_traces
+from profiler_kit.diagnosis.rules import small_batch, thread_oversubscription
+from profiler_kit.records.ranks import Straggler
+from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.traces import (
+    CollectiveTime,
+    Communication,
+    HostActivity,
+    IdleTime,
+    PhaseTime,
+    SyncWait,
+    TraceOperator,
+    TraceSummary,
+)
+
+
+def found(case: TraceReport | TraceSummary) -> dict[str, Finding]:
+    """Return the findings of at least medium severity by rule."""
+    whole = traces(case) if isinstance(case, TraceSummary) else case
+    return {finding.rule: finding for finding in diagnose_traces(whole) if finding.severity in ("high", "medium")}
+
+
+def on_host(**more: Any) -> TraceSummary:
+    """Return a trace of 100 ms on the host with 10 ms of operators in forward, without idle entries."""
+    case = trace(phases={"forward": (10.0, 10.0, 0.0)}, clock="host", devices=(), device_events=0, linked=0)
+    return replace(case, kernels=(), span_ns=ms(100.0), idle_ns=ms(90.0), **more)
+
+
+def activity(
+    name: str, ms_: float, *, source: str = "", phase: Any = "", calls: int = 5, launched: bool = False
+) -> HostActivity:
+    return HostActivity(
+        name=name,
+        phase=phase,
+        source=source,
+        calls=calls,
+        ns=ms(ms_),
+        longest_ns=ms(ms_) // calls,
+        long_ns=ms(ms_),
+        launched=launched,
+    )
+
+
+def test_a_loader_in_the_training_process_is_named_on_a_cpu() -> None:
+    fetching = PhaseTime(phase="data", host_ns=ms(88.0), kernel_ns=0, sum_ns=0, idle_ns=0, wait_ns=0, events=0)
+    case = on_host(
+        idle=(IdleTime(cause="waiting for data", ns=ms(85.0), gaps=5), IdleTime(cause="python", ns=ms(5.0), gaps=9)),
+        loaders=("_SingleProcessDataLoaderIter",),
+        activities=(activity("<built-in function sleep>", 80.0, source="train.py(9): augment", phase="data"),),
+    )
+    case = replace(case, phases=(*case.phases, fetching))
+    findings = found(case)
+    assert list(findings) == ["data_bound"]
+    finding = findings["data_bound"]
+    assert "85.0 %" in finding.title
+    assert "num_workers=0" in finding.explanation
+    assert "<built-in function sleep> in train.py(9): augment" in finding.explanation
+    assert finding.claims == ("idle:waiting for data", "busy:phase:data")
+    assert finding.weight == pytest.approx(0.85)
+
+
+def test_fetching_before_the_first_operator_counts_by_step_marks() -> None:
+    fetching = PhaseTime(phase="data", host_ns=ms(90.0), kernel_ns=0, sum_ns=0, idle_ns=0, wait_ns=0, events=0)
+    case = replace(on_host(idle=(IdleTime(cause="waiting for data", ns=ms(1.0), gaps=1),)), **steps(4, 0.0, 30.0))
+    case = replace(case, phases=(*case.phases, fetching))
+    assert found(case)["data_bound"].weight == pytest.approx(90.0 / 120.0)
+
+
+def test_python_between_operators_names_the_call_of_the_user() -> None:
+    case = on_host(
+        idle=(IdleTime(cause="python", ns=ms(90.0), gaps=9),),
+        activities=(activity("<built-in function sleep>", 80.0, source="train.py(31): metric"),),
+    )
+    finding = found(case)["host_overhead"]
+    assert finding.severity == "high"
+    assert "train.py(31): metric" in finding.explanation
+    assert "out of the loop" in finding.advice
+    inside_torch = replace(
+        case, activities=(activity("torch/optim/sgd.py(84): _init_group", 80.0, source="train.py(8): step"),)
+    )
+    assert "Most of it" not in found(inside_torch)["host_overhead"].explanation
+
+
+def test_idle_time_before_launches_without_short_kernels_is_launch_bound() -> None:
+    case = trace(
+        phases={"forward": (100.0, 40.0, 0.0)},
+        idle={("op dispatch", "forward"): 40.0, ("python", "forward"): 20.0},
+        kernels=[kernel("pointwise", 40.0, 2_000)],
+        median_kernel_ns=12_600,
+    )
+    finding = found(case)["launch_bound"]
+    assert "12.6 us" in finding.explanation
+    assert finding.weight == pytest.approx(0.6)
+    assert finding.claims == ("idle:op dispatch", "idle:python", "idle:launch latency")
+
+
+def test_long_gaps_are_python_or_operators_on_the_cpu_and_not_launches() -> None:
+    base = trace(
+        phases={"forward": (100.0, 40.0, 0.0)}, idle={("python", "forward"): 30.0, ("op dispatch", "forward"): 30.0}
+    )
+    python = replace(
+        base, activities=(activity("metrics.py(3): f1", 30.0, source="metrics.py(3): f1"), activity("aten::sort", 28.0))
+    )
+    findings = found(python)
+    assert set(findings) == {"host_overhead", "cpu_fallback"}
+    assert "metrics.py(3): f1 (30 ms)" in findings["host_overhead"].explanation
+    assert "aten::sort (28 ms)" in findings["cpu_fallback"].explanation
+    queued = replace(base, activities=(activity("metrics.py(3): f1", 60.0, launched=True),))
+    assert list(found(queued)) == ["launch_bound"], "work that was launched before the gap did not wait for the host"
+
+
+def test_a_wait_explains_the_idle_time_until_new_work_and_names_its_source() -> None:
+    wait = SyncWait(
+        name="aten::nonzero",
+        call="cudaMemcpyAsync",
+        phase="forward",
+        calls=5,
+        wait_ns=ms(50.0),
+        waited_for=(),
+        idle_ns=ms(30.0),
+        source="model.py(44): forward",
+    )
+    case = trace(
+        phases={"forward": (100.0, 70.0, 0.0)},
+        idle={("python", "forward"): 28.0, ("synchronization", "forward"): 2.0},
+        syncs=(wait,),
+    )
+    findings = found(case)
+    assert list(findings) == ["sync_waits"]
+    finding = findings["sync_waits"]
+    assert finding.weight == pytest.approx(0.3)
+    assert "boolean indexing" in finding.explanation
+    assert "model.py(44): forward" in finding.explanation
+    assert "torch.where" in finding.advice
+    short = replace(case, syncs=(replace(wait, idle_ns=ms(0.1)),))
+    assert "sync_waits" not in found(short)
+
+
+def test_waits_for_copies_to_the_device_are_host_copies() -> None:
+    wait = SyncWait(
+        name="aten::to",
+        call="cudaMemcpyAsync",
+        phase="transfer",
+        calls=5,
+        wait_ns=ms(20.0),
+        waited_for=(),
+        idle_ns=ms(20.0),
+    )
+    copy = kernel("memcpy/memset", 4.0, 10, name="Memcpy HtoD (Pageable -> Device)")
+    case = trace(
+        phases={"forward": (100.0, 80.0, 0.0)},
+        idle={("synchronization", "transfer"): 20.0},
+        syncs=(wait,),
+        kernels=[copy],
+    )
+    findings = found(case)
+    assert list(findings) == ["host_copies"]
+    assert "pin_memory=True" in findings["host_copies"].advice
+    assert findings["host_copies"].weight == pytest.approx(0.24)
+
+
+def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
+    case = trace(
+        phases={"forward": (100.0, 100.0, 0.0)},
+        idle={("cold start", "forward"): 680.0, ("launch latency", "forward"): 20.0},
+        activities=(activity("hipLaunchKernel", 680.0, calls=3),),
+    )
+    findings = found(case)
+    assert list(findings) == ["cold_start"]
+    assert "hipLaunchKernel (680 ms)" in findings["cold_start"].explanation
+    assert "idle:cold start" in findings["cold_start"].claims
+
+
+@pytest.mark.parametrize(("first_ms", "expected"), [(80.0, True), (40.0, False)])
+def test_a_long_first_step_is_a_cold_start(first_ms: float, expected: bool) -> None:
+    case = replace(on_host(idle=(IdleTime(cause="python", ns=ms(10.0), gaps=9),)), **steps(4, 0.0, 5.0))
+    first, *others = case.steps
+    case = replace(case, span_ns=ms(150.0), steps=(replace(first, host_ns=ms(first_ms)), *others))
+    assert ("cold_start" in found(case)) is expected
+
+
+def test_compilation_and_recompilation() -> None:
+    once = on_host(compile_ns=ms(93.0), compiled_frames=1)
+    assert list(found(once)) == ["compile_time"]
+    assert "93.0 %" in found(once)["compile_time"].title
+    regions = tuple(
+        TraceOperator(name=f"Torch-Compiled Region: 0/{i}", family="other", calls=1, kernel_ns=0, host_self_ns=0)
+        for i in (0, 1, 2)
+    )
+    again = replace(once, operators=regions, compiled_frames=3)
+    assert list(found(again)) == ["recompilation"]
+    assert "2 recompilations" in found(again)["recompilation"].title
+    assert found(replace(again, compile_ns=ms(4.0))) == {}
+
+
+def test_idle_time_of_a_fifth_always_has_a_finding() -> None:
+    case = trace(phases={"forward": (100.0, 38.0, 0.0)}, idle={("unknown", "forward"): 62.0})
+    finding = found(case)["unknown_idle"]
+    assert "62.0 %" in finding.title
+    assert finding.claims == ("idle:unknown",)
+    small = trace(
+        phases={"forward": (100.0, 79.0, 0.0)},
+        idle={("unknown", "forward"): 8.0, ("op dispatch", "forward"): 9.0, ("synchronization", "forward"): 4.0},
+    )
+    whole = {finding.rule: finding for finding in diagnose_traces(traces(small))}
+    assert whole["unknown_idle"].severity == "low"
+    assert whole["unknown_idle"].weight == pytest.approx(0.21)
+
+
+def test_allocation_in_the_loop() -> None:
+    case = trace(
+        phases={"forward": (100.0, 80.0, 0.0)},
+        idle={("memory allocation", "forward"): 20.0},
+        activities=(activity("cudaMalloc", 12.0), activity("cudaFree", 8.0)),
+    )
+    findings = found(case)
+    assert list(findings) == ["memory_allocation"]
+    assert "cudaFree, cudaMalloc (10 calls)" in findings["memory_allocation"].explanation
+
+
+def test_anomaly_detection_is_recognized_by_its_checks() -> None:
+    def operator(name: str, family: str, calls: int, ms_: float) -> TraceOperator:
+        return TraceOperator(name=name, family=family, calls=calls, kernel_ns=ms(ms_), host_self_ns=ms(ms_))
+
+    operators = (
+        operator("autograd::engine::evaluate_function: AddmmBackward0", "autograd", 40, 1.0),
+        operator("aten::isnan", "pointwise", 50, 2.0),
+        operator("aten::t", "view", 20, 5.0),
+    )
+    case = replace(on_host(operators=operators), span_ns=ms(20.0), idle_ns=ms(0.0))
+    finding = found(case)["anomaly_mode"]
+    assert finding.weight == pytest.approx((2.0 + 40 * 0.25) / 20.0)
+    assert "set_detect_anomaly(False)" in finding.advice
+    assert "anomaly_mode" not in found(replace(case, operators=operators[:1] + operators[2:]))
+
+
+def exposed(kind: str, events: int, size: int | None, *, operators: tuple[str, ...] = ()) -> TraceSummary:
+    sent = CollectiveTime(kind=kind, events=events, sum_ns=ms(30.0), bytes=size)
+    return trace(
+        phases={"forward": (1.0, 100.0, 0.0)},
+        communication=Communication(
+            events=events, sum_ns=ms(30.0), union_ns=ms(30.0), exposed_ns=ms(30.0), by_kind=(sent,)
+        ),
+        operators=tuple(
+            TraceOperator(name=name, family="other", calls=9, kernel_ns=0, host_self_ns=0) for name in operators
+        ),
+    )
+
+
+def test_communication_has_one_finding_by_its_kind() -> None:
+    assert list(found(exposed("all_reduce", 15, 15 * 25_000_000))) == ["communication_exposed"]
+    assert list(found(exposed("all_reduce", 300, 300 * 100_000))) == ["small_buckets"]
+    assert list(found(exposed("send_recv", 15, None, operators=("c10d::send",)))) == ["pipeline_bubbles"]
+    assert list(found(exposed("send_recv", 15, None))) == ["communication_exposed"], (
+        "an all-to-all has the same kernels"
+    )
+    assert "BACKWARD_PRE" in found(exposed("all_gather", 15, None))["communication_exposed"].advice
+
+
+def test_waiting_for_a_straggler_gets_no_advice_about_buckets() -> None:
+    case = two_ranks()
+    assert case.ranks is not None
+    waiting = tuple(
+        replace(trace, communication=replace(nested().communication, exposed_ns=ms(exposed_ms)))  # type: ignore[type-var]
+        for trace, exposed_ms in zip(case.traces, (9.0, 2.0), strict=True)
+    )
+    findings = found(replace(case, traces=waiting))
+    assert "stragglers" in findings
+    assert "communication_exposed" not in findings
+    other = Straggler(
+        rank=1, last=3, collectives=9, late_ns=ms(5.0), cost_ns=ms(5.0), doing="other", doing_excess_ns=ms(5.0)
+    )
+    finding = found(replace(case, ranks=replace(case.ranks, stragglers=(other,))))["stragglers"]
+    assert "more on the rest of the step than the median rank" in finding.explanation
+
+
+def test_search_for_unused_parameters() -> None:
+    search = TraceOperator(
+        name="torch.distributed.ddp.reducer::search_unused_parameters",
+        family="other",
+        calls=3,
+        kernel_ns=0,
+        host_self_ns=ms(5.0),
+    )
+    case = trace(phases={"forward": (100.0, 100.0, 0.0)}, operators=(search,))
+    assert found(case)["unused_parameters"].weight == pytest.approx(0.05)
+
+
+def small(samples: int, mode: Any = "train") -> Report:
+    base = cpu()
+    run = base.runs[0]
+    assert run.device_ns is not None
+    idle_ns = run.device_ns
+    run = replace(
+        run,
+        samples=samples,
+        step_ns=around(2 * run.device_ns),
+        span_ns=run.device_ns + idle_ns,
+        idle=(IdleTime(cause="python", ns=idle_ns, gaps=9),),
+    )
+    return replace(report(run), target=replace(base.target, mode=mode))
+
+
+def test_a_small_batch_shares_fixed_costs_among_few_examples() -> None:
+    (finding,) = small_batch.check(small(1))
+    assert finding.severity == "high"
+    assert finding.weight >= 0.5
+    assert "batch_size" in finding.advice
+    assert not list(small_batch.check(small(5)))
+    assert not list(small_batch.check(small(1, "infer")))
+
+
+@pytest.mark.parametrize(("threads", "severity"), [(4, None), (6, "medium"), (12, "high")])
+def test_threads_beyond_the_cores(threads: int, severity: str | None) -> None:
+    run = cpu().runs[0]
+    assert run.environment is not None
+    case = report(replace(run, environment=replace(run.environment, threads=threads, cores=4)))
+    findings = list(thread_oversubscription.check(case))
+    assert [finding.severity for finding in findings] == ([] if severity is None else [severity])
+    assert all("torch.set_num_threads(4)" in finding.advice for finding in findings)
+
+
+def test_a_busy_device_has_no_finding_about_the_host() -> None:
+    assert found(trace(phases={"forward": (100.0, 97.0, 0.0)}, idle={("launch latency", "forward"): 3.0})) == {}
+    assert MS == 1_000_000

@@ -1,0 +1,131 @@
+"""Findings are ranked by the share of the step that they explain, and their shares do not overlap."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from sample_reports import v0_cuda
+
+from profiler_kit.diagnosis.ranking import account_of, rank, step_cells
+from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule, TracePhase, TraceSummary
+
+
+def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium") -> Finding:
+    return Finding(
+        rule=rule, severity=severity, title=rule, explanation="", advice="", evidence=(), weight=weight, claims=claims
+    )
+
+
+def phase(name: TracePhase, ns: int) -> PhaseTime:
+    return PhaseTime(phase=name, host_ns=None, kernel_ns=ns, sum_ns=ns, idle_ns=0, wait_ns=0, events=1)
+
+
+def trace(file: str = "a.json") -> TraceSummary:
+    """1000 ns: 400 idle (300 for data, 100 for Python), 600 busy: 400 forward (300 of them in net.a), 200 optimizer."""
+    return TraceSummary(
+        file=file, clock="device", events=9, device_events=9, span_ns=1000, busy_ns=600, idle_ns=400, sum_ns=600,
+        linked=9, unlinked_ns=0, aligned_ns=0, unattributed_ns=0, moduleless_ns=0, step_ns=None, host_step_ns=None,
+        idle=(IdleTime(cause="waiting for data", ns=300, gaps=1), IdleTime(cause="python", ns=100, gaps=1)),
+        phases=(phase("forward", 400), phase("optimizer", 200)),
+        modules=(
+            TraceModule(path="net.a.conv", class_name="", phase="forward", kernel_ns=300, events=1),
+            TraceModule(path="net.b", class_name="", phase="forward", kernel_ns=100, events=1),
+        ),
+        kernels=(
+            TraceKernel(name="gemm", family="", op=None, math=None, calls=1, kernel_ns=300, sum_ns=300),
+            TraceKernel(name="add", family="", op=None, math=None, calls=1, kernel_ns=300, sum_ns=300),
+        ),
+    )  # fmt: skip
+
+
+def report(*traces: TraceSummary) -> TraceReport:
+    return TraceReport(tool=Tool(name="t", version="1"), created="", traces=traces or (trace(),))
+
+
+def shares(*findings: Finding, of: TraceReport | Report | None = None) -> list[tuple[str, float | None]]:
+    ranked = rank(of if of is not None else report(), findings)
+    return [(f.rule, round(f.share, 6) if f.share is not None else None) for f in ranked]
+
+
+def test_cells_sum_to_one() -> None:
+    claims = finding("x", 1, "busy:module:net.a", "busy:kernel:gemm", "busy:phase:optimizer")
+    for whole in (report(), report(trace(), trace("b.json")), v0_cuda()):
+        cells = step_cells(whole, [claims])
+        assert sum(cell.share for cell in cells) == pytest.approx(1.0)
+    assert step_cells(replace(v0_cuda(), runs=()), [claims]) == ()
+
+
+def test_largest_share_first_then_peak_then_no_claims() -> None:
+    assert shares(
+        finding("reading", 0.9, severity="high"),
+        finding("peak", 0.9, "peak", severity="high"),
+        finding("python", 0.1, "idle:python", severity="high"),
+        finding("loader", 0.3, "idle:waiting for data", severity="low"),
+        finding("layer", 0.25, "busy:module:net.a"),
+    ) == [("loader", 0.3), ("layer", 0.25), ("python", 0.1), ("peak", 0.9), ("reading", None)]
+
+
+def test_about_the_same_share_keeps_the_order() -> None:
+    first, second = finding("first", 0.2, "busy:phase:optimizer"), finding("second", 0.205, "busy:module:net.a")
+    assert [rule for rule, _ in shares(first, second)] == ["first", "second"]
+
+
+def test_overlaps_count_once() -> None:
+    """All idle time contains the wait for data; a module contains its submodules."""
+    assert shares(finding("data", 0.3, "idle:waiting for data"), finding("all", 0.4, "idle")) == [
+        ("all", 0.4), ("data", 0.0),
+    ]  # fmt: skip
+    assert shares(finding("inner", 0.3, "busy:module:net.a.conv"), finding("outer", 0.4, "busy:module:net")) == [
+        ("outer", 0.4), ("inner", 0.0),
+    ]  # fmt: skip
+    assert shares(finding("forward", 0.4, "busy:phase:forward"), finding("outer", 0.4, "busy:module:net")) == [
+        ("forward", 0.4), ("outer", 0.0),
+    ]  # fmt: skip
+
+
+def test_parts_of_one_cell_overlap_as_far_as_possible() -> None:
+    assert shares(finding("a", 0.3, "busy"), finding("b", 0.2, "busy"), finding("c", 0.2, "busy:phase:optimizer")) == [
+        ("a", 0.3), ("c", 0.1), ("b", 0.0),
+    ]  # fmt: skip
+
+
+def test_kernels_spread_over_modules() -> None:
+    """Half of the busy time is one kernel, so half of the layer's time is assumed to be that kernel."""
+    assert shares(finding("kernel", 0.3, "busy:kernel:gemm"), finding("layer", 0.3, "busy:module:net.a")) == [
+        ("kernel", 0.3), ("layer", 0.15),
+    ]  # fmt: skip
+
+
+def test_no_more_than_the_pool() -> None:
+    assert shares(finding("a", 0.9, "idle:python"), finding("b", 1.0, "host")) == [("b", 0.4), ("a", 0.0)]
+    assert shares(finding("absent", 0.5, "idle:synchronization")) == [("absent", 0.0)]
+
+
+def test_peak_adds_up_over_rules() -> None:
+    assert shares(
+        finding("workspace", 0.5, "peak"), finding("workspace", 0.4, "peak"), finding("activations", 0.7, "peak")
+    ) == [("activations", 0.7), ("workspace", 0.3), ("workspace", 0.0)]
+
+
+def test_every_order_gives_disjoint_shares() -> None:
+    findings = [
+        finding("a", 0.35, "idle"), finding("b", 0.3, "idle:waiting for data"), finding("c", 0.5, "busy", "idle:python"),
+        finding("d", 0.3, "busy:kernel:add"), finding("e", 0.2, "busy:phase:optimizer"), finding("f", 0.1, "host"),
+    ]  # fmt: skip
+    for order in itertools.islice(itertools.permutations(findings), 0, None, 7):
+        whole = report()
+        ranked = rank(whole, order)
+        account = account_of(replace(whole, findings=ranked))
+        explained = sum(f.share or 0.0 for f in ranked)
+        assert all(0.0 <= (f.share or 0.0) <= f.weight + 1e-9 for f in ranked)
+        assert explained + account.unexplained(idle=True) + account.unexplained(idle=False) == pytest.approx(1.0)
+
+
+def test_without_times_a_share_is_unknown() -> None:
+    counted = replace(v0_cuda(), runs=())
+    assert shares(finding("layer", 0.5, "busy"), finding("peak", 0.5, "peak"), of=counted) == [
+        ("layer", None), ("peak", 0.5),
+    ]  # fmt: skip

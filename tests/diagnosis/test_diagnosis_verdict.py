@@ -1,0 +1,182 @@
+"""The verdict: cost, bound, cause, remedy and what is left; remedies by measured gain, then by estimate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+from sample_reports import count_only, failed, v0_cpu, v0_h100
+from trace_reports import Idle, Phases, empty, host_only, steps, trace, traces, two_ranks
+
+from profiler_kit.diagnosis.ranking import rank
+from profiler_kit.diagnosis.remedies import code_in
+from profiler_kit.diagnosis.verdict import verdict
+from profiler_kit.records.report import Finding, Report, TraceReport, Trial
+from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.verdict import Verdict
+
+
+def finding(rule: str, advice: str = "", weight: float = 0.0, *claims: str, **more: Any) -> Finding:
+    fields: dict[str, Any] = {"severity": "high", "title": f"{rule} title", "explanation": "", "evidence": ()} | more
+    return Finding(rule=rule, advice=advice, weight=weight, claims=claims, **fields)
+
+
+def judged(report: Report | TraceReport, *findings: Finding) -> Verdict:
+    return verdict(replace(report, findings=rank(report, findings)))
+
+
+def trial(report: Report, config: str, gain: float, outcome: Literal[Outcome, "failed"], **more: Any) -> Trial:
+    run = report.baseline()
+    assert run is not None
+    assert run.step_ns is not None
+    after = round(run.step_ns.median * (1 - gain / 100))
+    fields: dict[str, Any] = {
+        "gain_percent": gain,
+        "gain_low_percent": gain - 1,
+        "gain_high_percent": gain + 1,
+        "tried": True,
+    } | more
+    return Trial(
+        config=config, before_ns=run.step_ns, after_ns=Interval(median=after, low=after, high=after), verdict=outcome,
+        **fields,
+    )  # fmt: skip
+
+
+def test_a_trace_of_a_device() -> None:
+    report = traces(
+        trace(
+            phases={"forward": (10.0, 30.0, 0.0)},
+            idle={("python", "forward"): 50.0, ("launch latency", "forward"): 20.0},
+            **steps(4, 25.0, 20.0),
+        )
+    )
+    result = judged(report, finding("launch_bound", "Launch less: torch.compile(model). More.", 0.6, "idle:python"))
+    assert result.sentences == (
+        "A step takes 25 ms on the device, the median of 3 steady steps.",
+        "Bound by Python code on the host: the device is idle 70.0 % of the time (Python 50.0 %, launch latency 20.0 %).",
+        "Main cause, 50.0 % of the time: launch_bound title [1].",
+        "Try first: Launch less: torch.compile(model) [1].",
+        "Not explained by any finding: 30.0 % busy and 20.0 % idle time.",
+    )
+    assert (result.bound, result.cause) == ("python", 1)
+    assert result.busy == pytest.approx(0.3)
+    assert result.unexplained_idle == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("idle", "phases", "bound"),
+    [
+        ({("waiting for data", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "data"),
+        ({("synchronization", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "synchronization"),
+        ({("op dispatch", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "launches"),
+        ({("unknown", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "unknown"),
+        ({}, {"forward": (1.0, 30.0, 0.0), "communication": (None, 60.0, 0.0)}, "communication"),
+        ({("waiting for data", "forward"): 20.0}, {"forward": (1.0, 30.0, 0.0)}, "kernels"),
+    ],
+)
+def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -> None:
+    assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
+
+
+def test_other_kinds_of_reports_have_a_cost() -> None:
+    assert judged(traces(host_only())).sentences[:2] == (
+        "The trace covers 90 ms of host time, without device work and has no steps.",
+        "Bound by operators on the CPU: operators take 100.0 % of the time.",
+    )
+    assert judged(traces(empty())).sentences == ("The trace has no device events and no operators.",)
+    assert judged(replace(traces(empty()), traces=())).sentences == ()
+    assert judged(two_ranks()).sentences[0] == "A step of 2 ranks takes 31 ms."
+    assert judged(count_only()).sentences == (
+        "A training step needs 1.214 T FLOPs and 375.4 MiB of memory; counted, not run: no times.",
+        "Most work: conv2 with 99.5 % of the FLOPs.",
+    )
+    assert judged(failed()).sentences[0] == "Nothing was measured: all 2 runs failed (error and timeout)."
+    assert judged(v0_cpu()).bound == "operators"
+    assert judged(v0_h100()).bound == "compute"
+
+
+def test_measured_gains_come_before_estimates_and_failures_are_apart() -> None:
+    report = v0_h100()
+    result = judged(
+        report,
+        finding("dominant_layer", "Change this layer first.", 0.9, "busy:module:conv2", paths=("conv2",)),
+        finding("half_precision", "Use bfloat16.", 0.4, config="amp_bf16", computed=True),
+        finding("launch_bound", "Capture it.", config="cuda_graph", trial=trial(report, "cuda_graph", 0.2, "same")),
+        finding("benchmark_pays", "Set it.", config="benchmark", trial=trial(report, "benchmark", 38.0, "better")),
+        finding("slow_algorithm", "Set it, too.", config="benchmark", trial=trial(report, "benchmark", 38.0, "better")),
+        finding("layout_overhead", "Change the layout.", 0.1, config="channels_last",
+                trial=trial(report, "channels_last", -5.0, "worse")),
+        finding("wrong_phase", "Read this otherwise.", 0.9),
+        finding("tf32_in_use", "Nothing to do.", 0.9, severity="info"),
+    )  # fmt: skip
+    assert [(r.status, r.findings, r.code) for r in result.remedies] == [
+        ("tried", (4, 5), "torch.backends.cudnn.benchmark = True"),
+        ("estimated", (1,), ""),
+        ("estimated", (2,), 'with torch.autocast("cuda", dtype=torch.bfloat16):'),
+    ]
+    assert [r.config for r in result.without_gain] == ["cuda_graph", "channels_last"]
+    best = "Best measured: torch.backends.cudnn.benchmark = True saves 38.0 % of the time (37.0 to 39.0 %) [4]."
+    assert best in result.sentences
+
+
+def test_the_baseline_itself_is_no_remedy() -> None:
+    report = v0_h100()
+    run = report.baseline()
+    assert run is not None
+    same = finding("slow_algorithm", "Set it.", 0.5, config=run.config.name)
+    elsewhere = finding(
+        "slow_algorithm", "Set it.", 0.5, config="benchmark+no-tf32",
+        trial=replace(trial(report, "benchmark+no-tf32", 40.0, "better", tried=False),
+                      before_ns=Interval(median=1, low=1, high=1)),
+    )  # fmt: skip
+    assert judged(report, same, elsewhere).remedies == ()
+
+
+def test_a_trial_gives_its_effects() -> None:
+    report = v0_h100()
+    tried = trial(
+        report, "benchmark", 10.0, "better", before_peak_bytes=2**20, after_peak_bytes=2**21, before_error=1e-3,
+        after_error=2e-3,
+    )  # fmt: skip
+    (remedy,) = judged(report, finding("benchmark_pays", "Set it.", config="benchmark", trial=tried)).remedies
+    assert (remedy.memory, remedy.numerics) == ("peak 1 MiB -> 2 MiB", "error 0.001 -> 0.002")
+
+
+def test_the_smallest_estimates_are_left_out() -> None:
+    report = traces(trace(phases={"forward": (1.0, 98.0, 0.0)}, idle={("python", "forward"): 2.0}))
+    assert judged(report, finding("launch_bound", "Launch less.", 0.02, "idle:python")).remedies == ()
+
+
+@pytest.mark.parametrize(
+    ("advice", "code"),
+    [
+        ("Set torch.backends.cudnn.benchmark = True: cuDNN searches.", "torch.backends.cudnn.benchmark = True"),
+        ("Use `x = x.contiguous()` before it.", "x = x.contiguous()"),
+        ("CUDA graphs (torch.compile(mode='reduce-overhead')) help.", "torch.compile(mode='reduce-overhead')"),
+        ("Load ahead: DataLoader(num_workers=4, pin_memory=True).", "DataLoader(num_workers=4, pin_memory=True)"),
+        ("Fuse the optimizer (fused=True).", "fused=True"),
+        ("Sum up loss.detach() instead.", "loss.detach()"),
+        ("Use optimizer = torch.optim.AdamW(model.parameters(), fused=True).",
+         "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"),
+        ("Use a larger batch, e.g. 2.5 times. Then measure.", ""),
+    ],
+)  # fmt: skip
+def test_the_line_to_paste_is_in_the_advice(advice: str, code: str) -> None:
+    assert code_in(advice) == code
+
+
+def test_an_estimate_is_the_affected_share_and_needs_time_of_its_own() -> None:
+    report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("python", "forward"): 60.0}))
+    all_idle = finding("launch_bound", "Launch less.", 0.6, "idle")
+    inside = finding("host_overhead", "Run less Python.", 0.5, "idle:python")
+    assert [remedy.action for remedy in judged(report, inside, all_idle).remedies] == ["Launch less"]
+    busy = finding("memory_bound", "Fuse.", 0.4, "busy", "idle:python")
+    (first, second) = judged(report, busy, all_idle).remedies
+    assert (first.gain_percent, second.gain_percent) == (60.0, 40.0)
+
+
+def test_idle_time_without_a_finding_is_shown_as_unexplained() -> None:
+    report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 60.0}))
+    assert judged(report).sentences[-1] == "Not explained by any finding: 60.0 % idle time."
+    assert "Not explained" not in judged(traces(trace())).sentences[-1]
