@@ -1,7 +1,15 @@
 """Ads: dense gradients of tables with 12 million rows are zeroed, filled and applied for 4,096 lookups."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "embedding"
+DEVICE = "cuda"
+ALSO = ("optimizer", "pointwise")
 
 
 class AdModel(nn.Module):
@@ -18,14 +26,14 @@ class AdModel(nn.Module):
         return score[:, 0]
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = AdModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(8):
-        user, ad = torch.randint(0, model.rows, (2, 4096), device="cuda")
-        clicked = torch.rand(4096, device="cuda").round()
+    while True:
+        user, ad = torch.randint(0, model.rows, (2, 4096), device=device)
+        clicked = torch.rand(4096, device=device).round()
         loss = nn.functional.binary_cross_entropy_with_logits(model(user, ad), clicked)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,15 @@
 """Image captions: between two forward passes, Python lists and sorts thousands of beam candidates on the host."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import nn
+
+CAUSE = "python"
+DEVICE = "cuda"
+ALSO = ("sync", "unknown")
 
 
 def extend(beams: list[tuple[float, list[int]]], scores: list[list[float]]) -> list[tuple[float, list[int]]]:
@@ -15,12 +23,12 @@ def extend(beams: list[tuple[float, list[int]]], scores: list[list[float]]) -> l
 
 
 @torch.inference_mode()
-def main(prof):
-    decoder = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 3000)).cuda().eval()
-    state = torch.randn(8, 512, device="cuda")
+def train(device: str) -> Iterator[None]:
+    decoder = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 3000)).to(device).eval()
+    state = torch.randn(8, 512, device=device)
     beams: list[tuple[float, list[int]]] = [(0.0, [beam]) for beam in range(8)]
-    for _ in range(12):
+    while True:
         scores = decoder(state).log_softmax(-1).tolist()
         beams = extend(beams, scores)
         state = state.roll(1, 0)
-        prof.step()
+        yield

@@ -1,7 +1,14 @@
 """Text generation: one token per forward pass with a key-value cache, batch 1; kernels are shorter than their launches."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "launch"
+DEVICE = "cuda"
 
 
 class Layer(nn.Module):
@@ -39,12 +46,12 @@ class Chat(nn.Module):
 
 
 @torch.inference_mode()
-def main(prof):
-    model = Chat().cuda().to(torch.bfloat16).eval()
-    empty = torch.zeros(1, 8, 64, 64, device="cuda", dtype=torch.bfloat16)
+def train(device: str) -> Iterator[None]:
+    model = Chat().to(device).to(torch.bfloat16).eval()
+    empty = torch.zeros(1, 8, 64, 64, device=device, dtype=torch.bfloat16)
     caches = [(empty, empty)] * 12
-    token = torch.zeros(1, 1, dtype=torch.long, device="cuda")
-    for _ in range(24):
+    token = torch.zeros(1, 1, dtype=torch.long, device=device)
+    while True:
         logits, caches = model(token, caches)
         token = logits[:, -1].argmax(-1, keepdim=True)
-        prof.step()
+        yield

@@ -1,11 +1,18 @@
 """Chest X-rays: two workers decompress and resize the images, and cannot keep up with the GPU."""
 
+from __future__ import annotations
+
+import itertools
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+CAUSE = "data"
+DEVICE = "cuda"
 
 
 class Xrays(Dataset[tuple[Tensor, int]]):
@@ -26,7 +33,7 @@ class XrayNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = [1, 32, 64, 128, 256]
-        self.features = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in zip(widths, widths[1:], strict=False))
+        self.features = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in itertools.pairwise(widths))
         self.classifier = nn.Linear(256, 14)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -36,14 +43,16 @@ class XrayNet(nn.Module):
         return logits
 
 
-def main(prof):
-    model = XrayNet().cuda()
+def train(device: str) -> Iterator[None]:
+    model = XrayNet().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     loader = DataLoader(Xrays(), batch_size=24, num_workers=2, pin_memory=True, persistent_workers=True)
     for images, findings in loader:
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(model(images.cuda(non_blocking=True)), findings.cuda(non_blocking=True))
+            loss = nn.functional.cross_entropy(
+                model(images.to(device, non_blocking=True)), findings.to(device, non_blocking=True)
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

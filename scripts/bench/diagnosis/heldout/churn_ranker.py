@@ -1,7 +1,16 @@
 """Churn prediction: `torch.compile` runs inside the profiled steps, without a warm-up."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "compile"
+DEVICE = "cpu"
+WARMUP = 0
+ALSO = ("changing_shapes", "cold_start")
 
 
 class Block(nn.Module):
@@ -16,14 +25,14 @@ class Block(nn.Module):
         return out
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = nn.Sequential(nn.Linear(30, 48), *(Block(48) for _ in range(8)), nn.Linear(48, 1))
     compiled = torch.compile(model, backend="aot_eager")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(8):
+    while True:
         customers, churned = torch.randn(256, 30), torch.rand(256, 1).round()
         loss = nn.functional.binary_cross_entropy_with_logits(compiled(customers), churned)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,11 +1,16 @@
 """A recommender on click logs: `__getitem__` hashes raw strings in Python, and the DataLoader has no workers."""
 
+from __future__ import annotations
+
 import hashlib
 import random
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+CAUSE = "data"
 
 FIELDS = ["country", "browser", "campaign", "hour", "referrer", "device", "category", "brand"]
 BUCKETS = 20_000
@@ -37,13 +42,13 @@ class ClickModel(nn.Module):
         return out.squeeze(1)
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     loader = DataLoader(ClickLog(4096), batch_size=256, shuffle=True)
-    model = ClickModel()
+    model = ClickModel().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for codes, clicked in loader:
         optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(model(codes), clicked)
+        loss = nn.functional.binary_cross_entropy_with_logits(model(codes.to(device)), clicked.to(device))
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,14 @@
 """A language model of code in bfloat16 with fused attention and optimizer and large batches: nothing is wrong."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "nothing"
+DEVICE = "cuda"
 
 
 class Block(nn.Module):
@@ -37,14 +44,14 @@ class CodeModel(nn.Module):
         return logits
 
 
-def main(prof):
-    model = CodeModel().cuda()
+def train(device: str) -> Iterator[None]:
+    model = CodeModel().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    words = torch.randint(0, 8192, (16, 1025), device="cuda")
-    for _ in range(7):
+    words = torch.randint(0, 8192, (16, 1025), device=device)
+    while True:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = nn.functional.cross_entropy(model(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,16 @@
 """Depth from one image: the profiled steps contain the compilation of the model by `torch.compile`."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "compile"
+DEVICE = "cuda"
+WARMUP = 0
+ALSO = ("cold_start",)
 
 
 class DepthHead(nn.Module):
@@ -18,11 +27,11 @@ class DepthHead(nn.Module):
 
 
 @torch.no_grad()
-def main(prof):
-    model = DepthHead().cuda().eval()
+def train(device: str) -> Iterator[None]:
+    model = DepthHead().to(device).eval()
     compiled = torch.compile(model)
-    patches = torch.randn(64, 196, 64, device="cuda")
+    patches = torch.randn(64, 196, 64, device=device)
     model(patches)  # starts CUDA and cuBLAS
-    for _ in range(5):
+    while True:
         compiled(patches)
-        prof.step()
+        yield

@@ -1,9 +1,15 @@
 """A variational autoencoder of digits: `set_detect_anomaly(True)` was left on after a search for NaNs."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-torch.autograd.set_detect_anomaly(True)
+CAUSE = "anomaly"
+DEVICE = "cpu"
+ALSO = ("python",)
 
 
 class DigitsVae(nn.Module):
@@ -18,10 +24,11 @@ class DigitsVae(nn.Module):
         return self.decoder(latent), mean, log_variance
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
+    torch.autograd.set_detect_anomaly(True)
     model = DigitsVae()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for _ in range(20):
+    while True:
         x = torch.rand(32, 784)
         logits, mean, log_variance = model(x)
         reconstruction = nn.functional.binary_cross_entropy_with_logits(logits, x, reduction="sum")
@@ -30,4 +37,4 @@ def main(prof):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,15 @@
 """A mobile network on a GPU: 5 x 5 depthwise convolutions need little arithmetic and most of the time."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "depthwise"
+DEVICE = "cuda"
+ALSO = ("pointwise",)
 
 
 class Inverted(nn.Module):
@@ -17,16 +25,19 @@ class Inverted(nn.Module):
         return out
 
 
-
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 3, stride=4, padding=1), *(Inverted(32) for _ in range(5)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4)
-    ).cuda()
+        nn.Conv2d(3, 32, 3, stride=4, padding=1),
+        *(Inverted(32) for _ in range(5)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 4),
+    ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    frames, kinds = torch.rand(64, 3, 320, 320, device="cuda"), torch.randint(0, 4, (64,), device="cuda")
-    for _ in range(7):
+    frames, kinds = torch.rand(64, 3, 320, 320, device=device), torch.randint(0, 4, (64,), device=device)
+    while True:
         loss = nn.functional.cross_entropy(model(frames), kinds)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

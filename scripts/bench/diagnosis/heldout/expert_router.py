@@ -1,7 +1,15 @@
 """A mixture of experts: `torch.where` finds the tokens of each expert, with a wait for each of 16 experts per layer."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "sync"
+DEVICE = "cuda"
+ALSO = ("launch",)
 
 
 class Experts(nn.Module):
@@ -22,13 +30,13 @@ class Experts(nn.Module):
         return tokens + out
 
 
-def main(prof):
-    model = nn.Sequential(*(Experts(256, 16) for _ in range(4))).cuda()
+def train(device: str) -> Iterator[None]:
+    model = nn.Sequential(*(Experts(256, 16) for _ in range(4))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    tokens = torch.randn(4096, 256, device="cuda")
-    for _ in range(10):
+    tokens = torch.randn(4096, 256, device=device)
+    while True:
         loss = (model(tokens) - tokens).pow(2).mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

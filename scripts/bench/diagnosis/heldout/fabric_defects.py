@@ -1,10 +1,17 @@
 """Defects in fabric: a plain convolutional network with layers of similar cost; nothing is wrong."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
+CAUSE = "nothing"
+DEVICE = "cpu"
 
-def main(prof):
+
+def train(device: str) -> Iterator[None]:
     model = nn.Sequential(
         nn.Conv2d(3, 32, 3, stride=2, padding=1), nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(inplace=True),
@@ -18,9 +25,9 @@ def main(prof):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     images = torch.rand(24, 3, 128, 128).to(memory_format=torch.channels_last)
     defects = torch.randint(0, 6, (24,))
-    for _ in range(6):
+    while True:
         loss = nn.functional.cross_entropy(model(images), defects)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

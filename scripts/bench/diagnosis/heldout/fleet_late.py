@@ -1,11 +1,18 @@
 """Two GPUs train on fleet data: rank 1 parses its records more slowly, and rank 0 waits in every all-reduce."""
 
-import os
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+CAUSE = "straggler"
+DEVICE = "cuda"
+RANKS = 2
+ALSO = ("communication", "data", "python", "unknown")
 
 
 def parse(rank: int) -> torch.Tensor:
@@ -14,19 +21,17 @@ def parse(rank: int) -> torch.Tensor:
     return torch.randn(256, 512) + total % 1
 
 
-def main(prof):
-    rank = int(os.environ["RANK"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl")
-    model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 16)).to(device)
-    model = DistributedDataParallel(model, device_ids=[device.index])
+def train(device: str) -> Iterator[None]:
+    rank = dist.get_rank()
+    model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 16)).to(
+        device
+    )
+    model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(10):
+    while True:
         vehicles, faults = parse(rank).to(device), torch.randint(0, 16, (256,), device=device)
         loss = nn.functional.cross_entropy(model(vehicles), faults)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
-    dist.destroy_process_group()
+        yield

@@ -1,7 +1,15 @@
 """A language model of genomes: attention with an explicit score matrix, mask, softmax and dropout, over 2,048 tokens."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "attention"
+DEVICE = "cuda"
+ALSO = ("pointwise",)
 
 
 class CausalAttention(nn.Module):
@@ -38,15 +46,15 @@ class Genome(nn.Module):
         return logits
 
 
-def main(prof):
-    model = Genome().cuda()
+def train(device: str) -> Iterator[None]:
+    model = Genome().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    bases = torch.randint(0, 4096, (4, 2049), device="cuda")
-    for _ in range(7):
+    bases = torch.randint(0, 4096, (4, 2049), device=device)
+    while True:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             logits = model(bases[:, :-1])
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), bases[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

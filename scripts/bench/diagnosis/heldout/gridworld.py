@@ -1,9 +1,16 @@
 """A policy gradient agent: the environment is simulated in plain Python between the small forward passes."""
 
+from __future__ import annotations
+
 import random
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+
+CAUSE = "python"
+DEVICE = "cpu"
+ALSO = ("unknown",)
 
 SIZE = 24
 
@@ -35,11 +42,11 @@ class Gridworld:
         return after, (before[-1] - after[-1]) / SIZE
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     policy = nn.Sequential(nn.Linear(SIZE * SIZE, 64), nn.Tanh(), nn.Linear(64, 4))
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
     env = Gridworld(0)
-    for _ in range(16):
+    while True:
         observation, log_probs, rewards = env.distances(), [], []
         for _ in range(24):
             logits: Tensor = policy(torch.tensor(observation, dtype=torch.float32) / 50)
@@ -53,4 +60,4 @@ def main(prof):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,12 +1,19 @@
 """Two hospitals train one model with DDP on CPUs; rank 1 prepares its records more slowly every step."""
 
-import os
+from __future__ import annotations
+
 import time
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+CAUSE = "straggler"
+DEVICE = "cpu"
+RANKS = 2
+ALSO = ("communication", "unknown")
 
 
 def load_records(rank: int) -> torch.Tensor:
@@ -15,16 +22,16 @@ def load_records(rank: int) -> torch.Tensor:
     return torch.randn(64, 128)
 
 
-def main(prof):
-    rank = int(os.environ["RANK"])
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2)))
+def train(device: str) -> Iterator[None]:
+    rank = dist.get_rank()
+    model = DistributedDataParallel(
+        nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2))
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(8):
+    while True:
         records, outcomes = load_records(rank), torch.randint(0, 2, (64,))
         loss = nn.functional.cross_entropy(model(records), outcomes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
-    dist.destroy_process_group()
+        yield

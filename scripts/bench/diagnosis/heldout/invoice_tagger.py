@@ -1,7 +1,18 @@
 """Tags of invoice words: every batch has another length, and the compiled model has `dynamic=False`."""
 
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "changing_shapes"
+DEVICE = "cpu"
+WARMUP = 2
+FORMS = ("plain",)
+ALSO = ("compile",)
 
 
 class Tagger(nn.Module):
@@ -19,16 +30,15 @@ class Tagger(nn.Module):
         return tags
 
 
-def main(prof):
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+def train(device: str) -> Iterator[None]:
     model = Tagger().to(device)
     compiled = torch.compile(model, backend="aot_eager", dynamic=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(7):
+    for step in itertools.count():
         words = torch.randint(0, 8000, (16, 40 + 9 * step), device=device)
         tags = torch.randint(0, 9, words.shape, device=device)
         loss = nn.functional.cross_entropy(compiled(words).flatten(0, 1), tags.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,8 +1,14 @@
 """Keyword spotting: each item is resampled and turned into a spectrogram by one worker, which cannot keep up."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+CAUSE = "data"
 
 RATE = 16_000
 
@@ -31,8 +37,7 @@ class Net(nn.Module):
         return logits
 
 
-def main(prof):
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def train(device: str) -> Iterator[None]:
     model = Net().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
@@ -41,4 +46,4 @@ def main(prof):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

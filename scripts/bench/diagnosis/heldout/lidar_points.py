@@ -1,7 +1,15 @@
 """Lidar points: each stage selects points with a boolean mask in `forward`, so the host waits for their number."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "sync"
+DEVICE = "cuda"
+ALSO = ("launch",)
 
 
 class Stage(nn.Module):
@@ -32,9 +40,9 @@ class PointNet(nn.Module):
 
 
 @torch.inference_mode()
-def main(prof):
-    model = PointNet().cuda().eval()
-    cloud = torch.randn(20_000, 4, device="cuda")
-    for _ in range(16):
+def train(device: str) -> Iterator[None]:
+    model = PointNet().to(device).eval()
+    cloud = torch.randn(20_000, 4, device=device)
+    while True:
         model(cloud)
-        prof.step()
+        yield

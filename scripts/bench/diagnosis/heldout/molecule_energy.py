@@ -1,8 +1,16 @@
 """Energies of molecules: NumPy coordinates make the whole network float64."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+CAUSE = "float64"
+DEVICE = "cuda"
+ALSO = ("precision",)
 
 
 class Energy(nn.Module):
@@ -20,15 +28,15 @@ class Energy(nn.Module):
         return energy
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     rng = np.random.default_rng(0)
-    positions = torch.from_numpy(rng.normal(size=(8192, 192))).cuda()
-    energies = torch.from_numpy(rng.normal(size=(8192, 1))).cuda()
+    positions = torch.from_numpy(rng.normal(size=(8192, 192))).to(device)
+    energies = torch.from_numpy(rng.normal(size=(8192, 1))).to(device)
     model = Energy().to(positions)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    for _ in range(8):
+    while True:
         loss = nn.functional.mse_loss(model(positions), energies)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,11 +1,18 @@
 """DDP with `find_unused_parameters=True`: 300 task heads, of which each step uses a few; the host searches the graph."""
 
-import os
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+CAUSE = "communication"
+DEVICE = "cuda"
+RANKS = 2
+ALSO = ("launch",)
 
 
 class Tasks(nn.Module):
@@ -19,16 +26,12 @@ class Tasks(nn.Module):
         return out
 
 
-def main(prof):
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl")
-    model = DistributedDataParallel(Tasks().to(device), device_ids=[device.index], find_unused_parameters=True)
+def train(device: str) -> Iterator[None]:
+    model = DistributedDataParallel(Tasks().to(device), find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(12):
+    for step in itertools.count():
         loss = model(torch.randn(128, 128, device=device), step % 300).square().mean()
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()
-        prof.step()
-    dist.destroy_process_group()
+        yield

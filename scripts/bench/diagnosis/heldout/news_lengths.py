@@ -1,7 +1,18 @@
 """News topics: each batch has another length, and `dynamic=False` compiles the model again for each length."""
 
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "changing_shapes"
+DEVICE = "cuda"
+WARMUP = 2
+FORMS = ("plain",)
+ALSO = ("compile", "launch")
 
 
 class Topics(nn.Module):
@@ -19,15 +30,15 @@ class Topics(nn.Module):
         return logits
 
 
-def main(prof):
-    model = Topics().cuda()
+def train(device: str) -> Iterator[None]:
+    model = Topics().to(device)
     compiled = torch.compile(model, backend="aot_eager", dynamic=False)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    for step in range(7):
-        words = torch.randint(0, 20_000, (32, 24 + 8 * step), device="cuda")
-        topics = torch.randint(0, 20, (32,), device="cuda")
+    for step in itertools.count():
+        words = torch.randint(0, 20_000, (32, 24 + 8 * step), device=device)
+        topics = torch.randint(0, 20, (32,), device=device)
         loss = nn.functional.cross_entropy(compiled(words), topics)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

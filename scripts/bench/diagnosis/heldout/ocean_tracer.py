@@ -1,7 +1,14 @@
 """A learned closure of an ocean model: long chains of elementwise ops over a full grid."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "pointwise"
+DEVICE = "cpu"
 
 
 class Closure(nn.Module):
@@ -22,13 +29,13 @@ class Closure(nn.Module):
         return out
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = Closure()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for _ in range(8):
+    while True:
         tracer = torch.rand(2, 1, 256, 256)
         loss = (model(tracer) - tracer.roll(1, 3)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,16 @@
 """Pollen counts on a small board: 9 x 9 depthwise convolutions take most of the time."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "depthwise"
+DEVICE = "cpu"
+FORMS = ("stacks",)
+ALSO = ("layer",)
 
 
 class Separable(nn.Module):
@@ -16,15 +25,19 @@ class Separable(nn.Module):
         return out
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 4, stride=4), *(Separable(32) for _ in range(5)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 1)
+        nn.Conv2d(3, 32, 4, stride=4),
+        *(Separable(32) for _ in range(5)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 1),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(6):
+    while True:
         images, counts = torch.rand(4, 3, 192, 192), 20 * torch.rand(4, 1)
         loss = nn.functional.mse_loss(model(images), counts)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,7 +1,16 @@
 """Protein folds: a line with the loss and activation statistics is printed for each layer of each step."""
 
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "sync"
+DEVICE = "cuda"
+ALSO = ("launch",)
 
 
 class FoldNet(nn.Module):
@@ -20,15 +29,15 @@ class FoldNet(nn.Module):
         return logits
 
 
-def main(prof):
-    model = FoldNet().cuda()
+def train(device: str) -> Iterator[None]:
+    model = FoldNet().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    residues = torch.randint(0, 24, (8, 128), device="cuda")
-    folds = torch.randint(0, 40, (8,), device="cuda")
-    for step in range(12):
+    residues = torch.randint(0, 24, (8, 128), device=device)
+    folds = torch.randint(0, 40, (8,), device=device)
+    for step in itertools.count():
         loss = nn.functional.cross_entropy(model(residues), folds)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         print("step", step, "loss", loss)
-        prof.step()
+        yield

@@ -1,7 +1,16 @@
 """Rain radar: one 15 x 15 convolution at full resolution dominates an otherwise small encoder and decoder."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "layer"
+DEVICE = "cuda"
+FORMS = ("stacks",)
+ALSO = ("precision",)
 
 
 class RadarNet(nn.Module):
@@ -21,13 +30,13 @@ class RadarNet(nn.Module):
         return rain
 
 
-def main(prof):
-    model = RadarNet().cuda()
+def train(device: str) -> Iterator[None]:
+    model = RadarNet().to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    frames, rain = torch.rand(8, 6, 256, 256, device="cuda"), torch.rand(8, 1, 256, 256, device="cuda")
-    for _ in range(7):
+    frames, rain = torch.rand(8, 6, 256, 256, device=device), torch.rand(8, 1, 256, 256, device=device)
+    while True:
         loss = nn.functional.l1_loss(model(frames), rain)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

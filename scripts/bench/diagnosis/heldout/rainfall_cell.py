@@ -1,7 +1,13 @@
 """Rainfall forecast: an LSTM cell written by hand is called for 96 time steps; every op works on 8 x 12 numbers."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "launch"
 
 
 class Cell(nn.Module):
@@ -27,20 +33,20 @@ class Forecast(nn.Module):
         self.size = size
 
     def forward(self, series: Tensor) -> Tensor:
-        hidden = memory = torch.zeros(len(series), self.size)
+        hidden = memory = torch.zeros(len(series), self.size, device=series.device)
         for hour in range(series.shape[1]):
             hidden, memory = self.cell(series[:, hour], hidden, memory)
         rain: Tensor = self.rain(hidden)
         return rain
 
 
-def main(prof):
-    model = Forecast()
+def train(device: str) -> Iterator[None]:
+    model = Forecast().to(device)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
-    for _ in range(16):
-        series, rain = torch.randn(8, 96, 12), torch.rand(8, 1)
+    while True:
+        series, rain = torch.randn(8, 96, 12, device=device), torch.rand(8, 1, device=device)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(series), rain)
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

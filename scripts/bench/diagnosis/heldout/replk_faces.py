@@ -1,7 +1,15 @@
 """Faces: 31 x 31 depthwise convolutions; one layer holds few parameters and nearly all of the time."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "depthwise"
+DEVICE = "cuda"
+ALSO = ("layer",)
 
 
 class LargeKernel(nn.Module):
@@ -16,15 +24,19 @@ class LargeKernel(nn.Module):
         return out
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Conv2d(3, 128, 4, stride=4), *(LargeKernel(128) for _ in range(3)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 64)
-    ).cuda()
+        nn.Conv2d(3, 128, 4, stride=4),
+        *(LargeKernel(128) for _ in range(3)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 64),
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    faces, identity = torch.rand(16, 3, 128, 128, device="cuda"), torch.randint(0, 64, (16,), device="cuda")
-    for _ in range(6):
+    faces, identity = torch.rand(16, 3, 128, 128, device=device), torch.randint(0, 64, (16,), device=device)
+    while True:
         loss = nn.functional.cross_entropy(model(faces), identity)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,5 +1,7 @@
 """Sentiment of reviews: an IterableDataset decompresses, parses and tokenizes JSON lines between the steps."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import random
@@ -10,12 +12,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
+CAUSE = "data"
+DEVICE = "cpu"
+ALSO = ("python",)
+
 WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
 
 
 def shard(reviews: int) -> bytes:
     rng = random.Random(0)
-    lines = (json.dumps({"text": " ".join(rng.choices(WORDS, k=600)), "stars": rng.randint(1, 5)}) for _ in range(reviews))
+    lines = (
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=600)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+    )
     return gzip.compress("\n".join(lines).encode())
 
 
@@ -45,7 +53,7 @@ class Sentiment(nn.Module):
         return logits
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = Sentiment()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for codes, stars in DataLoader(Reviews(), batch_size=64):
@@ -53,4 +61,4 @@ def main(prof):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        prof.step()
+        yield

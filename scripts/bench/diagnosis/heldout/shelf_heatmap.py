@@ -1,7 +1,15 @@
 """Products on a shelf: one 13 x 13 convolution at full resolution takes most of the step."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "layer"
+DEVICE = "cpu"
+FORMS = ("stacks",)
 
 
 class Heatmap(nn.Module):
@@ -20,13 +28,13 @@ class Heatmap(nn.Module):
         return scores
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = Heatmap()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for _ in range(8):
+    while True:
         images, heat = torch.rand(2, 3, 96, 96), torch.rand(2, 4, 48, 48)
         loss = nn.functional.mse_loss(model(images), heat)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

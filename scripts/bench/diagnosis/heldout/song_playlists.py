@@ -1,7 +1,15 @@
 """Playlist completion: a dense gradient of a 400,000-row embedding table for a few hundred rows per step."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "embedding"
+DEVICE = "cpu"
+ALSO = ("optimizer",)
 
 
 class PlaylistModel(nn.Module):
@@ -16,10 +24,10 @@ class PlaylistModel(nn.Module):
         return scores
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     model = PlaylistModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for _ in range(12):
+    while True:
         playlist = torch.randint(0, 400_000, (32, 10))
         candidates = torch.randint(0, 400_000, (32, 5))
         scores = model(playlist, candidates)
@@ -27,4 +35,4 @@ def main(prof):
         model.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

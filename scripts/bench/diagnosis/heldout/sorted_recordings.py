@@ -1,9 +1,19 @@
 """Recordings sorted by length, with little memory to spare: the allocator frees its cache and asks the driver again."""
 
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
+CAUSE = "memory"
+DEVICE = "cuda"
+ALSO = ("changing_shapes", "pointwise")
+
 GIB = 1024**3
+LENGTHS = itertools.count(3000, 80)
 
 
 class Filters(nn.Module):
@@ -21,16 +31,16 @@ class Filters(nn.Module):
         return logits
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(3.5 * GIB / total)  # another job shares this GPU
-    model = Filters().cuda()
+    model = Filters().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    speakers = torch.randint(0, 40, (64,), device="cuda")
-    for step in range(10):
-        recordings = torch.randn(64, 3000 + 80 * step, 256, device="cuda")
+    speakers = torch.randint(0, 40, (64,), device=device)
+    for length in LENGTHS:
+        recordings = torch.randn(64, length, 256, device=device)
         loss = nn.functional.cross_entropy(model(recordings), speakers)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        prof.step()
+        yield

@@ -1,7 +1,15 @@
 """Stock prices: a debugging hook on each module checks its output for NaN with `if`, and was never removed."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
+
+CAUSE = "sync"
+DEVICE = "cuda"
+ALSO = ("launch",)
 
 
 def check(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
@@ -20,15 +28,15 @@ class Residual(nn.Module):
         return out
 
 
-def main(prof):
-    model = nn.Sequential(nn.Linear(60, 512), *(Residual(512) for _ in range(20)), nn.Linear(512, 1)).cuda()
+def train(device: str) -> Iterator[None]:
+    model = nn.Sequential(nn.Linear(60, 512), *(Residual(512) for _ in range(20)), nn.Linear(512, 1)).to(device)
     for module in model.modules():
         module.register_forward_hook(check)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    prices, returns = torch.randn(4096, 60, device="cuda"), torch.randn(4096, 1, device="cuda")
-    for _ in range(12):
+    prices, returns = torch.randn(4096, 60, device=device), torch.randn(4096, 1, device=device)
+    while True:
         loss = nn.functional.mse_loss(model(prices), returns)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,8 +1,15 @@
 """A story model: every block is checkpointed on a GPU with ample free memory."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+CAUSE = "recompute"
+DEVICE = "cuda"
 
 
 class Block(nn.Module):
@@ -38,14 +45,14 @@ class Story(nn.Module):
         return logits
 
 
-def main(prof):
-    model = Story().cuda()
+def train(device: str) -> Iterator[None]:
+    model = Story().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    words = torch.randint(0, 8192, (16, 1025), device="cuda")
-    for _ in range(7):
+    words = torch.randint(0, 8192, (16, 1025), device=device)
+    while True:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = nn.functional.cross_entropy(model(words[:, :-1]).flatten(0, 1), words[:, 1:].flatten())
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

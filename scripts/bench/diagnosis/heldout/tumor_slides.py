@@ -1,9 +1,15 @@
 """Tumor slides: bfloat16 convolutions get NCHW tensors, and cuDNN converts the layout around each of them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-torch.backends.cudnn.benchmark = True
+CAUSE = "layout"
+DEVICE = "cuda"
+ALSO = ("copies",)
 
 
 class Bottleneck(nn.Module):
@@ -18,16 +24,21 @@ class Bottleneck(nn.Module):
         return torch.relu(x + y)
 
 
-def main(prof):
+def train(device: str) -> Iterator[None]:
+    torch.backends.cudnn.benchmark = True
     model = nn.Sequential(
-        nn.Conv2d(3, 128, 7, stride=4, padding=3), *(Bottleneck(128) for _ in range(8)), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 2)
-    ).cuda()
+        nn.Conv2d(3, 128, 7, stride=4, padding=3),
+        *(Bottleneck(128) for _ in range(8)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 2),
+    ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    slides, tumor = torch.rand(48, 3, 384, 384, device="cuda"), torch.randint(0, 2, (48,), device="cuda")
-    for _ in range(8):
+    slides, tumor = torch.rand(48, 3, 384, 384, device=device), torch.randint(0, 2, (48,), device=device)
+    while True:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = nn.functional.cross_entropy(model(slides), tumor)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        prof.step()
+        yield

@@ -1,21 +1,25 @@
 """A pipeline of two stages and one micro-batch: each GPU waits while the other one computes."""
 
-import os
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+CAUSE = "communication"
+DEVICE = "cuda"
+RANKS = 2
+ALSO = ("sync",)
 
-def main(prof):
-    rank = int(os.environ["RANK"])
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl")
+
+def train(device: str) -> Iterator[None]:
+    rank = dist.get_rank()
     torch.set_float32_matmul_precision("high")
     stage = nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(4096, 4096), nn.ReLU()))).to(device)
     optimizer = torch.optim.SGD(stage.parameters(), lr=1e-3)
-    for _ in range(8):
+    while True:
         optimizer.zero_grad()
         if rank == 0:
             activations = stage(torch.randn(8192, 4096, device=device))
@@ -30,5 +34,4 @@ def main(prof):
             stage(received).square().mean().backward()
             dist.send(received.grad, 0)
         optimizer.step()
-        prof.step()
-    dist.destroy_process_group()
+        yield
