@@ -189,7 +189,7 @@ def user_call(attribution: Attribution, event: int) -> str:
         if event == NONE:
             break
         row = host.rows[event]
-        if table.kind[row] == Kind.PYTHON and is_user_code(name := table.names[table.name[row]]):
+        if table.kind[row] == Kind.PYTHON and is_user_code(name := str(table.names[table.name[row]])):
             return name
         event = int(host.parent[event])
     return ""
