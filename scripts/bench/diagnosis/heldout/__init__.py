@@ -1,1 +1,1 @@
-"""Scenarios that were not looked at while the rules were written."""
+"""Scenarios that were written before the rules and not read while the rules changed."""

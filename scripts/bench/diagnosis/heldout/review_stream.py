@@ -1,0 +1,64 @@
+"""Sentiment of reviews: an IterableDataset decompresses, parses and tokenizes JSON lines between the steps."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+CAUSE = "data"
+DEVICE = "cpu"
+ALSO = ("python",)
+
+WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
+
+
+def shard(reviews: int) -> bytes:
+    rng = random.Random(0)
+    lines = (
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=600)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+    )
+    return gzip.compress("\n".join(lines).encode())
+
+
+class Reviews(IterableDataset[tuple[Tensor, int]]):
+    def __init__(self) -> None:
+        self.data = shard(64)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        while True:
+            for line in gzip.decompress(self.data).decode().splitlines():
+                review = json.loads(line)
+                tokens = re.findall(r"[a-z']+|[!?.,]", review["text"].lower())
+                codes = [sum(ord(letter) * 31**place for place, letter in enumerate(token)) % 5000 for token in tokens]
+                yield torch.tensor(codes[:64]), review["stars"] - 1
+
+
+class Sentiment(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5000, 32)
+        self.rnn = nn.GRU(32, 32, batch_first=True)
+        self.stars = nn.Linear(32, 5)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        _, state = self.rnn(self.embedding(codes))
+        logits: Tensor = self.stars(state[-1])
+        return logits
+
+
+def train(device: str) -> Iterator[None]:
+    model = Sentiment()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for codes, stars in DataLoader(Reviews(), batch_size=64):
+        loss = nn.functional.cross_entropy(model(codes), stars)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield

@@ -1,0 +1,61 @@
+"""A GAN of sketches: the norm of every gradient and every loss are logged with `.item()` in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+CAUSE = "sync"
+DEVICE = "cuda"
+ALSO = ("launch",)
+
+
+def block(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+
+
+def discriminator() -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((1, 64), (64, 128), (128, 256), (256, 512)):
+        layers += [nn.Conv2d(inputs, outputs, 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
+    return nn.Sequential(*layers, nn.Conv2d(512, 1, 4), nn.Flatten())
+
+
+def gradient_norms(model: nn.Module) -> dict[str, float]:
+    return {name: parameter.grad.norm().item() for name, parameter in model.named_parameters()}
+
+
+def train(device: str) -> Iterator[None]:
+    generator = nn.Sequential(
+        nn.ConvTranspose2d(64, 512, 4),
+        *block(512, 256),
+        *block(256, 128),
+        *block(128, 64),
+        nn.ConvTranspose2d(64, 1, 4, 2, 1),
+        nn.Tanh(),
+    ).to(device)
+    critic = discriminator().to(device)
+    g_optimizer = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=True)
+    d_optimizer = torch.optim.Adam(critic.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=True)
+    bce = nn.BCEWithLogitsLoss()
+    history: list[tuple[float, float, float, float, dict[str, float], dict[str, float]]] = []
+    ones, zeros = torch.ones(64, 1, device=device), torch.zeros(64, 1, device=device)
+    while True:
+        sketches: Tensor = torch.rand(64, 1, 64, 64, device=device)
+        drawings = generator(torch.randn(64, 64, 1, 1, device=device))
+        real_score, fake_score = critic(sketches), critic(drawings.detach())
+        d_loss = bce(real_score, ones) + bce(fake_score, zeros)
+        d_optimizer.zero_grad()
+        d_loss.backward()
+        d_norms = gradient_norms(critic)
+        d_optimizer.step()
+        g_loss = bce(critic(drawings), ones)
+        g_optimizer.zero_grad()
+        g_loss.backward()
+        g_norms = gradient_norms(generator)
+        g_optimizer.step()
+        scores = (real_score.sigmoid().mean().item(), fake_score.sigmoid().mean().item())
+        history.append((d_loss.item(), g_loss.item(), *scores, d_norms, g_norms))
+        yield
