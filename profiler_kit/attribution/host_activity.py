@@ -83,7 +83,7 @@ def compiled_frames(attribution: Attribution) -> int:
 def idle_activities(
     attribution: Attribution, start: Ints, end: Ints, thread: Ids, host_ns: Ints
 ) -> tuple[HostActivity, ...]:
-    """Return what the host did in the longest of the gaps from `start` to `end`, by the innermost call, longest first.
+    """Return the host's activity in the longest of the gaps from `start` to `end`, by the innermost call, longest first.
 
     Compilation is left out. `thread`: the thread that launched the work that ended each gap, or NONE. Where it did nothing, the
     main thread counts. `host_ns`: the part of each gap that the host caused.
@@ -189,7 +189,7 @@ def user_call(attribution: Attribution, event: int) -> str:
         if event == NONE:
             break
         row = host.rows[event]
-        if table.kind[row] == Kind.PYTHON and is_user_code(name := table.names[table.name[row]]):
+        if table.kind[row] == Kind.PYTHON and is_user_code(name := str(table.names[table.name[row]])):
             return name
         event = int(host.parent[event])
     return ""

@@ -92,7 +92,12 @@ def host_waits_of_steps(attribution: Attribution, timeline: HostTimeline, steps:
 
 def _activities_per_step(activities: Sequence[HostActivity], steps: int) -> tuple[HostActivity, ...]:
     return tuple(
-        replace(activity, calls=divide_rounded(activity.calls, steps), ns=divide_rounded(activity.ns, steps))
+        replace(
+            activity,
+            calls=divide_rounded(activity.calls, steps),
+            ns=divide_rounded(activity.ns, steps),
+            long_ns=divide_rounded(activity.long_ns, steps),
+        )
         for activity in activities
     )
 

@@ -207,7 +207,8 @@ def _trace_cells(trace: TraceSummary, names: _ClaimedNames) -> Iterator[Cell]:
     """Yield the cells of `trace`, in ns."""
     for cause, ns in idle_of(trace.idle, trace.idle_ns).items():
         yield Cell(share=ns, cause=cause)
-    kernels = {kernel.name: kernel.kernel_ns for kernel in trace.kernels if kernel.name in names.kernels}
+    work = trace.kernels if trace.clock == "device" else trace.operators
+    kernels = {item.name: item.kernel_ns for item in work if item.name in names.kernels}
     other_share = max(0.0, 1.0 - sum(kernels.values()) / trace.busy_ns) if trace.busy_ns else 1.0
     for phase, module, ns in _module_times(trace, names):
         for name, kernel_ns in kernels.items():

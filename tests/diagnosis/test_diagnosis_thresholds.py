@@ -166,7 +166,7 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
     if found is not None:
         assert "data loading" in found.title
         assert "21.0 %" in found.title
-        assert found.weight == pytest.approx(0.31 / 3, rel=0.01)
+        assert found.weight == pytest.approx(0.21 / 3, rel=0.01)
 
 
 @pytest.mark.parametrize(

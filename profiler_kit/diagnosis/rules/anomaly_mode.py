@@ -17,10 +17,6 @@ MIN_NODES: Final = 4
 # A debugging mode in a training loop is always worth a line; from here on, it is a main cost.
 MEDIUM_SHARE: Final = 0.05
 HIGH_SHARE: Final = 0.25
-_NODE: Final = 0.5
-MIN_NODES: Final = 4
-# A debugging mode in a training loop is always worth a line; from here on, it is a main cost.
-MEDIUM_SHARE: Final = 0.05
 _NODE: Final = "autograd::engine::evaluate_function: "
 _ACCUMULATE: Final = "AccumulateGrad"
 _CHECK: Final = "aten::isnan"

@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
 
@@ -51,7 +51,8 @@ is Python and autograd.
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound.
 - Data loading is not counted: the data phase is subtracted from the step, and its operators from the operator time. Rule
-  `data_bound` covers it. Waiting for other ranks and compilation are not counted either.
+  `data_bound` covers it. The severity is that of the share of the whole step, which has to be {limit_percent(MIN_HOST_SHARE)}.
+  Waiting for other ranks and compilation are not counted either.
 - In a trace without device events, the limit holds for the span from the first operator to the last. Times of operators in
   several threads add up.
 
@@ -73,13 +74,12 @@ def check(report: Report) -> Iterator[Finding]:
     operator_share = ratio(operators_ns, step_ns)
     if operator_share is None or 1.0 - operator_share <= MAX_OUTSIDE_SHARE:
         return
+    share = (step_ns - operators_ns) / run.step_ns.median  # of the whole step
+    if share < MIN_HOST_SHARE:
+        return
     without_data = " (without data loading)" if data_ns else ""
     yield RULE.finding(
-        severity="high"
-        if 1.0 - operator_share >= HIGH_SHARE
-        else "medium"
-        if 1.0 - operator_share >= MEDIUM_SHARE
-        else "low",
+        severity=_severity(share),
         title=f"Host overhead: at least {percent(1.0 - operator_share)} of the step{without_data} runs outside operators",
         explanation=f"In {quoted_name(run)}, a step{without_data} takes {text(step_ns, 'ns')}, and its operators take "
         f"{text(operators_ns, 'ns')}. Python, autograd and waiting threads take the other "
@@ -92,7 +92,7 @@ def check(report: Report) -> Iterator[Finding]:
             ("data phase", data_ns or None, "ns"),
             ("operator time", operators_ns, "ns"),
         ),
-        weight=(step_ns - operators_ns) / run.step_ns.median,
+        weight=share,
         claims=("idle:python",),
     )
 
@@ -107,7 +107,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     calls = [a for a in step.activities if a.phase not in ("data", "communication") and is_own_call(a)]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium" if share >= MEDIUM_SHARE else "low",
+        severity=_severity(share),
         title=f"Host overhead: {percent(share)} of the time is spent outside operators",
         explanation=join_sentences(
             f"{step.prefix}Python, autograd and waiting threads take {text(python_ns, 'ns')} of {text(step.span_ns, 'ns')}; "
@@ -125,6 +125,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         weight=share,
         claims=("idle:python",),
     )
+
+
+def _severity(share: float) -> Severity:
+    if share >= HIGH_SHARE:
+        return "high"
+    return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def _outside_share(step: IdleStep) -> float | None:

@@ -26,7 +26,7 @@ step is idle for an unknown reason or for causes that are too small for a rule o
 - `low`: below that.
 
 Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
-work that the trace does not hold. The finding lists what the host did meanwhile. The rule reads reports and traces.
+work that the trace does not hold. The finding lists the host's activity meanwhile. The rule reads reports and traces.
 """
 
 

@@ -138,7 +138,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     name, host_ns, wait_ns = overstated.timing.phase, overstated.timing.host_ns, overstated.timing.wait_ns
     host, kernel = 100.0 * overstated.host_share, 100.0 * overstated.kernel_share
     yield RULE.finding(
-        severity="high",
+        severity="low",
         title=_title(name, overstated.host_share, overstated.kernel_share, is_waiting=True),
         explanation=join_sentences(
             f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In "
