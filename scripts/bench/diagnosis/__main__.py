@@ -12,7 +12,9 @@ Record the traces with ``python -m scripts.bench.diagnosis.record``. A row count
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,10 +24,13 @@ from typing import Final
 from tabulate import tabulate
 
 import profiler_kit
+from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.report import Finding
-from scripts.bench.diagnosis.scenario import NOTHING, PARTS, Scenario, scenarios
+from profiler_kit.records.serde import loads_report
+from scripts.bench.diagnosis.scenario import ANALYZE, NOTHING, PARTS, Scenario, scenarios
 
 TRACES: Final = Path(__file__).resolve().parents[3] / "tests" / "fixtures" / "diagnosis"
+RANK: Final = re.compile(r"\.rank\d+$")
 SERIOUS: Final = ("high", "medium")
 # Findings about the recording itself: they name no cause.
 NO_CAUSE: Final = frozenset({"partial_trace", "new_thread", "tf32_in_use", "unsteady"})
@@ -63,10 +68,21 @@ def score(scenario: Scenario, trace: str, findings: Iterable[Finding]) -> Score:
 
 
 def scores(folder: Path, selected: Iterable[Scenario]) -> Iterator[Score]:
-    """The score of each recorded trace in `folder`."""
+    """The score of each recorded trace and report in `folder`, with the rules of today."""
     for scenario in selected:
+        recorded: dict[str, list[Path]] = {}
         for path in sorted(folder.glob(f"{scenario.name}.*.json.gz")):
-            yield score(scenario, path.name.removesuffix(".json.gz"), profiler_kit.inspect(path).findings)
+            name = RANK.sub("", path.name.removesuffix(".json.gz"))
+            recorded.setdefault(name, []).append(path)
+        for name, paths in recorded.items():
+            yield score(scenario, name, findings_of(paths))
+
+
+def findings_of(paths: list[Path]) -> tuple[Finding, ...]:
+    """The findings on the traces of one job, or on one saved report of `analyze`."""
+    if paths[0].name.endswith(f".{ANALYZE}.json.gz"):
+        return diagnose(loads_report(gzip.decompress(paths[0].read_bytes()), str(paths[0])))
+    return profiler_kit.inspect(paths).findings
 
 
 def summary(rows: list[Score]) -> list[list[object]]:

@@ -1,8 +1,10 @@
-"""Records the traces of the scenarios, each in a fresh process, with and without stacks.
+"""Records the scenarios: traces with and without stacks, and reports of `analyze`, each in a fresh process.
 
-    python -m scripts.bench.diagnosis.record --device cuda --out tests/fixtures/diagnosis
+    python -m scripts.bench.diagnosis.record --device cuda --out tests/fixtures/diagnosis --skip-existing
+    python -m scripts.bench.diagnosis.record --device cuda --out tests/fixtures/diagnosis --ranks 2
 
-Processes import torch side by side and record one after another, so that none disturbs the times of another.
+Processes import torch side by side and record one after another, so that none disturbs the times of another. Scenarios of
+several ranks run one by one, with ``--ranks``; each rank writes its own trace.
 """
 
 from __future__ import annotations
@@ -12,18 +14,21 @@ import contextlib
 import fcntl
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from scripts.bench.diagnosis.scenario import PARTS, Scenario, scenarios
+from scripts.bench.diagnosis.scenario import ANALYZE, FORMS, PARTS, TRACE_FORMS, Scenario, scenarios
 
 LIMIT_S: Final = 150
+BUDGET: Final = "2s"  # of `analyze`: the shares of a step settle within few steps
 # `inspect` reads these parts of a trace; the others only make the files larger.
 PARTS_OF_TRACE: Final = (
     "schemaVersion",
@@ -41,90 +46,143 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
     parser.add_argument("--only", default="", help="only scenarios whose name contains this text")
-    parser.add_argument("--skip-existing", action="store_true", help="keep the traces that exist")
+    parser.add_argument("--form", choices=FORMS, action="append", help="only this form")
+    parser.add_argument("--ranks", type=int, default=1, help="the scenarios of this many processes (default: 1)")
+    parser.add_argument("--skip-existing", action="store_true", help="keep the files that exist")
     parser.add_argument("--jobs", type=int, default=1, help="processes that are started side by side")
     parser.add_argument("--max-kb", type=int, default=300, help="do not keep larger files (default: 300)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    selected = [one for one in scenarios(*(options.part or PARTS)) if one.runs_on(options.device) and one.ranks == 1]
+    selected = [
+        replace(one, forms=tuple(form for form in one.forms if form in (options.form or FORMS)))
+        for one in scenarios(*(options.part or PARTS))
+        if one.runs_on(options.device) and one.ranks == options.ranks
+    ]
     if options.one:
         (scenario,) = [scenario for scenario in selected if scenario.name == options.one]
         _record(scenario, options.device, options.out, options.max_kb)
         return 0
-    selected = [scenario for scenario in selected if options.only in scenario.name]
-    if options.skip_existing:
-        selected = [one for one in selected if not _path(options.out, one, options.device, one.forms[0]).exists()]
+    jobs = [
+        (scenario, forms)
+        for scenario in selected
+        if options.only in scenario.name
+        for forms in (_trace_forms(scenario), tuple({*scenario.forms} & {ANALYZE}))
+        if forms and not (options.skip_existing and _path(options.out, scenario, options.device, forms[0]).exists())
+    ]
 
-    def run(scenario: Scenario) -> bool:
-        command = [sys.executable, "-m", __spec__.name, "--device", options.device, "--out", str(options.out)]
-        command += ["--max-kb", str(options.max_kb)]
+    def run(job: tuple[Scenario, tuple[str, ...]]) -> bool:
+        scenario, forms = job
         start_s = time.monotonic()
-        try:
-            done = subprocess.run(
-                [*command, "--one", scenario.name], capture_output=True, text=True, timeout=LIMIT_S, check=False
-            )
-            problem = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-        except subprocess.TimeoutExpired:
-            problem = [f"no result after {LIMIT_S} s"]
-        print(f"{time.monotonic() - start_s:6.1f} s  {scenario.name}  {''.join(problem)}", flush=True)
+        if forms == (ANALYZE,):
+            problem = _analyze(scenario, options.device, options.out)
+        else:
+            command = ["--device", options.device, "--out", str(options.out), "--max-kb", str(options.max_kb)]
+            command += ["--ranks", str(scenario.ranks), "--part", scenario.part, "--one", scenario.name]
+            problem = _problem([*_interpreter(scenario), *command, *(f"--form={form}" for form in forms)])
+        print(f"{time.monotonic() - start_s:6.1f} s  {scenario.name} ({' '.join(forms)})  {problem}", flush=True)
         return bool(problem)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        return sum(pool.map(run, selected))
+    with ThreadPoolExecutor(options.jobs if options.ranks == 1 else 1) as pool:
+        return sum(pool.map(run, jobs))
 
 
-def _path(out: Path, scenario: Scenario, device: str, form: str) -> Path:
-    return out / f"{scenario.name}.{device}.{form}.json.gz"
+def _trace_forms(scenario: Scenario) -> tuple[str, ...]:
+    return tuple(form for form in scenario.forms if form in TRACE_FORMS)
+
+
+def _interpreter(scenario: Scenario) -> list[str]:
+    module = ["-m", "scripts.bench.diagnosis.record"]
+    if scenario.ranks == 1:
+        return [sys.executable, *module]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={scenario.ranks}", *module]
+
+
+def _problem(command: list[str]) -> str:
+    """Run `command`; the last line of its errors if it fails, or ""."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _, errors = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # torchrun ends its ranks
+            return f"no result after {LIMIT_S} s"
+    lines = [line for line in errors.splitlines() if "Error" in line] or errors.strip().splitlines()
+    return (lines[-1:] or [f"exit code {process.returncode}"])[0] if process.returncode else ""
+
+
+def _path(out: Path, scenario: Scenario, device: str, form: str, rank: int = 0) -> Path:
+    suffix = f".rank{rank}" if scenario.ranks > 1 else ""
+    return out / f"{scenario.name}.{device}.{form}{suffix}.json.gz"
+
+
+def _analyze(scenario: Scenario, device: str, out: Path) -> str:
+    function, *arguments = scenario.analyze
+    file = Path(__file__).parent / scenario.part / f"{scenario.name}.py"
+    with tempfile.TemporaryDirectory() as folder, _lock(out / ".lock"):
+        command = [sys.executable, "-m", "profiler_kit", "analyze", f"{file}:{function}", *arguments]
+        command += ["--device", device, "--configs", "default", "--budget", BUDGET, "--out", folder, "-q"]
+        problem = _problem(command)
+        report = Path(folder) / "report.json"
+        if report.exists():
+            _write(json.loads(report.read_text(encoding="utf-8")), _path(out, scenario, device, ANALYZE))
+    return problem
 
 
 def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
     import torch
-    from torch.profiler import ProfilerActivity, profile, schedule
 
-    module = scenario.module
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-    with _lock(out / ".lock"):
-        for form in scenario.forms:
-            torch.manual_seed(0)
-            stacks = form == "stacks"
-            settled = int(scenario.warmup > 0)
-            with tempfile.TemporaryDirectory() as folder:
-                trace = Path(folder) / "trace.json"
-                with profile(
-                    activities=activities,
-                    record_shapes=stacks,
-                    with_stack=stacks,
-                    schedule=schedule(wait=scenario.warmup - settled, warmup=settled, active=scenario.steps, repeat=1),
-                    on_trace_ready=lambda profiler, trace=trace: profiler.export_chrome_trace(str(trace)),
-                ) as profiler:
-                    _run(module, device, profiler, scenario.warmup + scenario.steps)
-                _write_thin(trace, _path(out, scenario, device, form), max_kb)
+    rank = int(os.environ.get("RANK", "0"))
+    if scenario.ranks > 1:
+        if device == "cuda":
+            torch.cuda.set_device(rank)
+        torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+    # Each rank of a job waits for the other ranks: they record at the same time.
+    with _lock(out / ".lock") if scenario.ranks == 1 else contextlib.nullcontext():
+        for form in _trace_forms(scenario):
+            path = _path(out, scenario, device, form, rank)
+            _record_form(scenario, device, form, path)
+            if path.stat().st_size > max_kb * 1000 and scenario.steps > 1 and scenario.ranks == 1 and scenario.warmup:
+                _record_form(replace(scenario, steps=1), device, form, path)
+            if path.stat().st_size > max_kb * 1000:
+                path.unlink()
             if scenario.warmup == 0:
                 break  # what happens once in a process has happened
+    if scenario.ranks > 1:
+        torch.distributed.destroy_process_group()
 
 
-def _run(module: Any, device: str, profiler: Any, steps: int) -> None:
-    if hasattr(module, "main"):
-        module.main(profiler)
-        return
-    loop = module.train(device)
-    for _ in range(steps):
+def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None:
+    import torch
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    torch.manual_seed(0)
+    loop = scenario.module.train(device)
+    for _ in range(scenario.warmup):
         next(loop)
-        profiler.step()
-    loop.close()
+    stacks = form == "stacks"
+    settled = int(scenario.warmup > 0)
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        with profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])],
+            record_shapes=stacks,
+            with_stack=stacks,
+            schedule=schedule(wait=0, warmup=settled, active=scenario.steps, repeat=1),
+            on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(trace)),
+        ) as profiler:
+            for _ in range(settled + scenario.steps):
+                next(loop)
+                profiler.step()
+        loop.close()
+        data = json.loads(trace.read_text(encoding="utf-8"))
+    _write({key: data[key] for key in PARTS_OF_TRACE if key in data} | {"traceEvents": data["traceEvents"]}, path)
 
 
-def _write_thin(trace: Path, path: Path, max_kb: int) -> None:
-    data: dict[str, Any] = json.loads(trace.read_text(encoding="utf-8"))
-    thin = {key: data[key] for key in PARTS_OF_TRACE if key in data} | {"traceEvents": data["traceEvents"]}
+def _write(data: dict[str, Any], path: Path) -> None:
     part = path.with_suffix(".partial")
     with gzip.GzipFile(part, "wb", mtime=0) as file:
-        file.write(json.dumps(thin, separators=(",", ":")).encode())
-    if part.stat().st_size > max_kb * 1000:
-        part.unlink()
-    else:
-        part.replace(path)
+        file.write(json.dumps(data, separators=(",", ":")).encode())
+    part.replace(path)
 
 
 @contextlib.contextmanager

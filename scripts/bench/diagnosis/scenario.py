@@ -8,7 +8,10 @@ A scenario is a Python file in `visible/` or `heldout/`, written like a user's t
   ``main(profiler)``, which calls ``profiler.step()`` after each of its steps and chooses its device itself;
 - ``DEVICE`` is "cpu", "cuda" or "any" (default "any"): where the cause exists;
 - ``STEPS`` (default 3) and ``WARMUP`` (default 3) are the numbers of recorded steps and of steps before them;
-- ``FORMS`` (default both) are the forms of the trace in which the cause shows: "plain", "stacks";
+- ``FORMS`` (default "plain" and "stacks") are the forms in which the cause shows: a trace without stacks ("plain"), with stacks
+  and shapes ("stacks"), a report of ``profiler_kit analyze`` ("analyze");
+- ``ANALYZE`` are the arguments of ``profiler_kit analyze`` for the form "analyze": the name of a function of the file that returns
+  the model, then options;
 - ``ALSO`` (default ()) names causes that are true as well, so that findings about them are not wrong;
 - ``RANKS`` (default 1) is the number of processes; ``train(device)`` may then use torch.distributed, which is initialized.
 """
@@ -24,7 +27,10 @@ from typing import Any, Final, Literal
 
 Part = Literal["visible", "heldout"]
 PARTS: Final[tuple[Part, ...]] = ("visible", "heldout")
-FORMS: Final = ("plain", "stacks")
+TRACE_FORMS: Final = ("plain", "stacks")
+ANALYZE: Final = "analyze"
+FORMS: Final = (*TRACE_FORMS, ANALYZE)
+DEVICES: Final = ("cpu", "cuda", "any")
 STEPS: Final = 3
 WARMUP: Final = 3
 NOTHING: Final = "nothing"
@@ -35,8 +41,9 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
     for cause, rules in {
         "data": "data_bound",
         "sync": "sync_waits",
-        "launch": "launch_bound host_overhead small_operators",
+        "launch": "launch_bound host_overhead small_operators small_batch",
         "python": "host_overhead launch_bound small_operators",
+        "threads": "thread_oversubscription",
         "optimizer": "optimizer_bound",
         "cold_start": "cold_start compile_time memory_allocation",
         "compile": "compile_time recompilation",
@@ -75,6 +82,7 @@ class Scenario:
     cause: str
     also: tuple[str, ...]
     forms: tuple[str, ...]
+    analyze: tuple[str, ...]
     device: Literal["cpu", "cuda", "any"]
     ranks: int
     steps: int
@@ -117,21 +125,35 @@ def _scenario(part: Part, name: str) -> Scenario:
         part=part,
         cause=values.get("CAUSE", ""),
         also=tuple(values.get("ALSO", ())),
-        forms=tuple(values.get("FORMS", FORMS)),
+        forms=tuple(values.get("FORMS", TRACE_FORMS)),
+        analyze=tuple(values.get("ANALYZE", ())),
         device=values.get("DEVICE", "any"),
         ranks=values.get("RANKS", 1),
         steps=values.get("STEPS", STEPS),
         warmup=values.get("WARMUP", WARMUP),
         text=(module.__doc__ or "").strip(),
     )
-    unknown = {scenario.cause, *scenario.also} - {*CAUSES, NOTHING}
-    if (
-        unknown
-        or not scenario.text
-        or not callable(values.get("train", values.get("main")))
-        or scenario.device not in ("cpu", "cuda", "any")
-    ):
-        raise ValueError(
-            f"{part}/{name}.py: needs a docstring, train(device) or main(profiler), DEVICE, and causes of CAUSES, not {unknown}"
-        )
+    if problem := _problem(scenario, values):
+        raise ValueError(f"{part}/{name}.py: {problem}")
     return scenario
+
+
+def _problem(scenario: Scenario, values: dict[str, Any]) -> str:
+    """What does not follow the form, or ""."""
+    if unknown := {scenario.cause, *scenario.also} - {*CAUSES, NOTHING}:
+        return f"no such cause in CAUSES: {', '.join(sorted(unknown))}"
+    if not scenario.text:
+        return "no docstring"
+    if not callable(values.get("train")):
+        return "no function train(device)"
+    if scenario.device not in DEVICES:
+        return f"DEVICE is not one of {', '.join(DEVICES)}"
+    if not scenario.forms or set(scenario.forms) - set(FORMS):
+        return f"FORMS are not some of {', '.join(FORMS)}"
+    if (ANALYZE in scenario.forms) != bool(scenario.analyze):
+        return f"the form {ANALYZE} needs ANALYZE, and the reverse"
+    if scenario.analyze and not callable(values.get(scenario.analyze[0])):
+        return f"no function {scenario.analyze[0]}()"
+    if min(scenario.ranks, scenario.steps) < 1 or scenario.warmup < 0:
+        return "RANKS and STEPS are at least 1, WARMUP at least 0"
+    return ""
