@@ -9,6 +9,7 @@ from torch import nn
 
 CAUSE = "channels"
 DEVICE = "cuda"
+FORMS = ("stacks",)
 ALSO = ("layout", "copies", "autocast")
 
 
