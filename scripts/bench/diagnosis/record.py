@@ -97,7 +97,14 @@ def _interpreter(scenario: Scenario) -> list[str]:
     module = ["-m", "scripts.bench.diagnosis.record"]
     if scenario.ranks == 1:
         return [sys.executable, *module]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={scenario.ranks}", *module]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={scenario.ranks}",
+        *module,
+    ]
 
 
 def _problem(command: list[str]) -> str:
