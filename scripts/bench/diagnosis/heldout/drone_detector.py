@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import relu6
 
 CAUSE = "depthwise"
 DEVICE = "cuda"
@@ -21,7 +22,7 @@ class Inverted(nn.Module):
         self.project = nn.Conv2d(middle, width, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.project(self.depthwise(self.expand(x).relu6()).relu6())
+        out: Tensor = x + self.project(relu6(self.depthwise(relu6(self.expand(x)))))
         return out
 
 

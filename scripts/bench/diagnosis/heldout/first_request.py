@@ -16,8 +16,8 @@ ALSO = ("compile", "launch", "sync")
 @torch.inference_mode()
 def train(device: str) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Conv2d(3, 32, 7, stride=4), nn.ReLU(), nn.Conv2d(32, 96, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
-        nn.Linear(1536, 256), nn.ReLU(), nn.Linear(256, 20),
+        nn.Conv2d(3, 32, 7, stride=4), nn.ReLU(), nn.Conv2d(32, 96, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(), nn.Linear(1536, 256), nn.ReLU(), nn.Linear(256, 20),
     ).eval()  # fmt: skip
     model.to(device)
     while True:

@@ -11,6 +11,7 @@ CAUSE = "channels"
 FORMS = ("plain", "stacks", "analyze")
 ANALYZE = ("build", "-i", "64,67,56,56", "--amp", "bfloat16", "--channels-last", "--optimizer", "sgd")
 DEVICE = "cuda"
+FORMS = ("stacks",)
 ALSO = ("layout", "copies", "autocast")
 
 
