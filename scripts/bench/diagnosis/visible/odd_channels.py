@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 CAUSE = "channels"
-FORMS = ("plain", "stacks", "analyze")
+FORMS = ("stacks", "analyze")
 ANALYZE = ("build", "-i", "64,67,56,56", "--amp", "bfloat16", "--channels-last", "--optimizer", "sgd")
 DEVICE = "cuda"
-FORMS = ("stacks", "analyze")
 ALSO = ("layout", "copies", "autocast")
 
 
