@@ -187,8 +187,9 @@ class HostEvents(NamedTuple):
     the inner one.
 
     `mark`: a phase mark of profiler_kit, the optimizer, the DataLoader or a call of backward. `module`: a module's
-    call or a compiled region. `user_phase`: a range of the user's, named after a phase. `redo`: a module's call or an operator that creates nodes; inside a node this is
-    forward work that is recomputed. `numbered`: the operators with a sequence number. `calls`: the module calls.
+    call or a compiled region. `user_phase`: a range of the user's, named after a phase. `redo`: a module's call or an
+    operator that creates nodes; inside a node this is forward work that is recomputed.
+    `numbered`: the operators with a sequence number. `calls`: the module calls.
     """
 
     rows: Ids
