@@ -162,7 +162,11 @@ def attribution_gaps(trace: TraceSummary) -> str | None:
             sentence += f"; {text(trace.aligned_ns, 'ns')} of it was attributed by matching another step"
         sentences.append(f"{sentence}.")
     if trace.outside_ns:
-        share = "The work without a launch" if trace.outside_ns == trace.unlinked_ns else _busy_share(trace.outside_ns, trace)
+        share = (
+            "The work without a launch"
+            if trace.outside_ns == trace.unlinked_ns
+            else _busy_share(trace.outside_ns, trace)
+        )
         sentences.append(f"{share} does not belong to the {steps} and has its own row, {OUTSIDE}.")
     if trace.has_modules and trace.moduleless_ns:
         sentences.append(f"{_busy_share(trace.moduleless_ns, trace)} is outside modules.")
