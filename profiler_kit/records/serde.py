@@ -56,8 +56,16 @@ def dumps(record: Saved, *, indent: int | None = 1) -> str:
 
     `indent` None gives one line. Raises ValueError for NaN or infinity.
     """
-    data = {"kind": record.kind, "schema": record.schema, **to_json(record)}
-    return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    import msgspec
+
+    data = {"kind": record.kind, "schema": record.schema, **msgspec.to_builtins(record)}
+    # json encodes in C only without indent. A trace of 150,000 names takes 1.5 s this way, else 6 s.
+    encoded = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    if indent is not None:
+        encoded = msgspec.json.format(encoded.encode("utf-8", "surrogatepass"), indent=indent).decode(
+            "utf-8", "surrogatepass"
+        )
+    return encoded + "\n"
 
 
 def loads(record: type[T], text: str | bytes, where: str) -> T:
