@@ -38,7 +38,7 @@ def _changes(a: TraceSummary, b: TraceSummary) -> Iterator[KindChange]:
         yield _presence("CUDA graphs", a.graph_launches > 0)
     math = _main_math(a), _main_math(b)
     if math[0] and math[1] and math[0] != math[1]:
-        yield KindChange(kind="precision", a=math_name(math[0]), b=math_name(math[1]))
+        yield KindChange(kind="main arithmetic", a=math_name(math[0]), b=math_name(math[1]))
     if (sizes := _batch_sizes(a.shapes, b.shapes)) is not None:
         yield KindChange(kind="batch size", a=f"{sizes[0]}", b=f"{sizes[1]}")
     if _recomputes(a) != _recomputes(b):
