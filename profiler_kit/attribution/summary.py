@@ -229,7 +229,7 @@ def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_
     longest_ns = int((gaps.end - gaps.start).max(initial=0))
     if longest_ns > _LONGEST_GAP_NS:
         notes.append(
-            f"Nothing runs for {duration(longest_ns)} between two events. A time in the file is wrong, or the file joins "
+            f"A gap between two events lasts {duration(longest_ns)}. A time in the file is wrong, or the file joins "
             "several recordings, so the span and the idle time say little."
         )
     for i in _last_before_pause(attribution.steps):

@@ -18,7 +18,7 @@ _MIN_BATCH_SHARE: Final = (
 
 
 def kind_changes(a: TraceSummary, b: TraceSummary) -> tuple[KindChange, ...]:
-    """Return the differences in kind, the most important first. What a trace does not record is not compared."""
+    """Return the differences in kind, the most important first. Properties that only one trace records are not compared."""
     return tuple(_changes(a, b))
 
 

@@ -136,7 +136,9 @@ def _is_trace(text: str) -> bool:
     try:
         is_folder = path.is_dir()
     except OSError as error:  # a name that is too long for a path
-        raise UsageError(f"not a path of a file: {error.strerror}", where=f"{text[:100]}...", hint=SAME_KIND_HINT) from error
+        raise UsageError(
+            f"not a path of a file: {error.strerror}", where=f"{text[:100]}...", hint=SAME_KIND_HINT
+        ) from error
     if is_folder:
         return not (path / "report.json").exists() and any(path.glob("*.json*"))
     if not path.is_file():

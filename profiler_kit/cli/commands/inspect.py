@@ -254,7 +254,7 @@ def _event_format(file: Path, requested: EventFormat | None) -> EventFormat:
 def _is_same_file(file: Path, trace: str) -> bool:
     try:
         return file.samefile(trace)
-    except (OSError, ValueError):  # the input is no file; reading it reports that
+    except (OSError, ValueError):  # reading the input reports this
         return False
 
 
