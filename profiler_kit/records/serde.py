@@ -34,6 +34,7 @@ _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG: Final = b"0" * len(
     str(LARGEST)
 )  # occurs in a text with a number of this length once its digits are translated to 0
+_BUILTINS: Final[tuple[type[Any], ...]] = (str, int, float, tuple, list, dict)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # one part of a path in msgspec's errors: $.runs[2].config.name
 
 
@@ -70,7 +71,7 @@ def dumps(record: Saved, *, indent: int | None = 1) -> str:
 
 def _to_builtin(value: object) -> object:
     """`value` of a subclass of a builtin type (torch.__version__, torch.Size) as that type."""
-    for builtin in (str, int, float, tuple, list, dict):
+    for builtin in _BUILTINS:
         if isinstance(value, builtin):
             return builtin(value)
     raise TypeError(f"cannot save a value of type {type(value).__name__}")
