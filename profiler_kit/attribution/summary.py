@@ -45,6 +45,7 @@ from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 from profiler_kit.units import duration, plural
 
 _OTHER_THREADS_SHARE: Final = 0.02  # of the span
+_LONGEST_GAP_NS: Final = 24 * 3600 * 10**9  # a profiler does not record for a day
 _UNEXPLAINED_SHARE: Final = 0.05  # of the span
 
 # The clocks of device and host are synchronized to a few us. Work that begins earlier before its launch than this shows
@@ -158,7 +159,7 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         world_size=table.info.world_size,
         steps=steps,
         steps_inferred=attribution.steps_inferred,
-        notes=_notes(attribution, time, waits_elsewhere_ns),
+        notes=_notes(attribution, time, work.gaps, waits_elsewhere_ns),
         phases=phases,
         outside_steps=outside_steps,
         idle=idle_times(work.gaps, work.gap_phase),
@@ -234,13 +235,19 @@ def _last_before_pause(steps: Sequence[Step]) -> list[int]:
 # ---- notes on the limits of a trace
 
 
-def _notes(attribution: Attribution, time: DeviceTime | None, waits_elsewhere_ns: int) -> tuple[str, ...]:
+def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_elsewhere_ns: int) -> tuple[str, ...]:
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
         notes.append(f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file.")
     if table.unpaired:
         notes.append(f"Skipped {plural(table.unpaired, 'begin or end event')} without a counterpart.")
+    longest_ns = int((gaps.end - gaps.start).max(initial=0))
+    if longest_ns > _LONGEST_GAP_NS:
+        notes.append(
+            f"A gap between two events lasts {duration(longest_ns)}. A time in the file is wrong, or the file joins "
+            "several recordings, so the span and the idle time say little."
+        )
     for i in _last_before_pause(attribution.steps):
         before, after = attribution.steps[i].number, attribution.steps[i + 1].number
         notes.append(

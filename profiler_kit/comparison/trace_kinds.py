@@ -18,7 +18,7 @@ _MIN_BATCH_SHARE: Final = (
 
 
 def kind_changes(a: TraceSummary, b: TraceSummary) -> tuple[KindChange, ...]:
-    """Return the differences in kind, the most important first. What a trace does not record is not compared."""
+    """Return the differences in kind, the most important first. Properties that only one trace records are not compared."""
     return tuple(_changes(a, b))
 
 
@@ -38,7 +38,7 @@ def _changes(a: TraceSummary, b: TraceSummary) -> Iterator[KindChange]:
         yield _presence("CUDA graphs", a.graph_launches > 0)
     math = _main_math(a), _main_math(b)
     if math[0] and math[1] and math[0] != math[1]:
-        yield KindChange(kind="precision", a=math_name(math[0]), b=math_name(math[1]))
+        yield KindChange(kind="main arithmetic", a=math_name(math[0]), b=math_name(math[1]))
     if (sizes := _batch_sizes(a.shapes, b.shapes)) is not None:
         yield KindChange(kind="batch size", a=f"{sizes[0]}", b=f"{sizes[1]}")
     if _recomputes(a) != _recomputes(b):

@@ -12,6 +12,7 @@ from profiler_kit.units import plural, text
 
 # Host and device time of a phase differ from this ratio on. The profiler alone slows the host by half.
 MIN_CLOCK_RATIO: Final = 1.5
+MAX_NAME_CHARS: Final = 80
 # Of the span: a shorter phase or wait gets no sentence.
 MIN_SPAN_SHARE: Final = 0.02
 # Of a phase's host time: from here on the phase mostly waits.
@@ -35,7 +36,13 @@ def _devices(trace: TraceSummary) -> str:
     if not names:
         return ""
     count = trace.devices.count(names[0])
-    return names[0] if len(names) > 1 or count < 2 else f"{names[0]} (one of {count})"
+    name = shorten(names[0])
+    return name if len(names) > 1 or count < 2 else f"{name} (one of {count})"
+
+
+def shorten(name: str) -> str:
+    """`name` as it fits into a sentence: kernels and files may have names of thousands of characters."""
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 3]}..."
 
 
 def steps(trace: TraceSummary) -> str | None:
@@ -121,9 +128,10 @@ def waits(trace: TraceSummary) -> str | None:
     if longest.wait_ns < MIN_SPAN_SHARE * trace.span_ns:
         return None
     phases = waited_for(longest)
-    where = f" in {longest.phase}" if longest.phase else ""
+    where = f" in {longest.phase}" if longest.phase not in ("", "other") else ""
     during = f" while the device ran {phases}" if phases else ""
-    return f"The host waits {text(longest.wait_ns, 'ns')} in {plural(longest.calls, 'call')} of {longest.name}{where}{during}."
+    calls = f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    return f"The host waits {text(longest.wait_ns, 'ns')} in {calls}{where}{during}."
 
 
 def attribution_gaps(trace: TraceSummary) -> str | None:

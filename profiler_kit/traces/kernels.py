@@ -209,7 +209,7 @@ _LIBRARIES: Final = _table(
 # instructions: 884, 1688, 8816, 16816, 16832.
 _COUNTER: Final = re.compile(r"\d{4,}")
 _INSTRUCTION_DIGITS: Final = re.compile(r"88|168")
-_MAX_CLASSIFIED_CHARS: Final = 4096  # what a kernel computes is stated well before
+_MAX_CLASSIFIED_CHARS: Final = 4096  # names state the computation well before
 
 
 def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:

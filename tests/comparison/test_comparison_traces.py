@@ -360,7 +360,7 @@ def test_the_first_sentence_names_what_differs_in_kind_and_the_cause_with_its_sh
         ("world size", "1", "8"),
         ("mode", "inference", "training"),
         ("torch.compile", "no", "yes"),
-        ("precision", "fp32 SIMT", "bf16"),
+        ("main arithmetic", "fp32 SIMT", "bf16"),
         ("batch size", "64", "32"),
     ]
     first = compared.sentences[0]
