@@ -26,7 +26,8 @@ class Whitening(nn.Module):
         x = self.project(x)
         values, vectors = torch.linalg.eigh((x.T @ x / len(x)).cpu())
         scale = vectors * (values + 1e-3).rsqrt()
-        return x @ scale.to(x.device)
+        whitened: Tensor = x @ scale.to(x.device)
+        return whitened
 
 
 def train(device: str) -> Iterator[None]:
