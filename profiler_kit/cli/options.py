@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
 TARGET_HELP: Final = (
-    "model to profile: file.py, file.py:NAME or package.module:NAME, where NAME is a model, a class or a function that "
+    "model to profile: file.py (the model, its arguments and inputs are read from the file and its repository), "
+    "file.py:NAME or package.module:NAME, where NAME is a model, a class or a function that "
     "returns a model; or a model of an installed zoo: torchvision:NAME, timm:NAME, hf:NAME or hf:FOLDER (a folder with a "
     "transformers config)"
 )
@@ -39,7 +40,8 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
         action="append",
         default=[],
         metavar="K=V",
-        help="constructor argument, for example width=64 (repeatable)",
+        help="constructor argument: a literal or an expression in the file's namespace, for example width=64 or "
+        "config=Config(n_layer=2) (repeatable)",
     )
     group.add_argument(
         "--mode", choices=("train", "infer"), default="train",
