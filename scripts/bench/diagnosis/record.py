@@ -38,8 +38,7 @@ PARTS_OF_TRACE: Final = (
     "baseTimeNanoseconds",
     "displayTimeUnit",
 )
-# Arrows from launches to kernels repeat the correlation of both events.
-ARROWS: Final = "ac2g"
+# Numbers that neither `inspect` nor the readers of `peers` read. TraceLens needs the arrows from launches to kernels.
 NUMBERS: Final = ("Ev Idx", "Record function id", "cbid", "queued")
 
 
@@ -191,12 +190,11 @@ def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None
 
 
 def thin(trace: dict[str, Any]) -> dict[str, Any]:
-    """The parts and events of `trace` that a reader needs."""
+    """`trace` without the parts and numbers that no reader needs."""
     events = []
     for event in trace["traceEvents"]:
-        if event.get("cat") != ARROWS:
-            args = {key: value for key, value in event.get("args", {}).items() if key not in NUMBERS}
-            events.append({**event, "args": args} if args else {k: v for k, v in event.items() if k != "args"})
+        args = {key: value for key, value in event.get("args", {}).items() if key not in NUMBERS}
+        events.append({**event, "args": args} if args else {k: v for k, v in event.items() if k != "args"})
     return {key: trace[key] for key in PARTS_OF_TRACE if key in trace} | {"traceEvents": events}
 
 
