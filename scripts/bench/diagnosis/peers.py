@@ -73,7 +73,7 @@ NAMES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a reader states, and its share of the time, if the reader gives one."""
+    """A statement of a reader, and its share of the time, if the reader gives a share."""
 
     name: str
     share: float | None
@@ -86,7 +86,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerScore:
-    """What one reader says about one job."""
+    """Whether the statements of a reader about a recording name the planted cause."""
 
     reader: str
     trace: str
@@ -100,7 +100,7 @@ class PeerScore:
 
 def peer_score(reader: str, scenario: Scenario, trace: str, answer: list[Statement] | str) -> PeerScore:
     """Compare the statements of `reader` with the planted cause. A text instead of statements is the reason of a failure."""
-    recommends = reader == RECOMMENDS
+    recommends, reads = reader == RECOMMENDS, not isinstance(answer, str)
     statements = [] if isinstance(answer, str) else answer
     if not recommends:
         statements = sorted(statements, key=lambda statement: -(statement.share or 0.0))
@@ -118,11 +118,14 @@ def peer_score(reader: str, scenario: Scenario, trace: str, answer: list[Stateme
         reader=reader,
         trace=trace,
         cause=scenario.cause,
-        first=is_quiet if healthy else bool(right) and right[0],
-        present=is_quiet if healthy else any(right),
+        first=reads and (is_quiet if healthy else bool(right) and right[0]),
+        present=reads and (is_quiet if healthy else any(right)),
         wrong=recommends and any(true_causes.isdisjoint(causes) for _, causes in named),
         failure=answer if isinstance(answer, str) else "",
-        statements=tuple(f"{one.name} {one.share:.0%}" if one.share else one.name for one in statements[:4]),
+        statements=tuple(
+            f"{statement.name} {statement.share:.0%}" if statement.share else statement.name
+            for statement in statements[:4]
+        ),
     )
 
 
@@ -180,6 +183,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder with recorded traces")
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
+    parser.add_argument("--device", choices=("cpu", "cuda"), action="append", help="only traces of this device")
     parser.add_argument("--only", default="", help="only scenarios whose name contains this text")
     parser.add_argument("--python", default=sys.executable, help="interpreter with the other readers")
     parser.add_argument("--jobs", type=int, default=1, help="readers that run side by side")
@@ -191,7 +195,7 @@ def main() -> int:
         for scenario in scenarios(*(options.part or PARTS))
         if options.only in scenario.name
         for name, paths in recordings(options.traces, scenario).items()
-        if not name.endswith(f".{ANALYZE}")
+        if not name.endswith(f".{ANALYZE}") and name.split(".")[1] in (options.device or ("cpu", "cuda"))
     ]
     if not jobs:
         print(f"error: no recorded traces in {options.traces}", file=sys.stderr)
@@ -199,10 +203,10 @@ def main() -> int:
     own = [(scenario, score_of(scenario, name, paths)) for scenario, name, paths in jobs]
     rows = [
         PeerScore(
-            reader="profiler_kit", trace=one.trace, cause=scenario.cause, first=one.first, present=one.present,
-            wrong=bool(one.wrong), failure="", statements=one.findings[:4],
+            reader="profiler_kit", trace=score.trace, cause=scenario.cause, first=score.first, present=score.present,
+            wrong=bool(score.wrong), failure="", statements=score.findings[:4],
         )
-        for scenario, one in own
+        for scenario, score in own
     ]  # fmt: skip
 
     def ask_one(task: tuple[str, tuple[Scenario, str, list[Path]]]) -> PeerScore:
