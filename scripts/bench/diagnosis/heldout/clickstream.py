@@ -43,7 +43,7 @@ class ClickModel(nn.Module):
 
 
 def train(device: str) -> Iterator[None]:
-    loader = DataLoader(ClickLog(4096), batch_size=256, shuffle=True)
+    loader = DataLoader(ClickLog(4096), batch_size=48, shuffle=True)
     model = ClickModel().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for codes, clicked in loader:

@@ -1,4 +1,4 @@
-"""Essay scores: 48 micro-batches of one short essay are accumulated, although a batch of 48 fits easily."""
+"""Essay scores: 12 micro-batches of one short essay are accumulated, although a batch of 12 fits easily."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 CAUSE = "launch"
 DEVICE = "cpu"
 
-ACCUMULATION = 48
+ACCUMULATION = 12
 
 
 def train(device: str) -> Iterator[None]:

@@ -31,7 +31,7 @@ class Experts(nn.Module):
 
 
 def train(device: str) -> Iterator[None]:
-    model = nn.Sequential(*(Experts(256, 16) for _ in range(4))).to(device)
+    model = nn.Sequential(*(Experts(256, 16) for _ in range(2))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randn(4096, 256, device=device)
     while True:

@@ -28,7 +28,7 @@ class PointNet(nn.Module):
     def __init__(self, width: int = 96) -> None:
         super().__init__()
         self.lift = nn.Linear(4, width)
-        self.stages = nn.ModuleList(Stage(width) for _ in range(20))
+        self.stages = nn.ModuleList(Stage(width) for _ in range(12))
         self.objects = nn.Linear(width, 8)
 
     def forward(self, cloud: Tensor) -> Tensor:
