@@ -9,6 +9,7 @@ from torch import nn
 
 CAUSE = "launch"
 DEVICE = "cuda"
+STEPS = 2
 
 MICRO_BATCHES = 10
 

@@ -9,6 +9,7 @@ from torch import nn
 
 CAUSE = "python"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("sync", "unknown")
 
 

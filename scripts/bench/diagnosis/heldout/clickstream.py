@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 CAUSE = "data"
+STEPS = 2
 
 FIELDS = ["country", "browser", "campaign", "hour", "referrer", "device", "category", "brand"]
 BUCKETS = 20_000

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 CAUSE = "anomaly"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("python",)
 
 

@@ -1,4 +1,4 @@
-"""Essay scores: 12 micro-batches of one short essay are accumulated, although a batch of 12 fits easily."""
+"""Essay scores: 6 micro-batches of one short essay are accumulated, although a batch of 6 fits easily."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import nn
 
 CAUSE = "launch"
 DEVICE = "cpu"
+STEPS = 2
 
-ACCUMULATION = 12
+ACCUMULATION = 6
 
 
 def train(device: str) -> Iterator[None]:

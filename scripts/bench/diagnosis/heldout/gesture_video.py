@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "copies"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Gestures", "-i", "4,3,8,64,64", "--mode", "infer")
 DEVICE = "cpu"
 ALSO = ("pointwise",)
 

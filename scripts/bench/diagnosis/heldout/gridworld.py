@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 CAUSE = "python"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("unknown",)
 
 SIZE = 16

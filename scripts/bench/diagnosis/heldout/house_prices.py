@@ -10,6 +10,7 @@ from torch import nn
 
 CAUSE = "python"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("sync", "unknown")
 
 

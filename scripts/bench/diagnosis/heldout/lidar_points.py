@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "sync"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("PointNet", "-i", "20000,4", "--mode", "infer")
 DEVICE = "cuda"
 ALSO = ("launch",)
 

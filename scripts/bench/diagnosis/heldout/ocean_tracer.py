@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "pointwise"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Closure", "-i", "2,1,256,256")
 DEVICE = "cpu"
 
 

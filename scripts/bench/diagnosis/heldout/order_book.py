@@ -10,6 +10,7 @@ from torch import nn
 
 CAUSE = "host_copies"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("sync", "launch")
 
 

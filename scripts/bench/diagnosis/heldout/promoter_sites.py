@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "attention"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Promoter", "-i", "2,512:int64[0:5]")
 DEVICE = "cpu"
 ALSO = ("pointwise",)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 CAUSE = "optimizer"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("launch",)
 
 

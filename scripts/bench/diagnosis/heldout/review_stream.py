@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 CAUSE = "data"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("python",)
 
 WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
@@ -23,7 +24,7 @@ WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", 
 def shard(reviews: int) -> bytes:
     rng = random.Random(0)
     lines = (
-        json.dumps({"text": " ".join(rng.choices(WORDS, k=600)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=240)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
     )
     return gzip.compress("\n".join(lines).encode())
 
@@ -57,7 +58,7 @@ class Sentiment(nn.Module):
 def train(device: str) -> Iterator[None]:
     model = Sentiment()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for codes, stars in DataLoader(Reviews(), batch_size=24):
+    for codes, stars in DataLoader(Reviews(), batch_size=12):
         loss = nn.functional.cross_entropy(model(codes), stars)
         loss.backward()
         optimizer.step()

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 CAUSE = "recompute"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Segmenter", "-i", "2,4,64,64")
 DEVICE = "cpu"
 
 

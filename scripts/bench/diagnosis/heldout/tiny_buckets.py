@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 CAUSE = "communication"
 DEVICE = "cuda"
+STEPS = 2
 RANKS = 2
 ALSO = ("launch",)
 
