@@ -152,10 +152,11 @@ def _activities(
     if not len(pieces.event):
         return ()
     ns = pieces.end - pieces.start
-    rows = host.rows[pieces.event]
-    is_named = (pieces.event != NONE) & ~table.named(rows, _STEP)
-    name_of = np.where(is_named, table.name[rows], NONE)
-    phase_of = np.where(is_named, host.phase[pieces.event], NONE)
+    name_of, phase_of = np.full((2, len(ns)), NONE, np.int32)
+    named = np.flatnonzero(pieces.event != NONE)
+    named = named[~table.named(host.rows[pieces.event[named]], _STEP)]
+    name_of[named] = table.name[host.rows[pieces.event[named]]]
+    phase_of[named] = host.phase[pieces.event[named]]
     groups, group = np.unique(np.stack((name_of, phase_of, launched)), axis=1, return_inverse=True)
     group = group.reshape(-1)
     total = sum_by(group, ns, groups.shape[1])
@@ -189,7 +190,8 @@ def user_call(attribution: Attribution, event: int) -> str:
         if event == NONE:
             break
         row = host.rows[event]
-        if table.kind[row] == Kind.PYTHON and is_user_code(name := str(table.names[table.name[row]])):
+        name: str = table.names[int(table.name[row])]
+        if table.kind[row] == Kind.PYTHON and is_user_code(name):
             return name
         event = int(host.parent[event])
     return ""

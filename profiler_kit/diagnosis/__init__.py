@@ -17,14 +17,14 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
     Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`.
     """
     pairs = [(rule, finding) for rule in all_rules() for finding in rule.check(report)]
-    return rank(report, _sorted_findings(pairs))
+    return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
 
 
 def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
     """Return the findings of all rules that read traces, in the order of `diagnose`."""
     rules = [(rule, rule.check_trace) for rule in all_rules()]
     pairs = [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
-    return rank(report, _sorted_findings(pairs))
+    return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

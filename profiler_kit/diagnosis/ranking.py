@@ -3,7 +3,8 @@
 The step is a list of cells: idle time per cause, and busy time per phase, module and kernel. The sizes of the cells sum to 1. A
 claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
-larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most.
+larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most, after the
+causes of which it is a symptom (`Rule.symptoms`). A finding on a trace that adds almost nothing is at most `low`.
 
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
@@ -14,11 +15,12 @@ one rule the largest counts, and rules add up to at most the peak.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
-from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
 
@@ -27,6 +29,10 @@ PEAK: Final = "peak"
 HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
 # Shares that differ by less than this rank by severity.
 TIE: Final = 0.01
+# A cause precedes its symptom if it explains at least this part of what the symptom claims.
+MIN_PART_OF_SYMPTOM: Final = 0.25
+# A finding that adds less to the explained share does not need attention of its own.
+MIN_ADDED_SHARE: Final = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +100,15 @@ class Account:
         return sum(cell.share * (1.0 - part) for cell, part in parts if (cell.cause != "") is idle)
 
 
-def rank(report: Report | TraceReport, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def rank(
+    report: Report | TraceReport,
+    findings: Sequence[Finding],
+    symptoms: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> tuple[Finding, ...]:
     """Return `findings` with their shares: first those that explain time, then the peak, largest share first, then the others.
 
-    Findings with about the same share, and those without claims, keep their order.
+    Findings with about the same share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules
+    whose findings rank after its own.
     """
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
@@ -108,9 +119,34 @@ def rank(report: Report | TraceReport, findings: Sequence[Finding]) -> tuple[Fin
             shares = [account.share(finding) for finding in remaining]
             largest = max(share or 0.0 for share in shares)
             i = next(i for i, share in enumerate(shares) if (share or 0.0) > largest - TIE)
+            i = _cause_of(i, remaining, symptoms)
+            share = account.share(remaining[i])
             account.add(remaining[i])
-            ordered.append(replace(remaining.pop(i), share=shares[i]))
+            finding = replace(remaining.pop(i), share=share)
+            adds_nothing = isinstance(report, TraceReport) and share is not None and share < MIN_ADDED_SHARE
+            ordered.append(_at_most_low(finding) if adds_nothing else finding)
     return (*ordered, *(finding for finding in findings if not finding.claims))
+
+
+def _cause_of(i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collection[str]]) -> int:
+    """Return the index of the finding that explains finding `i` as its symptom; `i` if none does."""
+    visited = {i}
+    while True:
+        causes = [
+            j
+            for j, finding in enumerate(findings)
+            if findings[i].rule in symptoms.get(finding.rule, ())
+            and finding.weight >= MIN_PART_OF_SYMPTOM * findings[i].weight
+            and j not in visited
+        ]
+        if not causes:
+            return i
+        i = max(causes, key=lambda j: findings[j].weight)
+        visited.add(i)
+
+
+def _at_most_low(finding: Finding) -> Finding:
+    return replace(finding, severity="low") if SEVERITIES.index(finding.severity) < SEVERITIES.index("low") else finding
 
 
 def account_of(report: Report | TraceReport) -> Account:

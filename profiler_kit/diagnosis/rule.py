@@ -24,7 +24,8 @@ class Rule:
     `name`: the file's name, part of every finding. `doc`: Markdown with the conditions, the thresholds and the limits of the
     rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
     only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
-    weight. `check_trace`: yields findings for the traces of `inspect`. A rule about traces only has `check=never`.
+    weight. `symptoms`: the rules whose findings this rule's cause explains, so that they rank after it. `check_trace`:
+    yields findings for the traces of `inspect`. A rule about traces only has `check=never`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Rule:
     check: Callable[[Report], Iterable[Finding]]
     topic: Topic = "note"
     check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
+    symptoms: tuple[str, ...] = ()
 
     def finding(
         self,

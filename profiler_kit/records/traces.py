@@ -17,14 +17,14 @@ TracePhase = Literal[
 TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
 
 IdleCause = Literal[
-    "compilation",
-    "cold start",
-    "memory allocation",
     "waiting for data",
     "synchronization",
     "op dispatch",
     "python",
     "launch latency",
+    "compilation",
+    "cold start",
+    "memory allocation",
     "another stream",
     "communication",
     "unknown",

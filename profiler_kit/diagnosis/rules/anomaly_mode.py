@@ -136,4 +136,11 @@ def _finding(checks: _Checks | None) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("anomaly_mode", DOC, check, "cause", check_trace)
+RULE = Rule(
+    "anomaly_mode",
+    DOC,
+    check,
+    "cause",
+    check_trace,
+    symptoms=("launch_bound", "host_overhead", "sync_waits", "small_operators"),
+)

@@ -160,4 +160,11 @@ def is_softmax_kernel(name: str) -> bool:
     return _SOFTMAX_KERNEL.search(name) is not None and _LOG_SOFTMAX_KERNEL.search(name) is None
 
 
-RULE = Rule("attention_by_hand", DOC, check, "cause", check)
+RULE = Rule(
+    "attention_by_hand",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("memory_bound", "autocast_useless", "pointwise_chain", "dominant_operator", "small_operators"),
+)

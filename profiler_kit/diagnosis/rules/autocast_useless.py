@@ -78,4 +78,6 @@ def _conversions(work: StepWork) -> _Conversions | None:
     return _Conversions(ns=ns, products_ns=products_ns, share=share)
 
 
-RULE = Rule("autocast_useless", DOC, check, "cause", check)
+RULE = Rule(
+    "autocast_useless", DOC, check, "cause", check, symptoms=("memory_bound", "tensor_copies", "pointwise_chain")
+)

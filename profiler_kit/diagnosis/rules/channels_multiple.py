@@ -193,4 +193,11 @@ def _padded_operators(trace: TraceSummary) -> tuple[list[tuple[ShapedOperator, C
     return (padded, padding_ns) if padded else None
 
 
-RULE = Rule("channels_multiple", DOC, check, "cause", check_trace)
+RULE = Rule(
+    "channels_multiple",
+    DOC,
+    check,
+    "cause",
+    check_trace,
+    symptoms=("layout_overhead", "no_tensor_cores", "memory_bound"),
+)

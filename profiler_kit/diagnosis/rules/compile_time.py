@@ -56,4 +56,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("compile_time", DOC, no_findings, "place", check_trace)
+RULE = Rule(
+    "compile_time",
+    DOC,
+    no_findings,
+    "place",
+    check_trace,
+    symptoms=("cold_start", "launch_bound", "host_overhead", "recompilation"),
+)

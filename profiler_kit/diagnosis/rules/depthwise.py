@@ -84,4 +84,11 @@ def depthwise_layers(work: StepWork, static: StaticCount | None) -> _Depthwise |
     return _Depthwise(ns=ns, share=share, paths=paths, claims=claims) if share >= MIN_SHARE else None
 
 
-RULE = Rule("depthwise", DOC, check, "cause", check)
+RULE = Rule(
+    "depthwise",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("no_tensor_cores", "memory_bound", "dominant_layer", "half_precision"),
+)

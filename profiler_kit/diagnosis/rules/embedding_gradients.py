@@ -115,4 +115,6 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     )
 
 
-RULE = Rule("embedding_gradients", DOC, check, "cause", check)
+RULE = Rule(
+    "embedding_gradients", DOC, check, "cause", check, symptoms=("optimizer_bound", "memory_bound", "dominant_operator")
+)

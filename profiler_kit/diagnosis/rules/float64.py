@@ -117,4 +117,11 @@ def _without_onednn(work: StepWork) -> tuple[Work, ...]:
     return kernels if total_ns(kernels) >= MIN_FALLBACK_SHARE * total_ns(convolutions) else ()
 
 
-RULE = Rule("float64", DOC, check, "cause", check)
+RULE = Rule(
+    "float64",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("no_tensor_cores", "memory_bound", "dominant_layer", "half_precision"),
+)

@@ -119,4 +119,11 @@ def _advice(copies: _Copies) -> str:
     )
 
 
-RULE = Rule("host_copies", DOC, no_findings, "cause", check_trace)
+RULE = Rule(
+    "host_copies",
+    DOC,
+    no_findings,
+    "cause",
+    check_trace,
+    symptoms=("memory_bound", "host_overhead", "sync_waits", "layout_overhead"),
+)

@@ -124,4 +124,11 @@ def _fallback_share(trace: TraceSummary) -> float | None:
     return share if share > MAX_FALLBACK_SHARE else None
 
 
-RULE = Rule("not_on_cudnn", DOC, check, "cause", check_trace)
+RULE = Rule(
+    "not_on_cudnn",
+    DOC,
+    check,
+    "cause",
+    check_trace,
+    symptoms=("no_tensor_cores", "layout_overhead", "memory_bound", "dominant_layer"),
+)

@@ -118,4 +118,11 @@ def _kind(work: StepWork) -> Kind:
     return "foreach" if any(map(_FOREACH.search, names)) else "loop"
 
 
-RULE = Rule("optimizer_bound", DOC, check, "cause", check)
+RULE = Rule(
+    "optimizer_bound",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("launch_bound", "small_operators", "pointwise_chain", "memory_bound", "host_overhead"),
+)

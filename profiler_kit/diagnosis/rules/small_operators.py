@@ -95,4 +95,4 @@ def _small_operators(work: StepWork) -> _SmallOperators | None:
     return _SmallOperators(calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 
 
-RULE = Rule("small_operators", DOC, check, "cause", check)
+RULE = Rule("small_operators", DOC, check, "cause", check, symptoms=("host_overhead",))

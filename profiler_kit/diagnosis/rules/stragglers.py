@@ -82,4 +82,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, no_findings, "cause", check_trace)
+RULE = Rule("stragglers", DOC, no_findings, "cause", check_trace, symptoms=("communication_exposed",))

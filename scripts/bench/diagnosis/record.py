@@ -27,6 +27,7 @@ from typing import IO, Any, Final
 
 from scripts.bench.diagnosis.scenario import ANALYZE, FORMS, PARTS, TRACE_FORMS, Scenario, scenarios
 
+ROOT: Final = Path(__file__).resolve().parents[3]
 LIMIT_S: Final = 150
 BUDGET: Final = "2s"  # of `analyze`: the shares of a step settle within few steps
 # `inspect` reads these parts of a trace; the others only make the files larger.
@@ -53,6 +54,7 @@ def main() -> int:
     parser.add_argument("--max-kb", type=int, default=300, help="do not keep larger files (default: 300)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     selected = [
         replace(one, forms=tuple(form for form in one.forms if form in (options.form or FORMS)))
@@ -95,12 +97,19 @@ def _interpreter(scenario: Scenario) -> list[str]:
     module = ["-m", "scripts.bench.diagnosis.record"]
     if scenario.ranks == 1:
         return [sys.executable, *module]
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={scenario.ranks}", *module]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={scenario.ranks}",
+        *module,
+    ]
 
 
 def _problem(command: list[str]) -> str:
     """Run `command`; the last line of its errors if it fails, or ""."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             _, errors = process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -117,7 +126,7 @@ def _path(out: Path, scenario: Scenario, device: str, form: str, rank: int = 0) 
 
 def _analyze(scenario: Scenario, device: str, out: Path) -> str:
     function, *arguments = scenario.analyze
-    file = Path(__file__).parent / scenario.part / f"{scenario.name}.py"
+    file = (Path(__file__).resolve().parent / scenario.part / f"{scenario.name}.py").relative_to(ROOT)
     with tempfile.TemporaryDirectory() as folder, _lock(out / ".lock"):
         command = [sys.executable, "-m", "profiler_kit", "analyze", f"{file}:{function}", *arguments]
         command += ["--device", device, "--configs", "default", "--budget", BUDGET, "--out", folder, "-q"]
@@ -179,9 +188,12 @@ def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None
 
 
 def _write(data: dict[str, Any], path: Path) -> None:
+    text = json.dumps(data, separators=(",", ":"))
+    for folder in (sys.prefix, str(ROOT)):  # files of packages and of the project, without the folders of this machine
+        text = text.replace(f"{folder}{os.sep}", "")
     part = path.with_suffix(".partial")
     with gzip.GzipFile(part, "wb", mtime=0) as file:
-        file.write(json.dumps(data, separators=(",", ":")).encode())
+        file.write(text.encode())
     part.replace(path)
 
 

@@ -8,9 +8,9 @@ A scenario is a Python file in `visible/` or `heldout/`, written like a user's t
   ``main(profiler)``, which calls ``profiler.step()`` after each of its steps and chooses its device itself;
 - ``DEVICE`` is "cpu", "cuda" or "any" (default "any"): where the cause exists;
 - ``STEPS`` (default 3) and ``WARMUP`` (default 3) are the numbers of recorded steps and of steps before them;
-- ``FORMS`` (default "plain" and "stacks") are the forms in which the cause shows: a trace without stacks ("plain"), with stacks
+- ``FORMS`` (default "plain", "stacks") are the forms in which the cause shows: a trace without stacks ("plain"), with stacks
   and shapes ("stacks"), a report of ``profiler_kit analyze`` ("analyze");
-- ``ANALYZE`` are the arguments of ``profiler_kit analyze`` for the form "analyze": the name of a function of the file that returns
+- ``ANALYZE`` are the arguments of ``profiler_kit analyze`` for the form "analyze": the function or class of the file that makes
   the model, then options;
 - ``ALSO`` (default ()) names causes that are true as well, so that findings about them are not wrong;
 - ``RANKS`` (default 1) is the number of processes; ``train(device)`` may then use torch.distributed, which is initialized.

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "sync"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Masked", "-i", "16384,1024", "--optimizer", "sgd")
 DEVICE = "cuda"
 ALSO = ("copies", "precision", "layer", "pointwise")
 

@@ -11,6 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 CAUSE = "communication"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("optimizer", "straggler")
 
 

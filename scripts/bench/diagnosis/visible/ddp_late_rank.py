@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 CAUSE = "straggler"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("python", "data", "communication", "unknown")
 
 

@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 CAUSE = "straggler"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("communication", "precision")
 
 

@@ -11,12 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 CAUSE = "communication"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("launch", "python", "optimizer", "straggler", "sync")
 
 
 def train(device: str) -> Iterator[None]:
     """Train a deep and narrow perceptron, all of whose parameters are used."""
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(150))).to(device)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(80))).to(device)
     parallel = DistributedDataParallel(model, find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x = torch.randn(256, 64, device=device)

@@ -11,6 +11,8 @@ from torch.distributed.fsdp import fully_shard
 CAUSE = "communication"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("optimizer", "launch", "copies", "straggler")
 
 

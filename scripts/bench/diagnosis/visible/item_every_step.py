@@ -1,4 +1,4 @@
-"""The loss is read with .item() in every step of a small model, and each layer's activations are printed."""
+"""Every activation is read with .item(), yet products in float32 take nine tenths of the step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-CAUSE = "sync"
+CAUSE = "precision"
 DEVICE = "cuda"
-ALSO = ("launch",)
+ALSO = ("sync", "launch", "layer")
 
 
 def train(device: str) -> Iterator[None]:

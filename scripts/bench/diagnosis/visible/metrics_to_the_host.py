@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-CAUSE = "sync"
+CAUSE = "host_copies"
 DEVICE = "cuda"
-ALSO = ("host_copies", "python", "cpu_fallback", "data")
+ALSO = ("sync", "precision", "python", "cpu_fallback", "data")
 
 
 def train(device: str) -> Iterator[None]:

@@ -8,13 +8,20 @@ import torch
 from torch import nn
 
 CAUSE = "channels"
+FORMS = ("stacks", "analyze")
+ANALYZE = ("build", "-i", "64,67,56,56", "--amp", "bfloat16", "--channels-last", "--optimizer", "sgd")
 DEVICE = "cuda"
 ALSO = ("layout", "copies", "autocast")
 
 
+def build() -> nn.Module:
+    """Return eight convolutions of 67 channels."""
+    return nn.Sequential(*(nn.Sequential(nn.Conv2d(67, 67, 3, padding=1), nn.ReLU()) for _ in range(8)))
+
+
 def train(device: str) -> Iterator[None]:
     """Train convolutions of 67 channels."""
-    model = nn.Sequential(*(nn.Sequential(nn.Conv2d(67, 67, 3, padding=1), nn.ReLU()) for _ in range(8))).to(device)
+    model = build().to(device)
     for parameter in model.parameters():
         if parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)

@@ -11,6 +11,8 @@ from torch import nn
 CAUSE = "communication"
 DEVICE = "cuda"
 RANKS = 2
+STEPS = 2
+FORMS = ("plain",)
 ALSO = ("straggler", "precision")
 
 
