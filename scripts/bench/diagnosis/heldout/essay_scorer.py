@@ -1,4 +1,4 @@
-"""Essay scores: 6 micro-batches of one short essay are accumulated, although a batch of 6 fits easily."""
+"""Essay scores: 4 micro-batches of one short essay are accumulated, although a batch of 4 fits easily."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CAUSE = "launch"
 DEVICE = "cpu"
 STEPS = 2
 
-ACCUMULATION = 6
+ACCUMULATION = 4
 
 
 def train(device: str) -> Iterator[None]:

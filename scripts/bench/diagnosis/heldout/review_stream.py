@@ -24,7 +24,7 @@ WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", 
 def shard(reviews: int) -> bytes:
     rng = random.Random(0)
     lines = (
-        json.dumps({"text": " ".join(rng.choices(WORDS, k=240)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=160)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
     )
     return gzip.compress("\n".join(lines).encode())
 
@@ -58,7 +58,7 @@ class Sentiment(nn.Module):
 def train(device: str) -> Iterator[None]:
     model = Sentiment()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for codes, stars in DataLoader(Reviews(), batch_size=12):
+    for codes, stars in DataLoader(Reviews(), batch_size=8):
         loss = nn.functional.cross_entropy(model(codes), stars)
         loss.backward()
         optimizer.step()
