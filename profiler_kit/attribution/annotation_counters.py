@@ -89,7 +89,8 @@ def flop_rate(attribution: Attribution, mask: Mask) -> tuple[CounterTrack | None
     """
     table, host, device = attribution.table, attribution.host, attribution.device
     if not (table.shapes != NONE).any():
-        return None, "No FLOP/s: the trace has no shapes. Record with record_shapes=True."
+        recipe = "" if attribution.table.info.record_shapes else " Record with record_shapes=True."
+        return None, f"No FLOP/s: the trace has no shapes.{recipe}"
     counted_operator = _counted_operator(attribution)
     operator_of = (
         np.where(device.operator != NONE, counted_operator[device.operator], NONE)

@@ -18,11 +18,19 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.attribution.host_activity import SLOW_CALL_NS, host_calls, user_call
+from profiler_kit.attribution.host_activity import SLOW_CALL_NS, host_calls
 from profiler_kit.attribution.host_time import Launches, Waits, host_waits, launch_queue
-from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, climb, phase_name
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, IdleCause, IdleTime, SyncWait, WaitByPhase
-from profiler_kit.traces.intervals import Intervals, assign_to_first, empty, join, overlap, subtract, sum_by, union
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, phase_name
+from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime
+from profiler_kit.traces.intervals import (
+    Intervals,
+    assign_to_first,
+    empty,
+    join,
+    overlap,
+    subtract,
+    union,
+)
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
 CAUSE_NUMBERS: Final = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
@@ -36,10 +44,6 @@ HANDOVER_NS: Final = 20_000
 LATENCY_NS: Final = 20_000
 
 _STREAM_WAIT: Final = re.compile(r"StreamWaitEvent|Stream Wait Event")
-_ATEN: Final = re.compile(r"\Aaten::")
-# Causes of idle time that the host could have removed by launching during a wait.
-AFTER_WAIT_CAUSES: Final[tuple[IdleCause, ...]] = ("synchronization", "op dispatch", "python", "launch latency")
-FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -195,7 +199,7 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
 
 
-def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, length: Ints) -> NDArray[np.int64]:
+def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, delay_ns: Ints) -> NDArray[np.int64]:
     """Return the cause of each wait of launched work on an idle device.
 
     Work without a launch that runs before all linked work was launched before the trace began.
@@ -207,9 +211,9 @@ def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, leng
     other_stream = stream[previous] != stream[work]
     has_event_wait = _has_event_wait(attribution, stream, work)
     cause = np.full(len(work), CAUSE_NUMBERS["unknown"], np.int64)
-    cause[is_launched & ~other_stream & (length <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
+    cause[is_launched & ~other_stream & (delay_ns <= BACK_TO_BACK_NS)] = CAUSE_NUMBERS["launch latency"]
     after_other_stream = (
-        is_launched & (length <= HANDOVER_NS) & (other_stream | (has_event_wait & (length > BACK_TO_BACK_NS)))
+        is_launched & (delay_ns <= HANDOVER_NS) & (other_stream | (has_event_wait & (delay_ns > BACK_TO_BACK_NS)))
     )
     cause[after_other_stream] = CAUSE_NUMBERS["another stream"]
     cause[after_other_stream & other_stream & attribution.device.collective[previous]] = CAUSE_NUMBERS["communication"]
@@ -290,112 +294,3 @@ def _thread_causes(attribution: Attribution, waits: Waits, thread: int) -> tuple
         ("waiting for data", union(host.start_ns[data], host.end_ns[data], ordered=True)),
         ("op dispatch", union(host.start_ns[operators], host.end_ns[operators], ordered=True)),
     )
-
-
-# ---- host waits by caller, and by the phase whose work they waited for, which is seldom the phase of the call
-
-
-class _HostWaits(NamedTuple):
-    """Waiting calls, followed by launches that a full queue blocked."""
-
-    position: Ids
-    start: Ints
-    end: Ints
-
-
-def _all_host_waits(waits: Waits, launches: Launches) -> _HostWaits:
-    """Return all calls in which the host waited for the device."""
-    blocked = np.flatnonzero((launches.blocked > 0) & ~np.isin(launches.position, waits.position))
-    end = launches.end[blocked]
-    return _HostWaits(
-        np.concatenate((waits.position, launches.position[blocked])),
-        np.concatenate((waits.start, end - launches.blocked[blocked])),
-        np.concatenate((waits.end, end)),
-    )
-
-
-def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
-    """Return the time that the host waited for the device in each phase; the last entry is time without a phase."""
-    position, start, end = _all_host_waits(waits, launches)
-    last = len(TRACE_PHASES)
-    return sum_by(attribution.host.phase[position] % (last + 1), end - start, last + 1)
-
-
-def sync_waits(
-    attribution: Attribution, timeline: Timeline, waits: Waits, launches: Launches, gaps: Gaps
-) -> tuple[SyncWait, ...]:
-    """Return the host's waits by caller, longest first."""
-    position, start, end = _all_host_waits(waits, launches)
-    if not len(position):
-        return ()
-    waiting_call = np.full(len(position), NONE, np.int32)
-    waiting_call[: len(waits.position)] = _waiting_calls(attribution, waits.position)
-    # Each ns of a wait counts for the phase whose kernels ran then, or for none if the device was idle.
-    names, host, phases = attribution.table.names, attribution.host, attribution.device.phase
-    split = np.zeros((len(TRACE_PHASES) + 1, len(position)), np.int64)
-    for number in np.unique(phases[phases != NONE]).tolist():
-        phase_intervals = timeline.intervals_of(phases == number)
-        split[number] = overlap(phase_intervals, start, end)
-    split[-1] = end - start - split.sum(axis=0)
-    call = attribution.table.name[host.rows[position]]
-    groups, group = np.unique(np.stack((waiting_call, call, host.phase[position])), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    parts = np.stack([sum_by(group, row, groups.shape[1]) for row in split])
-    calls = np.bincount(group, minlength=groups.shape[1])
-    idle = sum_by(group, _idle_after(gaps, start, end, len(waits.position)), groups.shape[1])
-    longest = [int(np.argmax(np.where(group == i, end - start, -1))) for i in range(groups.shape[1])]
-    entries = [
-        SyncWait(
-            name=names[name_index] if name_index != NONE else FULL_QUEUE_NAME,
-            call=names[call_name],
-            phase=phase_name(phase),
-            calls=int(calls[i]),
-            wait_ns=int(parts[:, i].sum()),
-            waited_for=tuple(
-                WaitByPhase(phase=phase_name(number if number < len(TRACE_PHASES) else NONE), ns=int(parts[number, i]))
-                for number in np.argsort(-parts[:, i], kind="stable").tolist()
-                if parts[number, i]
-            ),
-            idle_ns=int(idle[i]),
-            source=user_call(attribution, int(position[longest[i]])),
-        )
-        for i, (name_index, call_name, phase) in enumerate(groups.T.tolist())
-    ]
-    return tuple(sorted(entries, key=lambda wait: -wait.wait_ns))
-
-
-def _idle_after(gaps: Gaps, start: Ints, end: Ints, waiting: int) -> Ints:
-    """Return the idle time that each wait from `start` to `end` caused: that of the gap in which the wait ended.
-
-    It is at most as long as the wait, and of the causes that launching earlier would remove. Of several waits that end in one
-    gap, the first counts. Only the first `waiting` waits count; the others are launches that a full queue blocked.
-    """
-    result = np.zeros(len(start), np.int64)
-    if not len(gaps.start):
-        return result
-    removable = gaps.ns[[CAUSE_NUMBERS[cause] for cause in AFTER_WAIT_CAUSES]].sum(axis=0)
-    gap = np.searchsorted(gaps.start, end[:waiting] + BACK_TO_BACK_NS, side="right") - 1
-    inside = np.flatnonzero((gap >= 0) & (end[:waiting] <= gaps.end[gap]))
-    order = inside[np.argsort(start[inside], kind="stable")]
-    _, first = np.unique(gap[order], return_index=True)
-    wait = order[first]
-    result[wait] = np.minimum(removable[gap[wait]], (end - start)[wait])
-    return result
-
-
-def _waiting_calls(attribution: Attribution, position: Ids) -> Ids:
-    """Return the name (an index of the table's names) of the call behind each wait.
-
-    This is the outermost operator inside any autograd node, else the Python call, else the runtime call itself:
-    `aten::item`, not the `aten::_local_scalar_dense` inside it.
-    """
-    table, host = attribution.table, attribution.host
-
-    def enclosing_operator(operator: Ids) -> Ids:
-        parent = host.enclosing(host.operator, operator)
-        return np.where((parent != NONE) & table.named(host.rows[parent], _ATEN), parent, NONE).astype(np.int32)
-
-    operator = host.operator[position]
-    operator[operator != NONE] = climb(operator[operator != NONE], enclosing_operator)
-    call = np.where(operator != NONE, operator, host.python[position])
-    return table.name[host.rows[np.where(call != NONE, call, position)]]

@@ -144,7 +144,11 @@ def _notes(attribution: Attribution, nodes: Nodes, *, has_calls: bool) -> tuple[
             "Their work has no module."
         )
     if not has_calls and attribution.table.of(Kind.OPERATOR).any():
-        notes.append("No module calls in the trace. Record with with_stack=True to attribute time to modules.")
+        notes.append(
+            "The recorded stacks hold no calls of nn.Module, so no time is attributed to modules."
+            if attribution.table.info.with_stack
+            else "No module calls in the trace. Record with with_stack=True to attribute time to modules."
+        )
     if attribution.compiled:
         notes.append("Regions compiled by torch.compile have a phase, but no modules inside.")
     if attribution.graph_launches:

@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_kit.attribution.nesting import nest
 from profiler_kit.records import marks
+from profiler_kit.records.traces import TracePhase
 from profiler_kit.traces.names import (
     ACCUMULATE,
     GRAPH_PREFIX,
@@ -42,6 +43,7 @@ class Role(IntEnum):
     NODE = 12
     COLLECTIVE = 13  # a call that launches a collective
     GRAPH = 14  # the call of a traced or compiled graph, in forward or in backward
+    USER_PHASE = 15  # a range of the user's own, named after a phase
 
 
 _LOSSES: Final = (
@@ -58,6 +60,15 @@ _LOSS_MODULE: Final = re.compile(
 )
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
+# Words of ranges that users record: record_function("forward"), "## backward ##", "fwd", "optimizer.step".
+_PHASE_WORDS: Final[dict[str, TracePhase]] = {
+    "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward", "optimizer": "optimizer",
+    "optim": "optimizer", "loss": "loss", "criterion": "loss",
+}  # fmt: skip
+_NEUTRAL_WORDS: Final = frozenset(("train", "training", "eval", "model", "step", "pass", "phase", "run", "compute"))
+_DATA_RANGE: Final = re.compile(r"data_?load(er|ing)?|(load|get|next|fetch|wait_for)_(data|batch)")
+_WORD: Final = re.compile(r"[A-Za-z]+")  # MyLoss is one word: the name of a class, not of a phase
+_MAX_RANGE_CHARS: Final = 200
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction\Z")
 _PYTHON: Final = (
     (
@@ -101,8 +112,29 @@ def _roles(table: Table, rows: Ids) -> Bytes:
     # A custom function's node may have any name. Only nodes carry the thread of their forward.
     role[is_operator & (table.forward_thread[rows] != 0) & (table.sequence[rows] >= 0)] = Role.NODE
     # A user's own range may have the name of a node or a loss.
-    role[(kind == Kind.ANNOTATION) & np.isin(role, (Role.NODE, Role.LOSS))] = Role.PLAIN
+    is_range = kind == Kind.ANNOTATION
+    role[is_range & np.isin(role, (Role.NODE, Role.LOSS))] = Role.PLAIN
+    plain_ranges = np.flatnonzero(is_range & (role == Role.PLAIN))
+    names = np.unique(name_of[plain_ranges])
+    phase_names = [number for number in names.tolist() if user_phase(table.names[number]) is not None]
+    role[plain_ranges[np.isin(name_of[plain_ranges], phase_names)]] = Role.USER_PHASE
     return role
+
+
+def user_phase(name: str) -> TracePhase | None:
+    """Return the phase that the name of a user's range states: "## forward:over_arch ##", "Backward 3", "train/optimizer_step".
+
+    The first or the last word is that of a phase, and no word is that of another.
+    """
+    words = [word.lower() for word in _WORD.findall(name[:_MAX_RANGE_CHARS])]
+    if _DATA_RANGE.fullmatch("_".join(words)):
+        return "data"
+    words = [word for word in words if word not in _NEUTRAL_WORDS]
+    if not words:
+        return None
+    phases = {_PHASE_WORDS[word] for word in words if word in _PHASE_WORDS}
+    at_the_edge = words[0] in _PHASE_WORDS or words[-1] in _PHASE_WORDS
+    return phases.pop() if at_the_edge and len(phases) == 1 else None
 
 
 def _module_role(name: str) -> Role:
@@ -155,8 +187,9 @@ class HostEvents(NamedTuple):
     the inner one.
 
     `mark`: a phase mark of profiler_kit, the optimizer, the DataLoader or a call of backward. `module`: a module's
-    call or a compiled region. `redo`: a module's call or an operator that creates nodes; inside a node this is
-    forward work that is recomputed. `numbered`: the operators with a sequence number. `calls`: the module calls.
+    call or a compiled region. `user_phase`: a range of the user's, named after a phase. `redo`: a module's call or an
+    operator that creates nodes; inside a node this is forward work that is recomputed.
+    `numbered`: the operators with a sequence number. `calls`: the module calls.
     """
 
     rows: Ids
@@ -175,6 +208,7 @@ class HostEvents(NamedTuple):
     loss: Ids
     module: Ids
     wrapper: Ids
+    user_phase: Ids
     redo: Ids
     numbered: Ids
     calls: Ids
@@ -233,6 +267,7 @@ def host_events(table: Table) -> HostEvents:
         loss=innermost(np.isin(role_of, (Role.LOSS, Role.LOSS_MODULE))),
         module=innermost(modules),
         wrapper=innermost(role_of == Role.FORWARD),
+        user_phase=innermost(role_of == Role.USER_PHASE),
         redo=innermost(modules | numbered[role_positions[:-1]]),
         numbered=np.flatnonzero(numbered).astype(np.int32),
         calls=role_positions[:-1][modules],

@@ -135,15 +135,18 @@ def _self_stretches(attribution: Attribution, intervals: Ids, nodes: Ids, redone
     return Stretches(starts[order], ends[order], events[order]), recompute_end
 
 
-def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints) -> Gaps:
+def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints, end_ns: int | None = None) -> Gaps:
     """Return the intervals without an operator, each from `covered` to the next stretch's start, split by cause.
 
-    Between operators, the loop waits for data or for other ranks, or runs Python.
+    Between operators, the loop waits for data or for other ranks, or runs Python. `end_ns`: the end of the last interval,
+    after the last operator; no operator ends it (NONE).
     """
     table, host = attribution.table, attribution.host
     idle = np.flatnonzero(timeline.start > covered)
-    start, end = covered[idle], timeline.start[idle]
-    ns = np.zeros((len(IDLE_CAUSES), len(idle)), np.int64)
+    start, end, ended_by = covered[idle], timeline.start[idle], timeline.work.position[timeline.entry[idle]]
+    if end_ns is not None and end_ns > timeline.end.max():
+        start, end, ended_by = np.append(start, timeline.end.max()), np.append(end, end_ns), np.append(ended_by, NONE)
+    ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
     main_data = (host.thread == attribution.main_thread) & (host.phase == PHASE_NUMBERS["data"])
     data = union(host.start_ns[main_data], host.end_ns[main_data], ordered=True)
     ranges = np.flatnonzero(table.kind[host.rows] == Kind.ANNOTATION)
@@ -154,4 +157,4 @@ def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints) -
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
     ns[CAUSE_NUMBERS["compilation"]] = overlap(compiling, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)
-    return Gaps(start=start, end=end, ended_by=timeline.work.position[timeline.entry[idle]], ns=ns)
+    return Gaps(start=start, end=end, ended_by=ended_by.astype(np.int32), ns=ns)

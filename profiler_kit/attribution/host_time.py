@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.traces import Queue
-from profiler_kit.traces.intervals import assign_to_first, length, union
+from profiler_kit.traces.intervals import Intervals, assign_to_first, length, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 _WAITING_CALL: Final = re.compile(
@@ -19,6 +20,8 @@ _WAITING_CALL: Final = re.compile(
     r"\Aur(EventWait|QueueFinish)\Z|\AzeEventHostSynchronize\Z"
 )
 _DEVICE_SYNCHRONIZE: Final = re.compile(r"DeviceSynchronize\Z")
+# Source: torch/autograd/profiler.py, profile.__exit__ synchronizes before it collects the trace.
+_PROFILER_FUNCTION: Final = re.compile(r"torch/(autograd/profiler|profiler/profiler)\.py\(")
 _ASYNC_COPY: Final = re.compile(r"\A(cuda|hip|cu)Memcpy\w*Async")
 _BLOCKING_DIRECTION: Final = re.compile(r"DtoH|[pP]ageable|-> (Host|Pinned)")
 
@@ -82,12 +85,22 @@ def _blocking_copy_ends(attribution: Attribution) -> Ints:
 
 
 def _made_by_profiler(attribution: Attribution, position: Ids) -> Mask:
-    """Return which calls synchronize the device after all launches, outside steps, operators and Python calls."""
-    host, launch = attribution.host, attribution.device.launch
+    """Return which calls synchronize the device for the profiler.
+
+    With stacks, these are the calls inside the profiler's own functions. Without, they come after all launches, outside
+    steps, operators and Python calls.
+    """
+    table, host, launch = attribution.table, attribution.host, attribution.device.launch
+    python = np.unique(host.python[host.python != NONE])
+    functions = np.zeros(len(host.rows), np.bool_)
+    functions[python[table.named(host.rows[python], _PROFILER_FUNCTION)]] = True
+    if functions.any():
+        inside: Mask = innermost_enclosing(host.parent, functions)[position] != NONE
+        return inside
     last = int(host.start_ns[launch[launch != NONE]].max(initial=0))
     outside = (host.operator[position] == NONE) & (host.python[position] == NONE) & (host.step[position] == NONE)
     late: Mask = outside & (host.start_ns[position] >= last)
-    return late & attribution.table.named(host.rows[position], _DEVICE_SYNCHRONIZE)
+    return late & table.named(host.rows[position], _DEVICE_SYNCHRONIZE)
 
 
 # ---- the launch queue
@@ -225,28 +238,41 @@ def innermost(start: Ints, end: Ints, event_inside: Ids, event_after: Ids) -> St
 
 
 def phase_host_ns(attribution: Attribution) -> dict[int, int]:
-    """Return the wall time on the host of each phase (an index of TRACE_PHASES), as a stopwatch shows it.
+    """Return the wall time on the host of each phase (an index of TRACE_PHASES), as a stopwatch shows it."""
+    return {phase: length(intervals) for phase, intervals in phase_intervals(attribution).items()}
 
-    **Counts**: on the main thread and on threads that run autograd nodes, each instant counts for the innermost event
+
+def phase_intervals(attribution: Attribution, waits: Ids | None = None) -> dict[int, Intervals]:
+    """Return the intervals on the host of each phase (an index of TRACE_PHASES).
+
+    `waits`: positions of runtime calls that count also outside operators, as a call of synchronize does.
+
+    **Counts**: on the threads of `stopwatch_threads`, each instant counts for the innermost event
     with a phase. A gap between two stretches of one phase and step, with no other phase between them on any of these
     threads, is Python between the calls and counts too. An instant in which several threads are in one phase counts
     once.
     """
     host = attribution.host
     parent_phase = np.where(host.parent != NONE, host.phase[host.parent], NONE)
-    runtime = attribution.table.kind[host.rows] == Kind.RUNTIME
-    changes = np.flatnonzero((host.phase != parent_phase) & (host.phase != NONE) & ~runtime)
-    autograd = np.flatnonzero(np.bincount(host.thread[host.node != NONE])).tolist()
+    excluded = attribution.table.kind[host.rows] == Kind.RUNTIME
+    if waits is not None:
+        excluded[waits] = False
+    changes = np.flatnonzero((host.phase != parent_phase) & (host.phase != NONE) & ~excluded)
     parts: list[Stretches] = []
-    for thread in dict.fromkeys((attribution.main_thread, *autograd)):
+    for thread in stopwatch_threads(attribution):
         positions = changes[host.thread[changes] == thread]
         phase, phase_around = host.phase[positions].astype(np.int32), parent_phase[positions].astype(np.int32)
         parts.append(innermost(host.start_ns[positions], host.end_ns[positions], phase, phase_around))
     step_starts = np.sort(np.array([step.start_ns for step in attribution.steps], np.int64))
     start, end, phase_of = _merge_stretches(parts, step_starts)
-    return {
-        phase: length(union(start[phase_of == phase], end[phase_of == phase])) for phase in np.unique(phase_of).tolist()
-    }
+    return {phase: union(start[phase_of == phase], end[phase_of == phase]) for phase in np.unique(phase_of).tolist()}
+
+
+def stopwatch_threads(attribution: Attribution) -> tuple[int, ...]:
+    """Return the threads whose time is that of phases: the main thread, and the threads that run autograd nodes."""
+    host = attribution.host
+    autograd = np.flatnonzero(np.bincount(host.thread[host.node != NONE])).tolist()
+    return tuple(dict.fromkeys((attribution.main_thread, *autograd)))
 
 
 def _merge_stretches(parts: list[Stretches], step_starts: Ints) -> Stretches:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.events import HostEvents, Role
+from profiler_kit.attribution.events import HostEvents, Role, user_phase
 from profiler_kit.attribution.links import Nodes
 from profiler_kit.attribution.result import PHASE_NUMBERS, Evidence, Step
 from profiler_kit.records import marks
@@ -157,6 +157,7 @@ def host_phases(table: Table, events: HostEvents, nodes: Nodes, steps: Steps, co
         windows = _forward_windows(table, events, nodes, steps)
         for mask, phase in ((windows.backward, BACKWARD), (windows.loss, LOSS), (windows.forward, FORWARD)):
             phases.put(mask & (phases.phase == NONE), phase, Evidence.WINDOW)
+        _put_user_phases(table, events, phases)
     _put_remaining(table, events, phases, steps)
     return phases
 
@@ -201,6 +202,17 @@ def _inside(events: HostEvents, roots: Ids) -> Mask:
     is_root = np.zeros(len(events.rows) + 1, dtype=np.bool_)  # the last entry is for NONE
     is_root[roots] = True
     return is_root[events.outer_operator]
+
+
+def _put_user_phases(table: Table, events: HostEvents, phases: Phases) -> None:
+    """Set the phase of what nothing else attributes and a range of the user's encloses, by the name of the range."""
+    inside = np.flatnonzero((events.user_phase != NONE) & (phases.phase == NONE))
+    name = table.name[events.rows[events.user_phase[inside]]]
+    names, index = np.unique(name, return_inverse=True)
+    stated = [user_phase(table.names[number]) for number in names.tolist()]
+    numbers = np.array([NONE if phase is None else PHASE_NUMBERS[phase] for phase in stated], dtype=np.int8)
+    if len(inside):
+        phases.put(inside, numbers[index], Evidence.USER_MARK)
 
 
 def _put_remaining(table: Table, events: HostEvents, phases: Phases, steps: Steps) -> None:

@@ -213,6 +213,9 @@ def _steps(
     complete = np.ones(len(index), bool)
     if len(index):
         complete[-1] = not marked
+        if marked:  # a step before a pause of the recording lasts until the next recorded step
+            numbers = np.array([attribution.steps[i].number for i in index], np.int64)
+            complete[:-1] &= np.diff(numbers) == 1
         last_ends = work.end[step == index[-1]]
         end[-1] = max(int(last_ends.max()), int(start[-1]))
     activities, activity_ns = _activity_times(attribution, work, step, index, gaps)

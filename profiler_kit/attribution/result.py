@@ -25,7 +25,7 @@ PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(TRACE_PHASE
 class Evidence(IntEnum):
     """The evidence for the phase of a device event.
 
-    The first kind that applies counts, in the order NAME, MARK, NODE, MODULE, COPY, WINDOW. Of nested marks, nodes
+    The first kind that applies counts, in the order NAME, MARK, NODE, MODULE, COPY, WINDOW, USER_MARK. Of nested marks, nodes
     and modules, the innermost counts. NONE: the launch lies outside all of these (phase "other"), or the event has
     neither a launch nor a match in another step.
     """
@@ -38,6 +38,7 @@ class Evidence(IntEnum):
     WINDOW = 5  # between the first forward operator that backward uses and the first backward node
     COPY = 6  # a copy from host to device outside marks, nodes and modules, and the operator that makes it
     ALIGNED = 7  # no launch in the trace; the same kernel at the same place of another step has one
+    USER_MARK = 8  # inside a range of the user's that is named after a phase
 
 
 EVIDENCE_NAMES: Final = tuple(evidence.name.lower() for evidence in Evidence)

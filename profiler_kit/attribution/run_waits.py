@@ -17,14 +17,13 @@ from profiler_kit.attribution.device_time import (
     host_caused_ns,
     idle_gaps,
     idle_times,
-    phase_wait_ns,
-    sync_waits,
 )
 from profiler_kit.attribution.host_activity import idle_activities, launching_threads
 from profiler_kit.attribution.host_only import HostTimeline, host_gaps
 from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.shares import apportion, divide_rounded
+from profiler_kit.attribution.wait_times import phase_wait_ns, sync_waits
 from profiler_kit.records import marks
 from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
 from profiler_kit.traces.intervals import Intervals, length, overlap, union

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -15,8 +16,6 @@ from profiler_kit.attribution.device_time import (
     device_time,
     host_caused_ns,
     idle_times,
-    phase_wait_ns,
-    sync_waits,
 )
 from profiler_kit.attribution.host_activity import (
     compilation_intervals,
@@ -25,8 +24,9 @@ from profiler_kit.attribution.host_activity import (
     launching_threads,
 )
 from profiler_kit.attribution.host_only import host_gaps, host_timeline
-from profiler_kit.attribution.host_time import phase_host_ns, queue_summary
-from profiler_kit.attribution.result import Attribution, Evidence
+from profiler_kit.attribution.host_time import queue_summary
+from profiler_kit.attribution.phase_times import Work, phase_times
+from profiler_kit.attribution.result import Attribution, Evidence, Step
 from profiler_kit.attribution.totals import (
     communication,
     kernels,
@@ -38,11 +38,14 @@ from profiler_kit.attribution.totals import (
     shaped_operators,
     streams,
 )
-from profiler_kit.records.traces import TRACE_PHASES, IdleCause, PhaseTime, TraceStep, TraceSummary
-from profiler_kit.traces.intervals import count_by, length, overlap, sum_by, union
-from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind
+from profiler_kit.attribution.wait_times import sync_waits
+from profiler_kit.records.traces import IdleCause, TraceStep, TraceSummary
+from profiler_kit.traces.intervals import length, overlap, sum_by, union
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 from profiler_kit.units import duration, plural
 
+_OTHER_THREADS_SHARE: Final = 0.02  # of the span
+_LONGEST_GAP_NS: Final = 24 * 3600 * 10**9  # a profiler does not record for a day
 _UNEXPLAINED_SHARE: Final = 0.05  # of the span
 
 # The clocks of device and host are synchronized to a few us. Work that begins earlier before its launch than this shows
@@ -53,25 +56,6 @@ _CLOCK_SKEW_NS: Final = 10_000
 # times with all activities.
 _HOST_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
 _HOST_BOUND_SHARE: Final = 0.25  # of the span; above this the step time depends on the host
-
-
-class _Work(NamedTuple):
-    """The events that the figures sum: device events, or operators in a trace without device work.
-
-    `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`:
-    the phase of the event that ended each gap. `gap_thread`: the thread that launched it, or NONE.
-    """
-
-    phase: Bytes
-    module: Ids
-    step: Ids
-    operator: Ids
-    busy: Ints
-    length: Ints
-    span_ns: int
-    gaps: Gaps
-    gap_phase: Bytes
-    gap_thread: Ids
 
 
 def summarize(attribution: Attribution, time: DeviceTime | None = None) -> TraceSummary:
@@ -85,7 +69,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         return _summary(attribution, work, None)
     time = time if time is not None else device_time(attribution)
     timeline, waits, launches, gaps = time
-    work = _Work(
+    work = Work(
         phase=device.phase,
         module=device.module,
         step=device.step,
@@ -96,6 +80,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         gaps=gaps,
         gap_phase=device.phase[gaps.ended_by],
         gap_thread=launching_threads(attribution, gaps.ended_by),
+        gap_step=device.step[gaps.ended_by],
     )
     linked = device.launch != NONE
     return replace(
@@ -118,29 +103,39 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
     )
 
 
-def _host_work(attribution: Attribution) -> _Work:
-    host = attribution.host
+def _host_work(attribution: Attribution) -> Work:
+    """Return the operators of a trace without device work. The steps count from their start to their end."""
+    host, steps = attribution.host, attribution.steps
     timeline = host_timeline(attribution)
-    gaps = host_gaps(attribution, timeline, timeline.covered)
-    return _Work(
+    covered, end_ns = timeline.covered, None
+    span_ns = timeline.span_ns
+    if steps and len(covered):
+        covered = covered.copy()
+        covered[0] = min(int(timeline.start[0]), steps[0].start_ns)
+        end_ns = max(int(timeline.end.max()), steps[-1].end_ns)
+        span_ns = end_ns - int(covered[0])
+    gaps = host_gaps(attribution, timeline, covered, end_ns)
+    return Work(
         phase=timeline.work.phase,
         module=timeline.work.module,
         step=host.step[timeline.work.position],
         operator=host.operator[timeline.work.position],
         busy=timeline.ns,
         length=timeline.self_ns,
-        span_ns=timeline.span_ns,
+        span_ns=span_ns,
         gaps=gaps,
-        gap_phase=host.phase[gaps.ended_by],
         gap_thread=np.full(len(gaps.start), NONE, np.int32),
+        gap_phase=np.append(host.phase, np.int8(NONE))[gaps.ended_by],
+        gap_step=np.append(host.step, np.int32(NONE))[gaps.ended_by],
     )
 
 
-def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> TraceSummary:
+def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> TraceSummary:
     """Return the part of the summary that both clocks share."""
     table = attribution.table
     busy_ns = int(work.busy.sum())
-    steps = step_times(attribution, work.step, work.busy, time)
+    steps = step_times(attribution, work.step, work.busy, time, work.gaps)
+    phases, outside_steps, waits_elsewhere_ns = phase_times(attribution, work, time)
     periods = [step.device_ns for step in steps if step.device_ns is not None]
     steady = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
     return TraceSummary(
@@ -164,8 +159,9 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
         world_size=table.info.world_size,
         steps=steps,
         steps_inferred=attribution.steps_inferred,
-        notes=_notes(attribution, time),
-        phases=_phase_times(attribution, work, time),
+        notes=_notes(attribution, time, work.gaps, waits_elsewhere_ns),
+        phases=phases,
+        outside_steps=outside_steps,
         idle=idle_times(work.gaps, work.gap_phase),
         modules=modules(attribution, work.module, work.phase, work.busy),
         operators=operators(attribution, work.operator, work.busy),
@@ -181,33 +177,6 @@ def _summary(attribution: Attribution, work: _Work, time: DeviceTime | None) -> 
     )
 
 
-def _phase_times(attribution: Attribution, work: _Work, time: DeviceTime | None) -> tuple[PhaseTime, ...]:
-    """Return all phases with device work or host time, in the order of TRACE_PHASES."""
-    host_ns = phase_host_ns(attribution)
-    # Index -1, no phase, selects the last entry.
-    last = len(TRACE_PHASES)
-    phase, gap_phase = work.phase % (last + 1), work.gap_phase % (last + 1)
-    events = count_by(phase, last + 1)
-    wait = np.zeros(last + 1, np.int64)
-    if time is not None:
-        wait = phase_wait_ns(attribution, time.waits, time.launches)
-    kernel, total = sum_by(phase, work.busy, last + 1), sum_by(phase, work.length, last + 1)
-    idle = sum_by(gap_phase, work.gaps.end - work.gaps.start, last + 1)
-    return tuple(
-        PhaseTime(
-            phase=name,
-            host_ns=host_ns.get(number),
-            kernel_ns=int(kernel[number]),
-            sum_ns=int(total[number]),
-            idle_ns=int(idle[number]),
-            wait_ns=int(wait[number]),
-            events=int(events[number]),
-        )
-        for number, name in enumerate(TRACE_PHASES)
-        if events[number] or number in host_ns
-    )
-
-
 def _median(values: Sequence[int]) -> int | None:
     return int(np.median(np.array(values))) if values else None
 
@@ -216,14 +185,16 @@ def _median(values: Sequence[int]) -> int | None:
 
 
 def step_times(
-    attribution: Attribution, step: Ids, busy: Ints, time: DeviceTime | None = None
+    attribution: Attribution, step: Ids, busy: Ints, time: DeviceTime | None = None, gaps: Gaps | None = None
 ) -> tuple[TraceStep, ...]:
     """Return the steps with the `busy` ns of each. `step`: the step of each busy event.
 
     On the device's clock, a step lasts from its first work to the first work of the next step. It is steady if the
-    launch queue was no deeper when the next step began, or was already full.
+    launch queue was no deeper when the next step began, or was already full. On the host's clock, it lasts as long as its
+    mark, and `gaps` are the time without an operator.
     """
-    total = len(attribution.steps)
+    marks = attribution.steps
+    total = len(marks)
     in_step = np.flatnonzero(step != NONE)
     kernel = sum_by(step[in_step], busy[in_step], total)
     period, idle = np.zeros(total, np.int64), np.zeros(total, np.int64)
@@ -235,34 +206,61 @@ def step_times(
         first[present], has_work[present] = device.start_ns[in_step[index]], True
         period = first[1:] - first[:-1]
         is_complete = has_work[:-1] & has_work[1:] & (period >= 0)
+        is_complete[_last_before_pause(marks)] = False
         idle = period - overlap(union(device.start_ns, device.end_ns, ordered=True), first[:-1], first[1:])
         steady = is_complete.copy()
         steady[time.launches.growing_steps()] = False
+    elif gaps is not None and total:
+        bounds = np.array([(mark.start_ns, mark.end_ns) for mark in marks], np.int64)
+        idle = overlap(union(gaps.start, gaps.end, ordered=True), bounds[:, 0], bounds[:, 1])
+    has_idle = is_complete | (time is None and gaps is not None)
     return tuple(
         TraceStep(
             number=mark.number,
             host_ns=mark.end_ns - mark.start_ns,
             device_ns=int(period[i]) if is_complete[i] else None,
             kernel_ns=int(kernel[i]),
-            idle_ns=int(idle[i]) if is_complete[i] else None,
+            idle_ns=int(idle[i]) if has_idle[i] else None,
             steady=bool(steady[i]),
         )
-        for i, mark in enumerate(attribution.steps)
+        for i, mark in enumerate(marks)
     )
+
+
+def _last_before_pause(steps: Sequence[Step]) -> list[int]:
+    """Return the indices of the steps after which the recording paused: the next one does not have the next number."""
+    return [i for i, (step, following) in enumerate(pairwise(steps)) if following.number != step.number + 1]
 
 
 # ---- notes on the limits of a trace
 
 
-def _notes(attribution: Attribution, time: DeviceTime | None) -> tuple[str, ...]:
+def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_elsewhere_ns: int) -> tuple[str, ...]:
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
         notes.append(f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file.")
     if table.unpaired:
         notes.append(f"Skipped {plural(table.unpaired, 'begin or end event')} without a counterpart.")
+    longest_ns = int((gaps.end - gaps.start).max(initial=0))
+    if longest_ns > _LONGEST_GAP_NS:
+        notes.append(
+            f"A gap between two events lasts {duration(longest_ns)}. A time in the file is wrong, or the file joins "
+            "several recordings, so the span and the idle time say little."
+        )
+    for i in _last_before_pause(attribution.steps):
+        before, after = attribution.steps[i].number, attribution.steps[i + 1].number
+        notes.append(
+            f"Step {after} follows step {before}: the recording paused between them, or several profilers wrote the trace. "
+            "The time between is idle time, but not part of a step."
+        )
     if time is not None:
         notes += _device_notes(attribution, time)
+        if waits_elsewhere_ns > _OTHER_THREADS_SHARE * time.timeline.span_ns:
+            notes.append(
+                f"Threads other than the main and autograd's threads wait for the device for {duration(waits_elsewhere_ns)} in "
+                "total. These waits are in the table of host waits, but in no phase."
+            )
     elif bool((table.kind == Kind.OPERATOR).any()):
         notes.append("No device work in the trace. All figures are self times of operators on the host.")
     else:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import shutil
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
+
+from profiler_kit.errors import UsageError
 
 
 def open_standard_streams() -> None:
@@ -50,3 +57,17 @@ def exit_process(status: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
+
+
+@contextlib.contextmanager
+def stdin_copy() -> Iterator[Path]:
+    """The path of a temporary file with the contents of standard input. Raises UsageError if that is a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "standard input is a terminal", where="-", hint="redirect a trace: profiler-kit inspect - < TRACE"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path

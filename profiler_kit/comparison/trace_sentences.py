@@ -18,7 +18,7 @@ MIN_SPAN_SHARE: Final = 0.005  # of the span: smaller changes get no sentence
 
 def sentences(compared: TraceComparison) -> tuple[str, ...]:
     """State the result, most important first."""
-    lines = [_span_sentence(compared), _work_sentence(compared), _idle_sentence(compared)]
+    lines = [_cause_sentence(compared), _span_sentence(compared), _work_sentence(compared), _idle_sentence(compared)]
     if not compared.same_work:
         lines += [
             _changes_sentence("By module", compared.modules, compared),
@@ -43,11 +43,8 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
             f"No steps in {' and '.join(unmarked)}: whole traces are compared, which may hold different amounts of work."
         )
     lines.append(_noise_note(compared))
-    if compared.a.device and compared.b.device and compared.a.device != compared.b.device:
-        lines.append(
-            f"The devices differ: {compared.a.device} and {compared.b.device}. Kernels with different names are matched by "
-            "their family."
-        )
+    if any(change.kind == "device" for change in compared.kinds):
+        lines.append("The devices differ, so kernels with different names are matched by their family.")
     for title, rows in (("operators", compared.operators), ("kernels", compared.kernels)):
         matched = sum(row.alike == "alike" for row in rows)
         if matched:
@@ -74,6 +71,29 @@ def _noise_note(compared: TraceComparison) -> str:
     spread_text = " and ".join(percent(spread, 2) for spread in spreads)
     minimum = ", the minimum for two runs" if max(spreads) < compared.noise else ""
     return f"The work of steady steps differs by up to {spread_text}: the noise is {noise}{minimum}."
+
+
+def _cause_sentence(compared: TraceComparison) -> str:
+    """State how the runs differ in kind, and the phase or idle cause that explains most of the difference, with its share."""
+    kinds = "; ".join(f"{change.kind} {change.a} -> {change.b}" for change in compared.kinds)
+    parts = [f"The runs differ in kind: {kinds}."] if kinds else []
+    change_ns = compared.span.change_ns
+    if abs(change_ns) <= compared.noise * min(compared.span.a_ns, compared.span.b_ns):
+        if change_ns:
+            parts.append("The difference in time is within the noise.")
+        return " ".join(parts)
+    rows = [*compared.phases, *compared.causes]
+    same_direction = [row for row in rows if row.change_ns * change_ns > 0]
+    total_ns = sum(row.change_ns for row in same_direction)
+    largest = max(same_direction, key=lambda row: abs(row.change_ns))
+    name = f"idle time ({largest.name})" if largest in compared.causes else largest.name
+    effect = "time saved" if change_ns < 0 else "time added"
+    opposite_ns = change_ns - total_ns
+    is_opposed = abs(opposite_ns) >= MIN_CHANGE_SHARE * abs(total_ns)
+    opposite = f" Other changes of {signed(opposite_ns, 'ns')} go the other way." if is_opposed else ""
+    share = percent(largest.change_ns / total_ns, 2)
+    parts.append(f"Main cause: {name} {signed(largest.change_ns, 'ns')}, {share} of the {effect}.{opposite}")
+    return " ".join(parts)
 
 
 def _span_sentence(compared: TraceComparison) -> str:

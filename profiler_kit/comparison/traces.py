@@ -16,6 +16,7 @@ from profiler_kit.comparison.trace_alignment import (
     operator_key,
     wrapper_depths,
 )
+from profiler_kit.comparison.trace_kinds import kind_changes
 from profiler_kit.comparison.trace_sentences import notes, sentences
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.counts import PSEUDO_PATHS
@@ -25,6 +26,7 @@ from profiler_kit.statistics.report_noise import MIN_REPORT_NOISE
 
 NO_PHASE: Final = "(no phase)"
 NO_MODULE: Final = "(no module)"
+MAX_LABEL_CHARS: Final = 24  # longer file names get the labels A and B, so that columns stay narrow
 MIN_STEADY_STEPS: Final = 3  # two steps do not show how far steps scatter
 
 
@@ -73,6 +75,7 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
         operators=align_entries(a_means.operators(), b_means.operators(), operator_key),
         kernels=align_entries(a_means.kernels(), b_means.kernels(), kernel_key) if a.clock == "device" else (),
         waits=align_entries(a_means.waits(), b_means.waits()),
+        kinds=kind_changes(a, b),
     )
     return replace(comparison, sentences=sentences(comparison), notes=notes(comparison, a, b))
 
@@ -189,6 +192,11 @@ def _side(trace: TraceSummary, label: str, ranks: int) -> TraceSide:
 
 def _labels(a: str, b: str) -> tuple[str, str]:
     """Distinct names of two trace files: file names without suffixes, or folders if the files differ only in numbers."""
+    labels = _file_labels(a, b)
+    return labels if max(map(len, labels)) <= MAX_LABEL_CHARS else ("A", "B")
+
+
+def _file_labels(a: str, b: str) -> tuple[str, str]:
     for name_of in (_stem, _folder_name, lambda path: path):
         a_name, b_name = name_of(a), name_of(b)
         if a_name and b_name and a_name != b_name and _without_numbers(a_name) != _without_numbers(b_name):

@@ -4,7 +4,7 @@ The step is a list of cells: idle time per cause, and busy time per phase, modul
 claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
 larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most, after the
-causes of which it is a symptom (`Rule.symptoms`). A finding on a trace that adds almost nothing is at most `low`.
+causes of which it is a symptom (`Rule.symptoms`). A finding on a trace that others explain almost wholly is at most `low`.
 
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
@@ -112,6 +112,7 @@ def rank(
     """
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
+    alone = {finding.rule: account.share(finding) for finding in with_claims}
     ordered: list[Finding] = []
     for about_peak in (False, True):
         remaining = [finding for finding in with_claims if (PEAK in finding.claims) is about_peak]
@@ -123,8 +124,10 @@ def rank(
             share = account.share(remaining[i])
             account.add(remaining[i])
             finding = replace(remaining.pop(i), share=share)
-            adds_nothing = isinstance(report, TraceReport) and share is not None and share < MIN_ADDED_SHARE
-            ordered.append(_at_most_low(finding) if adds_nothing else finding)
+            is_explained = isinstance(report, TraceReport) and (share or 0.0) < MIN_ADDED_SHARE <= (
+                alone[finding.rule] or 0.0
+            )
+            ordered.append(_at_most_low(finding) if is_explained else finding)
     return (*ordered, *(finding for finding in findings if not finding.claims))
 
 

@@ -133,7 +133,13 @@ def compare_traces(a: str, b: str, *, on_progress: OnProgress) -> TraceCompariso
 
 def _is_trace(text: str) -> bool:
     path = Path(text)
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:  # a name that is too long for a path
+        raise UsageError(
+            f"not a path of a file: {error.strerror}", where=f"{text[:100]}...", hint=SAME_KIND_HINT
+        ) from error
+    if is_folder:
         return not (path / "report.json").exists() and any(path.glob("*.json*"))
     if not path.is_file():
         return text.endswith(".json.gz")

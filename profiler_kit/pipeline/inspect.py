@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,17 @@ from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.report import TraceReport
 
 
-def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgress = ignore_progress) -> Inspection:
+def inspect(
+    traces: str | Path | Iterable[str | Path],
+    *,
+    names: Mapping[Path, str] | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Inspection:
     """Read `traces` and report where their time goes.
 
     `traces` is a file, a folder of traces, or several of both; several traces may be the ranks of one job. Files that
-    cannot be read are listed in `Inspection.errors`. Ctrl-C returns the traces that were read.
+    cannot be read are listed in `Inspection.errors`. `names`: names for files whose path says
+    nothing. Ctrl-C returns the traces that were read.
 
     Raises:
         UsageError: a file or folder does not exist, or contains no trace.
@@ -27,7 +33,7 @@ def inspect(traces: str | Path | Iterable[str | Path], *, on_progress: OnProgres
     from profiler_kit.diagnosis import diagnose_traces
 
     inputs = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
-    read = read_all(inputs.files, on_progress)
+    read = read_all(inputs.files, on_progress, names)
     report = TraceReport(
         tool=TOOL,
         created=now(),

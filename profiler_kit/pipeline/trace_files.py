@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +15,8 @@ SUFFIXES: Final = (".json", ".json.gz")
 HANDLER_SUFFIXES: Final = (".pt.trace.json", ".pt.trace.json.gz")
 # Other JSON files that profiler_kit writes next to traces.
 REPORT_FILES: Final = frozenset({"report.json"})
+HINT_GIVE_FILES: Final = "give a trace file of torch.profiler, or a folder of traces"
+MAX_PATH_CHARS: Final = 200  # of a path in an error
 LISTED_FILES: Final = 3  # in a note
 
 
@@ -35,17 +38,32 @@ def trace_files(paths: Iterable[str | Path]) -> TraceFiles:
     files: dict[Path, Path] = {}  # by resolved path: two names of one file are one trace
     notes: list[str] = []
     for path in map(Path, paths):
-        if not path.exists():
-            raise UsageError(
-                "no such file", where=str(path), hint="give a trace file of torch.profiler, or a folder of traces"
-            )
+        _check_path(path)
         inside = folder_files(path) if path.is_dir() else TraceFiles((path,))
         notes += inside.notes
         for file in inside.files:
             files.setdefault(file.resolve(), file)
     if not files:
-        raise UsageError("no trace given", hint="give a trace file of torch.profiler, or a folder of traces")
+        raise UsageError("no trace given", hint=HINT_GIVE_FILES)
     return TraceFiles(tuple(files.values()), tuple(dict.fromkeys(notes)))
+
+
+def _check_path(path: Path) -> None:
+    """Raise UsageError for a path that is neither a file nor a folder."""
+    place = str(path) if len(str(path)) <= MAX_PATH_CHARS else f"{str(path)[:MAX_PATH_CHARS]}..."
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UsageError("no such file", where=place, hint=HINT_GIVE_FILES) from None
+    except (OSError, ValueError) as error:  # too long, not readable, with a null character
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"not a path of a file: {reason}", where=place, hint=HINT_GIVE_FILES) from error
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise UsageError(
+            "neither a file nor a folder: a pipe or a device can be read only once",
+            where=place,
+            hint="write the trace to a file, or read it from standard input: profiler-kit inspect - < TRACE",
+        )
 
 
 def folder_files(folder: Path) -> TraceFiles:

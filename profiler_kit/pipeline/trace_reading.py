@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,19 +42,24 @@ class ReadTraces:
     interrupted: bool = False
 
 
-def read_all(files: Sequence[Path], on_progress: OnProgress) -> ReadTraces:
+def read_all(files: Sequence[Path], on_progress: OnProgress, names: Mapping[Path, str] | None = None) -> ReadTraces:
     """Read `files` and return their summaries, in the same order, and their ranks. Ctrl-C returns the files read so far.
+
+    `names`: the names of files in the summaries and in errors, where they differ from the path.
 
     Raises:
         TraceError: no file can be read.
     """
+    names = names or {}
     extracts: list[tuple[Path, RankExtract]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
         for file, extract in zip(files, _extracts(files, on_progress), strict=True):
             if isinstance(extract, KitError):
-                errors.append(_with_file(extract, file))
+                errors.append(_with_file(extract, file, names.get(file)))
+            elif (name := names.get(file)) is not None:
+                extracts.append((file, replace(extract, summary=replace(extract.summary, file=name))))
             else:
                 extracts.append((file, extract))
     except KeyboardInterrupt:
@@ -131,11 +136,11 @@ def _combine_ranks(extracts: Sequence[RankExtract]) -> Ranks | None:
     return compare_ranks(extracts)
 
 
-def _with_file(error: KitError, file: Path) -> TraceError:
-    """`error` as a TraceError of `file`: the error of a process that died does not name the file."""
-    if isinstance(error, TraceError):
+def _with_file(error: KitError, file: Path, name: str | None) -> TraceError:
+    """`error` as a TraceError of `file`, called `name`: the error of a process that died does not name the file."""
+    if isinstance(error, TraceError) and name is None:
         return error
-    return TraceError(error.message, where=str(file), hint=error.hint)
+    return TraceError(error.message, where=name or str(file), hint=error.hint)
 
 
 def _combined_error(errors: Sequence[TraceError]) -> TraceError:

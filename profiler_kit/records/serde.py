@@ -34,6 +34,7 @@ _DIGITS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG: Final = b"0" * len(
     str(LARGEST)
 )  # occurs in a text with a number of this length once its digits are translated to 0
+_BUILTINS: Final[tuple[type[Any], ...]] = (str, int, float, tuple, list, dict)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # one part of a path in msgspec's errors: $.runs[2].config.name
 
 
@@ -56,8 +57,24 @@ def dumps(record: Saved, *, indent: int | None = 1) -> str:
 
     `indent` None gives one line. Raises ValueError for NaN or infinity.
     """
-    data = {"kind": record.kind, "schema": record.schema, **to_json(record)}
-    return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    import msgspec
+
+    data = {"kind": record.kind, "schema": record.schema, **msgspec.to_builtins(record, enc_hook=_to_builtin)}
+    # json encodes in C only without indent. A trace of 150,000 names takes 1.5 s this way, else 6 s.
+    encoded = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    if indent is not None:
+        encoded = msgspec.json.format(encoded.encode("utf-8", "surrogatepass"), indent=indent).decode(
+            "utf-8", "surrogatepass"
+        )
+    return encoded + "\n"
+
+
+def _to_builtin(value: object) -> object:
+    """`value` of a subclass of a builtin type (torch.__version__, torch.Size) as that type."""
+    for builtin in _BUILTINS:
+        if isinstance(value, builtin):
+            return builtin(value)
+    raise TypeError(f"cannot save a value of type {type(value).__name__}")
 
 
 def loads(record: type[T], text: str | bytes, where: str) -> T:

@@ -14,7 +14,7 @@ MatchKind = Literal["same", "alike", "only a", "only b"]
 class TraceSide:
     """One side of a comparison of traces.
 
-    - `label`: its name in sentences; the two sides always have different labels.
+    - `label`: its name in sentences; the two sides always have different labels, "A" and "B" for long file names.
     - `steps`: the number of marked steps. `step_ns`: their duration; None without steps.
     - `spread`: (largest - smallest) / median busy time of its steady steps; None with fewer than three.
     - `ranks`: the number of ranks. With several, figures are means over the ranks.
@@ -27,6 +27,15 @@ class TraceSide:
     step_ns: int | None
     spread: float | None
     ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindChange:
+    """A difference in kind between the two runs: `kind` ("device", "batch size") with its value on each side."""
+
+    kind: str
+    a: str
+    b: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +76,7 @@ class TraceComparison(Saved, kind="trace_comparison"):
     - `noise`: the share by which equal work may differ. It is the larger `spread` where both sides have one, and at least a
       fixed share.
     - `same_work`: True if the busy times differ by no more than `noise`.
+    - `kinds`: how the runs differ in kind.
     - `modules`, `operators`, `kernels`, `waits`: the changes by item.
     """
 
@@ -84,5 +94,6 @@ class TraceComparison(Saved, kind="trace_comparison"):
     operators: tuple[TimeChange, ...]
     kernels: tuple[TimeChange, ...]
     waits: tuple[TimeChange, ...]
+    kinds: tuple[KindChange, ...] = ()
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -31,6 +31,8 @@ IdleCause = Literal[
 ]
 IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
+FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
@@ -41,7 +43,7 @@ class PhaseTime:
     - `sum_ns`: the sum of all durations; larger than `kernel_ns` where streams overlap.
     - `idle_ns`: the idle gaps that end with its work.
     - `wait_ns`: the part of `host_ns` in which the host waits for the device (`.item()`, synchronize, a full launch queue),
-      including waits for other phases' kernels.
+      including waits for other phases' kernels. Waits on threads that `host_ns` leaves out do not count.
     - `events`: the number of device events.
     """
 
@@ -52,6 +54,20 @@ class PhaseTime:
     idle_ns: int
     wait_ns: int
     events: int
+
+    def without(self, part: PhaseTime | None) -> PhaseTime:
+        """The rest of the phase's time after `part` of it is removed."""
+        if part is None:
+            return self
+        return PhaseTime(
+            phase=self.phase,
+            host_ns=None if self.host_ns is None else self.host_ns - (part.host_ns or 0),
+            kernel_ns=self.kernel_ns - part.kernel_ns,
+            sum_ns=self.sum_ns - part.sum_ns,
+            idle_ns=self.idle_ns - part.idle_ns,
+            wait_ns=self.wait_ns - part.wait_ns,
+            events=self.events - part.events,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +93,12 @@ class TraceStep:
     """One marked step.
 
     - `host_ns`: the duration of the mark.
-    - `device_ns`: from its first kernel to the first kernel of the next step; None for the last step.
-    - `kernel_ns`: busy time of the work launched in it. `idle_ns`: the part of `device_ns` that is not busy.
+    - `device_ns`: from its first kernel to the first kernel of the next step; None for the last step, and for a step
+      after which the recording paused.
+    - `kernel_ns`: busy time of the work launched in it, which may run on after `device_ns`. In a trace without device
+      work: of its operators.
+    - `idle_ns`: the part of `device_ns` that is not busy. In a trace without device work: the part of `host_ns` in which
+      no operator runs.
     - `steady`: True if the launch queue no longer grew and another step follows.
     """
 
@@ -272,7 +292,8 @@ class TraceSummary:
     """The summary of one trace. The module's docstring lists the sums that hold.
 
     - `clock`: ``device``, or ``host`` for a trace without device work. With ``host``, the `kernel_ns` of phases and modules are
-      self times of operators on the host, `busy_ns` is their sum, and `span_ns` is from the first operator to the last.
+      self times of operators on the host, `busy_ns` is their sum, and `span_ns` is from the first operator or step to the end
+      of the last.
     - `events`: all events. `device_events`: device events. `linked`: device events whose launch is in the trace.
     - `span_ns`: from the start of the first device event to the end of the last. `busy_ns`, `idle_ns`: its two parts.
     - `sum_ns`: the sum of all durations of device events.
@@ -281,6 +302,8 @@ class TraceSummary:
     - `unattributed_ns`: busy time without a phase.
     - `moduleless_ns`: busy time of linked work outside communication without a module.
     - `step_ns`: the median period of the steady steps on the device. `host_step_ns`: the median duration of the steps' marks.
+    - `outside_steps`: the part of `phases` that lies outside `steps`: work launched before, between or after them. Empty if
+      `steps` is.
     - `shapes`: the operators with the most device time by the shapes of their inputs, at most twenty; empty if the trace has no
       shapes.
     - `syncs`: host waits. `queue`: the launch queue; None without launches.
@@ -314,6 +337,7 @@ class TraceSummary:
     steps: tuple[TraceStep, ...] = ()
     steps_inferred: bool = False
     phases: tuple[PhaseTime, ...] = ()
+    outside_steps: tuple[PhaseTime, ...] = ()
     idle: tuple[IdleTime, ...] = ()
     streams: tuple[StreamTime, ...] = ()
     modules: tuple[TraceModule, ...] = ()
@@ -333,6 +357,18 @@ class TraceSummary:
     compile_ns: int = 0
     compiled_frames: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def step_phases(self) -> tuple[PhaseTime, ...]:
+        """The phases of the steps alone: `phases` without `outside_steps`."""
+        outside = {timing.phase: timing for timing in self.outside_steps}
+        parts = (timing.without(outside.get(timing.phase)) for timing in self.phases)
+        return tuple(part for part in parts if part.host_ns or part.kernel_ns or part.events)
+
+    @property
+    def outside_ns(self) -> int:
+        """The busy time of `outside_steps`."""
+        return sum(timing.kernel_ns for timing in self.outside_steps)
 
     @property
     def overlap_ns(self) -> int:

@@ -13,6 +13,7 @@ from profiler_kit.render._text import cell, is_right_aligned
 GAP: Final = 2
 READABLE_NAME: Final = 32  # columns are hidden before names get shorter than this
 SHORTEST_NAME: Final = 12
+LONGEST_SIDE: Final = 1000  # characters at each end of a text, more than the width of any terminal
 ELLIPSIS: Final = "..."
 
 
@@ -32,7 +33,7 @@ def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
     Several pieces are a table that continues below, with its first column repeated. This is the last resort.
     """
     rows = (*table.rows, *table.totals)
-    texts = [[cell(row[i], head) for row in rows] for i, head in enumerate(table.heads)]
+    texts = [[_without_middle(cell(row[i], head)) for row in rows] for i, head in enumerate(table.heads)]
     natural = [_natural(head.title, column) for head, column in zip(table.heads, texts, strict=True)]
     floor = [
         min(size, max(READABLE_NAME, title_width(head.title))) if head.name else size
@@ -54,8 +55,11 @@ def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
             hidden.remove(i)
     sizes = _sizes(visible, natural, floor, [head.name for head in table.heads], width)
 
+    is_text = [not is_right_aligned(table, i) for i in range(len(table.heads))]
+
     def cells(indices: list[int]) -> Cells:
-        columns = [tuple(shorten(t, sizes[i]) if table.heads[i].name else t for t in texts[i]) for i in indices]
+        limits = _limits(indices, sizes, is_text, width)
+        columns = [tuple(shorten(t, limits[i]) if is_text[i] else t for t in texts[i]) for i in indices]
         return Cells(
             titles=tuple(table.heads[i].title for i in indices),
             widths=tuple(_natural(table.heads[i].title, list(c)) for i, c in zip(indices, columns, strict=True)),
@@ -64,6 +68,21 @@ def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
         )
 
     return [cells(piece) for piece in _pieces(visible, sizes, width)], [table.heads[i].title for i in sorted(hidden)]
+
+
+def _without_middle(written: str) -> str:
+    """`written` without the middle of a text that no terminal shows, so that its width is measured quickly."""
+    return written if len(written) <= 2 * LONGEST_SIDE else f"{written[:LONGEST_SIDE]}{written[-LONGEST_SIDE:]}"
+
+
+def _limits(indices: list[int], sizes: dict[int, int], is_text: list[bool], width: int) -> dict[int, int]:
+    """The width of each column of a piece. A piece of one or two columns may still be too wide: texts are shortened."""
+    limits = {i: sizes[i] for i in indices}
+    for i in sorted((i for i in indices if is_text[i]), key=lambda i: -sizes[i]):
+        excess = _span([limits[j] for j in indices]) - width
+        if excess > 0:
+            limits[i] = max(min(SHORTEST_NAME, limits[i]), limits[i] - excess)
+    return limits
 
 
 def display_width(written: str) -> int:

@@ -13,6 +13,7 @@ from profiler_kit.report.comparison import note_sections
 from profiler_kit.units import signed
 
 TOP: Final = 10
+ALIASES: Final = ("A", "B")  # labels of files with long names
 
 # Key, section title, name of a row. Phases and idle causes share another table, because they sum to the span.
 _TABLES: Final = (
@@ -38,11 +39,17 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
         row for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES)) for row in _rows(compared, key)
     ]
     return Document(
-        title=f"{compared.a.label} and {compared.b.label}",
+        title=_title(compared),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(compared),
         full=(data_table("changes", CHANGED_TIME_COLUMNS, all_rows),),
     )
+
+
+def _title(compared: TraceComparison) -> str:
+    if (compared.a.label, compared.b.label) == ALIASES:
+        return f"A is {compared.a.file}, B is {compared.b.file}"
+    return f"{compared.a.label} and {compared.b.label}"
 
 
 def _rows(compared: TraceComparison, table: str) -> list[ChangedTime]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.records.traces import PhaseTime, Queue, TraceSummary
+from profiler_kit.records.traces import FULL_QUEUE_NAME, PhaseTime, Queue, TraceSummary
 from profiler_kit.report.columns.traces import waited_for
+from profiler_kit.report.trace_tables import OUTSIDE
 from profiler_kit.units import plural, text
 
 # Host and device time of a phase differ from this ratio on. The profiler alone slows the host by half.
 MIN_CLOCK_RATIO: Final = 1.5
+MAX_NAME_CHARS: Final = 80
 # Of the span: a shorter phase or wait gets no sentence.
 MIN_SPAN_SHARE: Final = 0.02
 # Of a phase's host time: from here on the phase mostly waits.
@@ -34,7 +36,13 @@ def _devices(trace: TraceSummary) -> str:
     if not names:
         return ""
     count = trace.devices.count(names[0])
-    return names[0] if len(names) > 1 or count < 2 else f"{names[0]} (one of {count})"
+    name = shorten(names[0])
+    return name if len(names) > 1 or count < 2 else f"{name} (one of {count})"
+
+
+def shorten(name: str) -> str:
+    """`name` as it fits into a sentence: kernels and files may have names of thousands of characters."""
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 3]}..."
 
 
 def steps(trace: TraceSummary) -> str | None:
@@ -47,7 +55,8 @@ def steps(trace: TraceSummary) -> str | None:
         median = f" (median of {steady} steady steps)" if steady > 1 else ""
         parts.append(f"{text(trace.step_ns, 'ns')} on the device{median}")
     if trace.host_step_ns is not None:
-        parts.append(f"{text(trace.host_step_ns, 'ns')} on the host")
+        median = f" (median of {len(trace.steps)} steps)" if trace.clock == "host" and len(trace.steps) > 1 else ""
+        parts.append(f"{text(trace.host_step_ns, 'ns')} on the host{median}")
     return f"Step time: {', '.join(parts)}."
 
 
@@ -55,11 +64,13 @@ def clocks(trace: TraceSummary) -> Iterator[str]:
     """The phases whose host time is most misleading, at most two, with the reason."""
     if trace.clock != "device":
         return
-    misleading = [timing for timing in trace.phases if _is_misleading(timing, trace)]
+    misleading = [timing for timing in trace.step_phases if _is_misleading(timing, trace)]
     misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
-    queue_full = trace.queue is not None and trace.queue.full
     for timing in misleading[:2]:
-        yield _clock(timing, queue_full)
+        full_queue_ns = sum(
+            wait.wait_ns for wait in trace.syncs if wait.name == FULL_QUEUE_NAME and wait.phase == timing.phase
+        )
+        yield _clock(timing, full_queue_ns)
 
 
 def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
@@ -71,15 +82,15 @@ def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
     return host > MIN_CLOCK_RATIO * device or device > MIN_CLOCK_RATIO * host
 
 
-def _clock(timing: PhaseTime, queue_full: bool) -> str:
+def _clock(timing: PhaseTime, full_queue_ns: int) -> str:
     host, device = timing.host_ns or 0, timing.kernel_ns
     times = f"{timing.phase.capitalize()} takes {text(host, 'ns')} on the host, {text(device, 'ns')} on the device"
     if host < device:
         return f"{times}: the host only launches the work."
+    if full_queue_ns >= MIN_WAIT_SHARE * host:
+        return f"{times}: launches wait {text(full_queue_ns, 'ns')} for space in the full launch queue."
     if timing.wait_ns >= MIN_WAIT_SHARE * host:
         return f"{times}: the host waits {text(timing.wait_ns, 'ns')} for the device, also for kernels of other phases."
-    if queue_full:
-        return f"{times}: launches wait for space in the full launch queue."
     return f"{times}: the work takes longer to launch than to run."
 
 
@@ -117,9 +128,10 @@ def waits(trace: TraceSummary) -> str | None:
     if longest.wait_ns < MIN_SPAN_SHARE * trace.span_ns:
         return None
     phases = waited_for(longest)
-    where = f" in {longest.phase}" if longest.phase else ""
+    where = f" in {longest.phase}" if longest.phase not in ("", "other") else ""
     during = f" while the device ran {phases}" if phases else ""
-    return f"The host waits {text(longest.wait_ns, 'ns')} in {plural(longest.calls, 'call')} of {longest.name}{where}{during}."
+    calls = f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    return f"The host waits {text(longest.wait_ns, 'ns')} in {calls}{where}{during}."
 
 
 def attribution_gaps(trace: TraceSummary) -> str | None:
@@ -129,11 +141,19 @@ def attribution_gaps(trace: TraceSummary) -> str | None:
     sentences = []
     if trace.unattributed_ns:
         sentences.append(f"{_busy_share(trace.unattributed_ns, trace)} is attributed to no phase.")
+    steps = plural(len(trace.steps), "step")
     if trace.unlinked_ns:
-        sentence = f"{_busy_share(trace.unlinked_ns, trace)} was launched before the trace began"
+        sentence = f"{_busy_share(trace.unlinked_ns, trace)} has no launch in the trace"
         if trace.aligned_ns:
             sentence += f"; {text(trace.aligned_ns, 'ns')} of it was attributed by matching another step"
         sentences.append(f"{sentence}.")
+    if trace.outside_ns:
+        share = (
+            "The work without a launch"
+            if trace.outside_ns == trace.unlinked_ns
+            else _busy_share(trace.outside_ns, trace)
+        )
+        sentences.append(f"{share} does not belong to the {steps} and has its own row, {OUTSIDE}.")
     if trace.has_modules and trace.moduleless_ns:
         sentences.append(f"{_busy_share(trace.moduleless_ns, trace)} is outside modules.")
     return " ".join(sentences) or None

@@ -10,7 +10,7 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import TRACE_PHASES, IdleTime, TraceKernel, TraceOperator, TraceSummary
+from profiler_kit.records.traces import TRACE_PHASES, IdleTime, PhaseTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
@@ -32,6 +32,7 @@ from profiler_kit.report.columns.traces import (
 )
 from profiler_kit.report.rows import TOTAL, UNATTRIBUTED, limit_rows
 
+OUTSIDE: Final = "(outside steps)"  # work launched before, between or after the steps
 MIN_IDLE_SHARE: Final = 0.05  # of the span: less idle time is a detail
 # The main table of each view, which CSV holds.
 TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
@@ -48,21 +49,15 @@ TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
 
 
 def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
-    """One row per phase in the trace, one for work without a phase, and their sum, the busy time."""
-    timings = sorted(trace.phases, key=lambda timing: TRACE_PHASES.index(timing.phase))
-    lines = [
-        PhaseLine(
-            label=t.phase,
-            host_ns=t.host_ns,
-            wait_ns=t.wait_ns,
-            kernel_ns=t.kernel_ns,
-            sum_ns=t.sum_ns,
-            idle_ns=t.idle_ns,
-            events=t.events,
+    """One row per phase of the steps, one for attributed work outside them, one for work without a phase, and the busy time."""
+    # Without device work outside the steps, a row for it would be empty.
+    timings = sorted(trace.step_phases if trace.outside_ns else trace.phases, key=lambda t: TRACE_PHASES.index(t.phase))
+    lines = [_phase_line(timing) for timing in timings if timing.host_ns or timing.kernel_ns or timing.events]
+    if trace.outside_ns:
+        parts = [_phase_line(timing) for timing in trace.outside_steps]
+        lines.append(
+            sum_fields(parts, "wait_ns", "kernel_ns", "sum_ns", "idle_ns", "events", label=OUTSIDE, host_ns=None)
         )
-        for t in timings
-        if t.host_ns or t.kernel_ns or t.events
-    ]
     attributed_events = sum(line.events or 0 for line in lines)
     if trace.unattributed_ns:
         unattributed = PhaseLine(
@@ -81,6 +76,18 @@ def phase_lines(trace: TraceSummary) -> tuple[list[PhaseLine], PhaseLine]:
         events=trace.device_events if trace.clock == "device" else None,
     )
     return lines, total
+
+
+def _phase_line(timing: PhaseTime) -> PhaseLine:
+    return PhaseLine(
+        label=timing.phase,
+        host_ns=timing.host_ns,
+        wait_ns=timing.wait_ns,
+        kernel_ns=timing.kernel_ns,
+        sum_ns=timing.sum_ns,
+        idle_ns=timing.idle_ns,
+        events=timing.events,
+    )
 
 
 def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:

@@ -31,6 +31,7 @@ from profiler_kit.report.rows import check_limits
 from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_tree import module_tree, names_modules
 from profiler_kit.report.verdict import verdict_sections
+from profiler_kit.units import plural
 
 Item = TypeVar("Item")
 
@@ -116,7 +117,7 @@ def _trace_sections(
     blocks = _phase_blocks(trace)
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
-    if trace.idle_ns and trace.clock == "device":
+    if trace.idle_ns:
         is_short = trace.idle_ns < trace_tables.MIN_IDLE_SHARE * trace.span_ns
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
     modules = names_modules(trace.modules)
@@ -177,8 +178,10 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
 
 
 def _caption(trace: TraceSummary) -> str:
-    count = len(trace.steps)
-    return f"whole trace, {count} steps" if count > 1 else "whole trace"
+    count = plural(len(trace.steps), "step")
+    if trace.outside_ns:
+        return f"whole trace: {count}, and work outside"
+    return f"whole trace, {count}" if len(trace.steps) > 1 else "whole trace"
 
 
 def _traces_table(report: TraceReport) -> Table:
@@ -202,7 +205,8 @@ def _table(
 
 def _phases(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     lines, total = trace_tables.phase_lines(trace)
-    return _table(trace, "trace_phases", TRACE_PHASE_COLUMNS, lines, total=total)
+    caption = f"{plural(len(trace.steps), 'step')}, and one row for work outside" if trace.outside_ns else None
+    return _table(trace, "trace_phases", TRACE_PHASE_COLUMNS, lines, caption=caption, total=total)
 
 
 def _idle(trace: TraceSummary, top: int | None, depth: int | None) -> Table:

@@ -205,7 +205,13 @@ _LIBRARIES: Final = _table(
 )
 
 
-@lru_cache(maxsize=8192)
+# Generated names differ in a counter alone: triton_poi_fused_add_10412. A pattern needs such digits only in the shapes of
+# instructions: 884, 1688, 8816, 16816, 16832.
+_COUNTER: Final = re.compile(r"\d{4,}")
+_INSTRUCTION_DIGITS: Final = re.compile(r"88|168")
+_MAX_CLASSIFIED_CHARS: Final = 4096  # names state the computation well before
+
+
 def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     """Return the properties of the kernel or operator called `name`.
 
@@ -213,6 +219,15 @@ def classify(name: str, convolution: ConvolutionOp | None = None) -> KernelName:
     a kernel whose name lacks one, and separates the product stage of an FFT convolution from a complex matrix
     product.
     """
+    return _classify(_COUNTER.sub(_without_counter, name[:_MAX_CLASSIFIED_CHARS]), convolution)
+
+
+def _without_counter(digits: re.Match[str]) -> str:
+    return digits.group() if _INSTRUCTION_DIGITS.search(digits.group()) else "0000"
+
+
+@lru_cache(maxsize=8192)
+def _classify(name: str, convolution: ConvolutionOp | None) -> KernelName:
     if is_operator(name):
         return _classify_operator(name)
     family = _first(_FAMILIES, name) or "other"

@@ -14,7 +14,7 @@ from profiler_kit.traces import dialect, malformed
 from profiler_kit.traces.chunks import Document
 from profiler_kit.traces.event_runs import Run
 from profiler_kit.traces.recognition import identify
-from profiler_kit.traces.rows import Rows
+from profiler_kit.traces.rows import MAX_NAME_CHARS, Rows
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_GIVE_TRACE, HINT_RECORD_AGAIN, Source
 from profiler_kit.traces.table import CALL_STACK, Kind, Table, TraceInfo
 
@@ -126,6 +126,9 @@ def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ..
         notes.append(f"{_capitalized(reason)}. The {rows.events:,} events before that were read.")
     if document.damage:
         notes.append(f"The JSON is invalid: {document.damage}. The {rows.events:,} events before that were read.")
+    long_names = sum(len(name) > MAX_NAME_CHARS for name in rows.names if name is not None)
+    if long_names:
+        notes.append(f"Names longer than {MAX_NAME_CHARS:,} characters were cut: {long_names:,}.")
     if document.lists > 1:
         notes.append(f"The file has {document.lists} event lists. They were read as one.")
     if dialect.COUNTERS_OF_KERNELS in rows.categories:

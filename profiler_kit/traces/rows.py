@@ -23,6 +23,7 @@ from profiler_kit.traces.times import NO_TIME_NS
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
 _MALFORMED_LIMIT: Final = 100_000  # a malformed event takes as long as twenty valid ones
 _MAX_MALFORMED_SHARE: Final = 0.9
+MAX_NAME_CHARS: Final = 10_000  # the longest names of CUTLASS kernels have 5,000; every search reads the whole name
 _MAX_COUNTERS: Final = 64  # names of counters with a column each
 _GROUPS: Final = tuple(dict.fromkeys(dialect.ARGUMENTS.values()))  # the kinds with the same fields share a group
 _GROUP_OF_KIND: Final = np.array(
@@ -286,7 +287,7 @@ class Rows:
         return Table(
             file=file,
             **columns,
-            names=tuple(map(str, self.names.values_in_order())),
+            names=tuple(str(name)[:MAX_NAME_CHARS] for name in self.names.values_in_order()),
             categories=self.categories.values_in_order(),
             threads=threads,
             streams=self._streams.values_in_order(),

@@ -77,7 +77,8 @@ def test_two_folders_of_ranks_are_compared_by_their_means(capfd: pytest.CaptureF
     assert (compared["a"]["ranks"], compared["a"]["steps"]) == (2, 4)
     assert sum(row["a_ns"] for row in (*compared["phases"], *compared["causes"])) == compared["span"]["a_ns"]
     shown = call(["compare", *runs, "-q"], capfd)
-    assert shown.out.startswith("ranks_cuda and saved\nMean of 2 ranks. Over 4 steps each, ")
+    assert shown.out.startswith("ranks_cuda and saved\nThe runs differ in kind: ")
+    assert "\nMean of 2 ranks. Over 4 steps each, " in shown.out
     assert "means over ranks 0, 1" in re.sub(r"\s+", " ", shown.out)
 
 

@@ -30,6 +30,7 @@ from profiler_kit.records.traces import (
     TRACE_PHASES,
     IdleTime,
     PhaseTime,
+    ShapedOperator,
     SyncWait,
     TraceModule,
     TraceOperator,
@@ -335,3 +336,65 @@ def test_a_network_of_2021_beside_one_of_now() -> None:
     conv = {row.name for row in compared.kernels if row.alike == "alike"}
     assert {"conv fprop", "conv dgrad", "conv wgrad"} <= conv
     assert any("devices differ" in note for note in compared.notes)
+
+
+def shaped(name: str, *shapes: tuple[int, ...], each: float = 10.0) -> ShapedOperator:
+    return ShapedOperator(
+        name=name, family="conv", shapes=shapes, calls=1, kernel_ns=ms(each), forward_ns=ms(each), backward_ns=0, recompute_ns=0
+    )  # fmt: skip
+
+
+def test_the_first_sentence_names_what_differs_in_kind_and_the_cause_with_its_share() -> None:
+    a = replace(
+        trace("a/one.json", phases={"forward": (None, 60.0, 0)}, kernels=(kernel("gemm", 60, 3, name="sgemm", math="fp32"),)),
+        devices=("V100",), world_size=1, shapes=(shaped("aten::conv2d", (64, 3, 8, 8), (4, 3, 3, 3)),),
+    )  # fmt: skip
+    b = replace(
+        trace("a/two.json", phases={"forward": (None, 20.0, 0), "optimizer": (None, 10.0, 0)},
+              kernels=(kernel("gemm", 30, 3, name="hgemm", math="bf16"),)),
+        devices=("H100",), world_size=8, compiled=True, shapes=(shaped("aten::conv2d", (32, 3, 8, 8), (4, 3, 3, 3)),),
+    )  # fmt: skip
+    compared = compare_traces(a, b)
+    assert [(change.kind, change.a, change.b) for change in compared.kinds] == [
+        ("device", "V100", "H100"),
+        ("world size", "1", "8"),
+        ("mode", "inference", "training"),
+        ("torch.compile", "no", "yes"),
+        ("main arithmetic", "fp32 SIMT", "bf16"),
+        ("batch size", "64", "32"),
+    ]
+    first = compared.sentences[0]
+    assert first.startswith("The runs differ in kind: device V100 -> H100; world size 1 -> 8;")
+    assert "Main cause: forward -40 ms, 100 % of the time saved. Other changes of +10 ms go the other way." in first
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sizes"),
+    [
+        ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (16, 5), (7, 5))], ("8", "16")),
+        ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (8, 5), (7, 5))], None),
+        ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (16, 6), (7, 6))], None),
+        ([shaped("aten::add", (8, 5), (8, 5))], [shaped("aten::add", (4, 5), (2, 5))], None),
+        ([shaped("aten::linear", (8, 5)), shaped("aten::conv2d", (3, 4), each=90)],
+         [shaped("aten::linear", (16, 5)), shaped("aten::conv2d", (3, 4), each=90)], None),
+    ],
+)  # fmt: skip
+def test_batches_differ_if_most_operators_differ_in_the_first_size_alone(
+    a: list[ShapedOperator], b: list[ShapedOperator], sizes: tuple[str, str] | None
+) -> None:
+    compared = compare_traces(replace(trace("x/a"), shapes=tuple(a)), replace(trace("x/b"), shapes=tuple(b)))
+    batch = [(change.a, change.b) for change in compared.kinds if change.kind == "batch size"]
+    assert batch == ([sizes] if sizes else [])
+
+
+def test_a_difference_within_the_noise_has_no_cause() -> None:
+    a, b = trace("x/a"), trace("x/b", idle={("python", "forward"): 1.0})
+    assert compare_traces(a, b).sentences[0] == "The difference in time is within the noise."
+
+
+def test_long_file_names_get_short_labels_and_the_title_says_which() -> None:
+    a, b = f"runs/{'long_name_' * 5}one.json", f"runs/{'long_name_' * 5}two.json"
+    compared = compare_traces(trace(a), trace(b, phases={"forward": (None, 60.0, 0)}))
+    assert (compared.a.label, compared.b.label) == ("A", "B")
+    assert trace_comparison_document(compared).title == f"A is {a}, B is {b}"
+    assert any("A" in sentence and a not in sentence for sentence in compared.sentences)

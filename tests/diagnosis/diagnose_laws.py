@@ -8,10 +8,13 @@ import random
 import re
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any
 
+from profiler_kit.diagnosis import all_rules
+from profiler_kit.diagnosis.rule import TOPICS
 from profiler_kit.records.counts import Cost
-from profiler_kit.records.report import Finding
+from profiler_kit.records.report import SEVERITIES, Finding
 from profiler_kit.records.serde import to_json
 from profiler_kit.units import text
 
@@ -30,6 +33,21 @@ def sound_finding(finding: Finding) -> None:
     assert finding.advice.endswith(".")
     assert not finding.title.endswith(".")
     assert states_main_number(finding, f"{finding.title}\n{finding.explanation}")
+
+
+def sound_order(findings: Sequence[Finding]) -> None:
+    """Assert the order: what explains time, then what explains the peak, with disjoint shares; then the rest by severity."""
+    pools = [2 if not finding.claims else int("peak" in finding.claims) for finding in findings]
+    assert pools == sorted(pools)
+    for pool in (0, 1):
+        shares = [finding.share or 0.0 for finding, other in zip(findings, pools, strict=True) if other == pool]
+        assert all(0.0 <= share <= 1.0 for share in shares)
+        assert sum(shares) <= 1.0 + 1e-9
+    topic = {rule.name: TOPICS.index(rule.topic) for rule in all_rules()}
+    notes = [finding for finding in findings if not finding.claims]
+    assert all(finding.share is None for finding in notes)
+    ranks = [(SEVERITIES.index(finding.severity), topic[finding.rule], -finding.weight) for finding in notes]
+    assert ranks == sorted(ranks)
 
 
 def states_main_number(finding: Finding, sentences: str) -> bool:

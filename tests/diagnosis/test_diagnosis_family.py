@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
 from diagnose_lab import laboratory, troubled
-from diagnose_laws import sound_finding, thinned
+from diagnose_laws import sound_finding, sound_order, thinned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schedule_cases import v1_over_shapes
 
 import profiler_kit.diagnosis.rules as family
 from profiler_kit.diagnosis import all_rules, diagnose
-from profiler_kit.diagnosis.rule import TOPICS
-from profiler_kit.records.report import SEVERITIES, Report
+from profiler_kit.records.report import Report
 from scripts.docs.make_docs import rules_page
 
 REPORTS = {
@@ -60,9 +59,7 @@ def test_a_rule_takes_any_report(rule: Any, source: Report) -> None:
 def sound(source: Report) -> None:
     """Every finding is fit to be shown: its number stands in its sentences, its names exist, its JSON is plain."""
     findings = diagnose(source)
-    topic = {rule.name: TOPICS.index(rule.topic) for rule in all_rules()}
-    ranks = [(SEVERITIES.index(f.severity), topic[f.rule], -f.weight) for f in findings]
-    assert ranks == sorted(ranks)
+    sound_order(findings)
     names = {run.config.name for run in source.runs}
     for finding in findings:
         sound_finding(finding)

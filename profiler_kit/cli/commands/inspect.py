@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,10 +19,14 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.inspect_options import EVENT_SUFFIXES, EventFormat, TraceView
 
 if TYPE_CHECKING:
+    from profiler_kit.pipeline.inspection import Inspection
     from profiler_kit.records.traces import TraceSummary
 
+STDIN: Final = "-"
+STDIN_NAME: Final = "stdin"  # of the trace in the report
 STDOUT: Final = Path("-")
 ANNOTATED_SUFFIX: Final = ".annotated.json.gz"
+ANNOTATED_SUFFIXES: Final = (".gz", ".json")
 GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 TRACE_SUFFIXES: Final = (".gz", ".json", ".trace", ".pt")
 
@@ -30,8 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the traces and the options of tables, additional files and output."""
     parser.add_argument(
         "traces", nargs="+", metavar="TRACE",
-        help="trace file of torch.profiler (.json, .json.gz) or a folder of traces; several traces may be the ranks of one "
-        "distributed job",
+        help="trace file of torch.profiler (.json, .json.gz), a folder of traces, or - for standard input; several traces may "
+        "be the ranks of one distributed job",
     )  # fmt: skip
     group = parser.add_argument_group("tables")
     group.add_argument(
@@ -78,8 +83,20 @@ def run(options: argparse.Namespace) -> int:
 
     output.check_options(options)
     _check_options(options)
-    with Progress(quiet=options.quiet) as progress:
-        inspection = inspect(options.traces, on_progress=progress.show)
+    with contextlib.ExitStack() as stack:
+        traces = options.traces
+        names: dict[Path, str] = {}
+        if STDIN in traces:
+            copy = stack.enter_context(streams.stdin_copy())
+            names[copy] = STDIN_NAME
+            traces = [copy if trace == STDIN else trace for trace in traces]
+        with Progress(quiet=options.quiet) as progress:
+            inspection = inspect(traces, names=names, on_progress=progress.show)
+        return _report(inspection, options)
+
+
+def _report(inspection: Inspection, options: argparse.Namespace) -> int:
+    """Show the report, write the files that the options request, and return the exit code."""
     if not inspection.interrupted:
         _check_traces(inspection.files, inspection.traces, options)
     for error in inspection.errors:
@@ -104,6 +121,12 @@ def _check_options(options: argparse.Namespace) -> None:
         if path is not None and path != STDOUT and not path.absolute().parent.is_dir():
             raise UsageError("no such folder", where=str(path.parent), hint="create the folder, or use another path")
     annotated = options.annotate
+    if annotated is not None and not annotated.is_dir() and annotated.suffix not in ANNOTATED_SUFFIXES:
+        raise UsageError(
+            "an annotated trace is JSON",
+            where=str(annotated),
+            hint="use the suffix .json.gz or .json, or an existing folder",
+        )
     if (
         annotated is not None
         and annotated.is_file()
@@ -230,7 +253,10 @@ def _event_format(file: Path, requested: EventFormat | None) -> EventFormat:
 
 
 def _is_same_file(file: Path, trace: str) -> bool:
-    return Path(trace).exists() and file.samefile(trace)
+    try:
+        return file.samefile(trace)
+    except (OSError, ValueError):  # reading the input reports this
+        return False
 
 
 COMMAND = Command(

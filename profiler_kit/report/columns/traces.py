@@ -113,6 +113,11 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
     )  # fmt: skip
 
 
+def _step_busy(step: TraceStep) -> int:
+    """The busy part of the step's period on the device. Work of several steps may overlap, so this is not `kernel_ns`."""
+    return step.kernel_ns if step.device_ns is None or step.idle_ns is None else step.device_ns - step.idle_ns
+
+
 def _most_idle(trace: TraceSummary) -> Value:
     return next((cause for cause, ns in idle_by_cause(trace.idle).items() if ns), None)
 
@@ -142,7 +147,7 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("idle_cause", "main idle cause", "text", lambda r: _most_idle(r.trace), "the cause of most of the idle time", rank=4),
     Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of marked or inferred steps", rank=5),
     Column("step_ns", "step", "ns", lambda r: r.trace.step_ns, "median period of the steady steps by the device's clock"),
-    Column("host_step_ns", "host step", "ns", lambda r: r.trace.host_step_ns, "median duration of the step marks on the host", rank=6),
+    Column("host_step_ns", "host step", "ns", lambda r: r.trace.host_step_ns, "median duration of the marked or inferred steps on the host", rank=6),
     Column("forward_ns", "forward", "ns", lambda r: _time(r.trace, "forward"), "busy time of forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: _time(r.trace, "backward", "recompute"), "busy time of backward, recomputation included", rank=1),
     Column("optimizer_ns", "optimizer", "ns", lambda r: _time(r.trace, "optimizer"), "busy time of the optimizer", rank=2),
@@ -157,7 +162,7 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
 
 TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
     _FILE,
-    Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication or other"),
+    Column("phase", "phase", "text", lambda r: r.item.label, "data, transfer, forward, loss, backward, recompute, optimizer, communication or other; (outside steps) for attributed work before, between or after the steps"),
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "wall time of the phase on the host, as a stopwatch shows it"),
     Column("wait_ns", "waits", "ns", lambda r: r.item.wait_ns, "part of the host time spent waiting for the device, for kernels of any phase", place="data"),
     Column("waited_ns", "waits", "ns", lambda r: r.item.wait_ns or None, "part of the host time spent waiting for the device, for kernels of any phase", place="page", rank=2),
@@ -171,7 +176,7 @@ TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
 )
 
 TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
-    Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle"),
+    Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
     Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span"),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps", rank=1),
@@ -180,7 +185,7 @@ TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
 
 TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
     _FILE,
-    Column("cause", "cause", "text", lambda r: r.item.cause, "why the device was idle"),
+    Column("cause", "cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase of the work that ends the gaps; empty where it has none"),
     Column("ns", "idle", "ns", lambda r: r.item.ns, "idle time"),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps"),
@@ -266,12 +271,13 @@ TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
 
 TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
     _FILE,
-    Column("number", "step", "count", lambda r: r.item.number, "number of the step, as in ProfilerStep#number"),
-    Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step's mark on the host"),
-    Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "device time from the step's first kernel to the next step's first kernel; empty for the last step"),
-    Column("kernel_ns", "busy", "ns", lambda r: r.item.kernel_ns, "busy time of the work launched in the step"),
-    Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "part of the period without work"),
-    Column("steady", "steady", "bool", lambda r: r.item.steady, "whether the launch queue no longer grew; the step time is the median over steady steps"),
+    Column("number", "step", "count", lambda r: r.item.number, "number of the step, as in ProfilerStep#number where the trace marks steps"),
+    Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step on the host: of its mark, or inferred"),
+    Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "device time from the step's first kernel to the next step's first kernel; empty for the last step, and where the recording paused"),
+    Column("kernel_ns", "work", "ns", lambda r: r.item.kernel_ns, "busy time of the work launched in the step; it may run on after the period", place="data"),
+    Column("busy_ns", "busy", "ns", lambda r: _step_busy(r.item), "busy part of the period; without a period, busy time of the work launched in the step", place="page"),
+    Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "part of the period without work; in a trace without device events, part of the host time without an operator"),
+    Column("steady", "steady", "bool", lambda r: r.item.steady if r.trace.clock == "device" else None, "whether the launch queue no longer grew; the step time is the median over steady steps"),
 )
 
 TRACE_SYNC_COLUMNS: tuple[Column[TraceItem[SyncWait]], ...] = (
@@ -286,7 +292,7 @@ TRACE_SYNC_COLUMNS: tuple[Column[TraceItem[SyncWait]], ...] = (
 
 TABLES = (
     ColumnTable("traces", TRACE_COLUMNS, "`inspect`: one row per trace ([how to read it](inspect.md))."),
-    ColumnTable("trace_phases", TRACE_PHASE_COLUMNS, "`inspect`: one row per phase of a trace, and one for work without a phase. Times cover the whole trace; `kernel_ns` adds up to the busy time."),
+    ColumnTable("trace_phases", TRACE_PHASE_COLUMNS, "`inspect`: one row per phase of the steps, one for work outside the steps, and one for work without a phase. Without such work, the rows cover the whole trace. `kernel_ns` adds up to the busy time."),
     ColumnTable("trace_idle", TRACE_GAP_COLUMNS, "`inspect`: idle time of the device by cause and by the phase of the work that ends it."),
     ColumnTable("trace_causes", TRACE_IDLE_COLUMNS, "`inspect`: idle time of the device by cause, in pages."),
     ColumnTable("trace_modules", TRACE_MODULE_COLUMNS, "`inspect`: one row per module and phase, excluding children."),
@@ -309,7 +315,7 @@ def waited_for(wait: SyncWait) -> str | None:
         return None
     parts = sorted(wait.waited_for, key=lambda part: -part.ns)
     shares = [
-        f"{part.phase or 'idle or unattributed'} ({100 * part.ns / total_ns:.0f} %)"
+        f"{part.phase or 'idle or unattributed work'} ({100 * part.ns / total_ns:.0f} %)"
         for part in parts
         if 100 * part.ns >= total_ns
     ]

@@ -70,12 +70,21 @@ def score(scenario: Scenario, trace: str, findings: Iterable[Finding]) -> Score:
 def scores(folder: Path, selected: Iterable[Scenario]) -> Iterator[Score]:
     """The score of each recorded trace and report in `folder`, with the rules of today."""
     for scenario in selected:
-        recorded: dict[str, list[Path]] = {}
-        for path in sorted(folder.glob(f"{scenario.name}.*.json.gz")):
-            name = RANK.sub("", path.name.removesuffix(".json.gz"))
-            recorded.setdefault(name, []).append(path)
-        for name, paths in recorded.items():
-            yield score(scenario, name, findings_of(paths))
+        for name, paths in recordings(folder, scenario).items():
+            yield score_of(scenario, name, paths)
+
+
+def score_of(scenario: Scenario, name: str, paths: list[Path]) -> Score:
+    """The score of one recording."""
+    return score(scenario, name, findings_of(paths))
+
+
+def recordings(folder: Path, scenario: Scenario) -> dict[str, list[Path]]:
+    """The files of each recording of `scenario`: NAME.DEVICE.FORM and one file, or one file per rank."""
+    recorded: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob(f"{scenario.name}.*.json.gz")):
+        recorded.setdefault(RANK.sub("", path.name.removesuffix(".json.gz")), []).append(path)
+    return recorded
 
 
 def findings_of(paths: list[Path]) -> tuple[Finding, ...]:

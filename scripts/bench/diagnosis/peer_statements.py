@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-Statements = list[tuple[str, float]]
+Statements = list[tuple[str, float | None]]
 
 # A recommendation of torch-tb-profiler, by words of its text.
 RECOMMENDATIONS: Final = {
@@ -42,7 +42,9 @@ def hta(paths: list[Path]) -> Statements:
     total_us = float(times["idle_time(us)"] + times["compute_time(us)"] + times["non_compute_time(us)"])
     idle_share = float(times["idle_time(us)"]) / total_us
     idle = analysis.get_idle_time_breakdown(visualize=False)[0].groupby("idle_category")["idle_time"].sum()
-    statements = [(str(cause), idle_share * float(value) / float(idle.sum() or 1)) for cause, value in idle.items()]
+    statements: Statements = [
+        (str(cause), idle_share * float(value) / float(idle.sum() or 1)) for cause, value in idle.items()
+    ]
     kinds = analysis.get_gpu_kernel_breakdown(visualize=False)[0]
     for _, row in kinds.iterrows():
         if row["kernel_type"] in ("COMMUNICATION", "MEMORY"):
@@ -50,7 +52,7 @@ def hta(paths: list[Path]) -> Statements:
     if len(paths) > 1:
         with contextlib.suppress(ValueError):  # no steps
             analysis.get_potential_stragglers(num_candidates=1)
-            statements.append(("straggler", 0.0))
+            statements.append(("straggler", None))
     return statements
 
 
@@ -61,11 +63,11 @@ def tensorboard(paths: list[Path]) -> Statements:
     parsed = data.RunProfileData.parse("worker", None, str(paths[0].resolve()), cache)
     parsed.process()
     parsed.analyze()
-    statements = []
+    statements: Statements = []
     for text in parsed.recommendations:
         name = next((name for words, name in RECOMMENDATIONS.items() if words in text), text)
         share = SHARE.search(text)
-        statements.append((name, float(share.group(1)) / 100 if share else 0.0))
+        statements.append((name, float(share.group(1)) / 100 if share else None))
     return statements
 
 
@@ -78,7 +80,7 @@ def tracelens(paths: list[Path]) -> Statements:
         )
     timeline = {str(row["type"]): float(row["percent"]) / 100 for _, row in sheets["gpu_timeline"].iterrows()}
     names = {"idle_time": "idle", "exposed_comm_time": "exposed communication", "exposed_memcpy_time": "exposed copies"}
-    statements = [(names[kind], share) for kind, share in timeline.items() if kind in names]
+    statements: Statements = [(names[kind], share) for kind, share in timeline.items() if kind in names]
     busy = timeline.get("computation_time", 0.0)
     for _, row in sheets["ops_summary_by_category"].iterrows():
         statements.append((f"operators: {row['op category']}", busy * float(row["Percentage (%)"]) / 100))

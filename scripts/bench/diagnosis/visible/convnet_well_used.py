@@ -15,7 +15,7 @@ def train(device: str) -> Iterator[None]:
     """Train 3x3 convolutions of 512 channels."""
     torch.backends.cudnn.benchmark = True
     model = nn.Sequential(*(nn.Sequential(nn.Conv2d(512, 512, 3, padding=1), nn.ReLU()) for _ in range(6)))
-    model = model.to(device, torch.bfloat16, memory_format=torch.channels_last)
+    model = model.to(device, torch.bfloat16).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x = torch.randn(64, 512, 32, 32, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     while True:

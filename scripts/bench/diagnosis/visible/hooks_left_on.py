@@ -26,7 +26,7 @@ def train(device: str) -> Iterator[None]:
         return hook
 
     for name, module in model.named_modules():
-        module.register_forward_hook(hook_of(name))  # type: ignore[arg-type]
+        module.register_forward_hook(hook_of(name))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x = torch.randn(32, 128, 256, device=device)
     while True:

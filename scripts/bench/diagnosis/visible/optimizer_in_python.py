@@ -13,7 +13,7 @@ ALSO = ("launch", "python", "pointwise")
 
 def train(device: str) -> Iterator[None]:
     """Train a deep and narrow perceptron with a rule of its own."""
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24)) for _ in range(60))).to(device)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24)) for _ in range(20))).to(device)
     means = [torch.zeros_like(parameter) for parameter in model.parameters()]
     squares = [torch.zeros_like(parameter) for parameter in model.parameters()]
     optimizer = Trusted(list(model.parameters()), means, squares)

@@ -15,7 +15,7 @@ def train(device: str) -> Iterator[None]:
     """Train a language model with a loop over time."""
     cell, head = nn.LSTMCell(64, 64).to(device), nn.Linear(64, 64).to(device)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
-    words = torch.randn(40, 4, 64, device=device)
+    words = torch.randn(24, 4, 64, device=device)
     while True:
         state = (torch.zeros(4, 64, device=device), torch.zeros(4, 64, device=device))
         loss = torch.zeros((), device=device)
