@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 CAUSE = "sync"
 FORMS = ("plain", "stacks", "analyze")
-ANALYZE = ("PointNet", "-i", "20000,4", "--mode", "infer")
+ANALYZE = ("PointNet", "-i", "90000,4", "--mode", "infer")
 DEVICE = "cuda"
-ALSO = ("launch",)
+ALSO = ("launch", "precision", "pointwise")
 
 
 class Stage(nn.Module):
@@ -44,7 +44,7 @@ class PointNet(nn.Module):
 @torch.inference_mode()
 def train(device: str) -> Iterator[None]:
     model = PointNet().to(device).eval()
-    cloud = torch.randn(20_000, 4, device=device)
+    cloud = torch.randn(90_000, 4, device=device)
     while True:
         model(cloud)
         yield

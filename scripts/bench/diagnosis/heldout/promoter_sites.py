@@ -30,7 +30,8 @@ class SelfAttention(nn.Module):
         )
         weights = (q @ k.transpose(-2, -1)) / math.sqrt(width // self.heads)
         weights = torch.softmax(weights, dim=-1)
-        return (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        mixed: Tensor = (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        return mixed
 
 
 class Promoter(nn.Module):

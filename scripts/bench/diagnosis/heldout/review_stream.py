@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, IterableDataset
 CAUSE = "data"
 DEVICE = "cpu"
 STEPS = 2
-ALSO = ("python",)
 
 WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
 
@@ -24,7 +23,7 @@ WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", 
 def shard(reviews: int) -> bytes:
     rng = random.Random(0)
     lines = (
-        json.dumps({"text": " ".join(rng.choices(WORDS, k=160)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=2500)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
     )
     return gzip.compress("\n".join(lines).encode())
 
@@ -38,20 +37,20 @@ class Reviews(IterableDataset[tuple[Tensor, int]]):
             for line in gzip.decompress(self.data).decode().splitlines():
                 review = json.loads(line)
                 tokens = re.findall(r"[a-z']+|[!?.,]", review["text"].lower())
-                codes = [zlib.crc32(token.encode()) % 5000 for token in tokens]
-                yield torch.tensor(codes[:16]), review["stars"] - 1
+                codes = [zlib.crc32(token.encode()) % 5000 for token in tokens[:64]]
+                yield torch.tensor(codes), review["stars"] - 1
 
 
 class Sentiment(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(5000, 32)
-        self.rnn = nn.GRU(32, 32, batch_first=True)
+        self.hidden = nn.Linear(32, 32)
         self.stars = nn.Linear(32, 5)
 
     def forward(self, codes: Tensor) -> Tensor:
-        _, state = self.rnn(self.embedding(codes))
-        logits: Tensor = self.stars(state[-1])
+        state = torch.tanh(self.hidden(self.embedding(codes).mean(1)))
+        logits: Tensor = self.stars(state)
         return logits
 
 
