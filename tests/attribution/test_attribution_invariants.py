@@ -197,7 +197,6 @@ def test_without_a_device_a_step_lasts_as_long_as_its_mark(tmp_path: Path) -> No
     assert [(step.host_ns, step.kernel_ns, step.idle_ns) for step in trace.steps] == [(1_000_000, 40_000, 960_000)] * 2
     waiting = sum(part.ns for part in trace.idle if part.cause == "waiting for data")
     assert waiting == 2 * 890_000
-    assert "waiting for data 1.78 ms" in trace_sentences.headline(trace)
 
 
 # ---- notes

@@ -50,6 +50,7 @@ def test_the_visible_half_has_programs_for_each_cause_and_form() -> None:
 
 def test_a_cause_names_rules_that_exist() -> None:
     assert frozenset[str]().union(*CAUSES.values()) <= {rule.name for rule in all_rules()}
+    assert {rule.name for rule in all_rules()} >= benchmark.NO_CAUSE
 
 
 @pytest.mark.parametrize(
@@ -97,17 +98,28 @@ def test_where_nothing_is_wrong_only_serious_findings_count() -> None:
     assert (row.first, row.present, row.wrong) == (False, False, ("memory_bound",))
 
 
-def test_ranks_are_one_recording_and_forms_are_several(tmp_path: Path) -> None:
-    for name in (
+def test_a_recording_is_the_files_of_its_ranks_in_a_form_that_shows_the_cause(tmp_path: Path) -> None:
+    names = (
         "late.cuda.plain.rank0",
         "late.cuda.plain.rank1",
         "late.cuda.stacks",
         "late.cpu.analyze",
         "later.cpu.plain",
-    ):
+    )
+    for name in names:
         (tmp_path / f"{name}.json.gz").touch()
     found = {name: len(paths) for name, paths in benchmark.recordings(tmp_path, SCENARIO).items()}
-    assert found == {"late.cpu.analyze": 1, "late.cuda.plain": 2, "late.cuda.stacks": 1}
+    assert found == {"late.cuda.plain": 2, "late.cuda.stacks": 1}
+    analyzed = replace(SCENARIO, forms=(ANALYZE,), analyze=("build",))
+    assert list(benchmark.recordings(tmp_path, analyzed)) == ["late.cpu.analyze"]
+
+
+def test_a_thin_trace_has_the_events_and_arguments_that_readers_need() -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1, "dur": 2, "args": {"correlation": 7, "queued": 0}}
+    arrow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1, "id": 7}
+    backward = {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "ts": 1, "id": 3}
+    trace = {"schemaVersion": 1, "traceName": "/home/ada/trace.json", "traceEvents": [kernel, arrow, backward]}
+    assert record.thin(trace) == {"schemaVersion": 1, "traceEvents": [{**kernel, "args": {"correlation": 7}}, backward]}
 
 
 @pytest.fixture(scope="module")

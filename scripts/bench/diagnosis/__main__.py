@@ -38,7 +38,7 @@ NO_CAUSE: Final = frozenset({"partial_trace", "new_thread", "tf32_in_use", "unst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What the findings on one trace say about the planted cause."""
+    """Whether the findings on a recording name the planted cause."""
 
     scenario: str
     part: str
@@ -83,7 +83,9 @@ def recordings(folder: Path, scenario: Scenario) -> dict[str, list[Path]]:
     """The files of each recording of `scenario`: NAME.DEVICE.FORM and one file, or one file per rank."""
     recorded: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(f"{scenario.name}.*.json.gz")):
-        recorded.setdefault(RANK.sub("", path.name.removesuffix(".json.gz")), []).append(path)
+        name = RANK.sub("", path.name.removesuffix(".json.gz"))
+        if name.rpartition(".")[2] in scenario.forms:
+            recorded.setdefault(name, []).append(path)
     return recorded
 
 
@@ -120,7 +122,7 @@ def main() -> int:
     parser.add_argument("--detail", action="store_true", help="one row per trace")
     parser.add_argument("-f", "--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    selected = [one for one in scenarios(*(options.part or PARTS)) if options.only in one.name]
+    selected = [scenario for scenario in scenarios(*(options.part or PARTS)) if options.only in scenario.name]
     rows = list(scores(options.traces, selected))
     if not rows:
         print(f"error: no recorded traces in {options.traces}", file=sys.stderr)

@@ -73,7 +73,7 @@ NAMES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a reader states, and its share of the time, if the reader gives one."""
+    """A statement of a reader, and its share of the time, if the reader gives a share."""
 
     name: str
     share: float | None
@@ -86,7 +86,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerScore:
-    """What one reader says about one job."""
+    """Whether the statements of a reader about a recording name the planted cause."""
 
     reader: str
     trace: str
@@ -122,7 +122,10 @@ def peer_score(reader: str, scenario: Scenario, trace: str, answer: list[Stateme
         present=is_quiet if healthy else any(right),
         wrong=recommends and any(true_causes.isdisjoint(causes) for _, causes in named),
         failure=answer if isinstance(answer, str) else "",
-        statements=tuple(f"{one.name} {one.share:.0%}" if one.share else one.name for one in statements[:4]),
+        statements=tuple(
+            f"{statement.name} {statement.share:.0%}" if statement.share else statement.name
+            for statement in statements[:4]
+        ),
     )
 
 
@@ -199,10 +202,10 @@ def main() -> int:
     own = [(scenario, score_of(scenario, name, paths)) for scenario, name, paths in jobs]
     rows = [
         PeerScore(
-            reader="profiler_kit", trace=one.trace, cause=scenario.cause, first=one.first, present=one.present,
-            wrong=bool(one.wrong), failure="", statements=one.findings[:4],
+            reader="profiler_kit", trace=score.trace, cause=scenario.cause, first=score.first, present=score.present,
+            wrong=bool(score.wrong), failure="", statements=score.findings[:4],
         )
-        for scenario, one in own
+        for scenario, score in own
     ]  # fmt: skip
 
     def ask_one(task: tuple[str, tuple[Scenario, str, list[Path]]]) -> PeerScore:

@@ -38,6 +38,9 @@ PARTS_OF_TRACE: Final = (
     "baseTimeNanoseconds",
     "displayTimeUnit",
 )
+# Arrows from launches to kernels repeat the correlation of both events.
+ARROWS: Final = "ac2g"
+NUMBERS: Final = ("Ev Idx", "Record function id", "cbid", "queued")
 
 
 def main() -> int:
@@ -57,9 +60,9 @@ def main() -> int:
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     selected = [
-        replace(one, forms=tuple(form for form in one.forms if form in (options.form or FORMS)))
-        for one in scenarios(*(options.part or PARTS))
-        if one.runs_on(options.device) and one.ranks == options.ranks
+        replace(scenario, forms=tuple(form for form in scenario.forms if form in (options.form or FORMS)))
+        for scenario in scenarios(*(options.part or PARTS))
+        if scenario.runs_on(options.device) and scenario.ranks == options.ranks
     ]
     if options.one:
         (scenario,) = [scenario for scenario in selected if scenario.name == options.one]
@@ -184,7 +187,17 @@ def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None
                 profiler.step()
         loop.close()
         data = json.loads(trace.read_text(encoding="utf-8"))
-    _write({key: data[key] for key in PARTS_OF_TRACE if key in data} | {"traceEvents": data["traceEvents"]}, path)
+    _write(thin(data), path)
+
+
+def thin(trace: dict[str, Any]) -> dict[str, Any]:
+    """The parts and events of `trace` that a reader needs."""
+    events = []
+    for event in trace["traceEvents"]:
+        if event.get("cat") != ARROWS:
+            args = {key: value for key, value in event.get("args", {}).items() if key not in NUMBERS}
+            events.append({**event, "args": args} if args else {k: v for k, v in event.items() if k != "args"})
+    return {key: trace[key] for key in PARTS_OF_TRACE if key in trace} | {"traceEvents": events}
 
 
 def _write(data: dict[str, Any], path: Path) -> None:

@@ -2,7 +2,7 @@
 
 A scenario is a Python file in `visible/` or `heldout/`, written like a user's training script:
 
-- its docstring says what is wrong;
+- its docstring names the cause;
 - ``CAUSE`` is a key of `CAUSES`, or "nothing";
 - ``train(device)`` is a generator that yields after each step, where a user would write ``profiler.step()``; or the program is
   ``main(profiler)``, which calls ``profiler.step()`` after each of its steps and chooses its device itself;
@@ -75,7 +75,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One scenario: its file, and what is expected of a diagnosis."""
+    """A scenario: its file, and the cause that a diagnosis should name."""
 
     name: str
     part: Part
@@ -139,7 +139,7 @@ def _scenario(part: Part, name: str) -> Scenario:
 
 
 def _problem(scenario: Scenario, values: dict[str, Any]) -> str:
-    """What does not follow the form, or ""."""
+    """The part of the file that does not follow the form, or ""."""
     if unknown := {scenario.cause, *scenario.also} - {*CAUSES, NOTHING}:
         return f"no such cause in CAUSES: {', '.join(sorted(unknown))}"
     if not scenario.text:

@@ -29,7 +29,9 @@ class Block(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) / (width // self.heads) ** 0.5, dim=-1)
-        mixed: Tensor = torch.bmm(weights, v).unflatten(0, (batch, self.heads)).transpose(1, 2).reshape(batch, tokens, width)
+        mixed: Tensor = (
+            torch.bmm(weights, v).unflatten(0, (batch, self.heads)).transpose(1, 2).reshape(batch, tokens, width)
+        )
         return mixed
 
 
