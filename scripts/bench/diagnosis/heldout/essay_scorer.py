@@ -9,7 +9,7 @@ from torch import nn
 
 CAUSE = "launch"
 DEVICE = "cpu"
-STEPS = 2
+STEPS = 1
 
 ACCUMULATION = 4
 

@@ -12,7 +12,7 @@ CAUSE = "attention"
 FORMS = ("plain", "stacks", "analyze")
 ANALYZE = ("Promoter", "-i", "2,512:int64[0:5]")
 DEVICE = "cpu"
-STEPS = 2
+STEPS = 1
 ALSO = ("pointwise",)
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 CAUSE = "data"
 DEVICE = "cpu"
-STEPS = 2
+STEPS = 1
 
 WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
 

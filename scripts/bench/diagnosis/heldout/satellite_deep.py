@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 CAUSE = "recompute"
+STEPS = 2
 FORMS = ("plain", "stacks", "analyze")
 ANALYZE = ("Segmenter", "-i", "2,4,64,64")
 DEVICE = "cpu"
