@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "precision"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Encoder", "-i", "64,3,224,224")
 DEVICE = "cuda"
 
 

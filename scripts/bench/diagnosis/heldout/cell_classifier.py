@@ -32,7 +32,7 @@ def train(device: str) -> Iterator[None]:
         nn.Flatten(),
         nn.Linear(1024, 16),
     )
-    model = model.to(device, memory_format=torch.channels_last)
+    model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)
     cells = torch.rand(256, 8, 256, 256, device=device, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     types = torch.randint(0, 16, (256,), device=device)

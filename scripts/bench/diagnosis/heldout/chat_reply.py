@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 CAUSE = "launch"
 DEVICE = "cuda"
+STEPS = 2
 
 
 class Layer(nn.Module):

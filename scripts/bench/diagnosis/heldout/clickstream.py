@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 CAUSE = "data"
+STEPS = 2
 
 FIELDS = ["country", "browser", "campaign", "hour", "referrer", "device", "category", "brand"]
 BUCKETS = 20_000
@@ -43,7 +44,7 @@ class ClickModel(nn.Module):
 
 
 def train(device: str) -> Iterator[None]:
-    loader = DataLoader(ClickLog(4096), batch_size=256, shuffle=True)
+    loader = DataLoader(ClickLog(4096), batch_size=48, shuffle=True)
     model = ClickModel().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for codes, clicked in loader:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "nothing"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("CodeModel", "-i", "16,1024:int64[0:8192]", "--amp", "bfloat16")
 DEVICE = "cuda"
 
 

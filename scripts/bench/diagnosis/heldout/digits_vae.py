@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 CAUSE = "anomaly"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("python",)
 
 
 class DigitsVae(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(784, 128), nn.ELU(), nn.Linear(128, 64), nn.ELU(), nn.Linear(64, 32))
-        self.decoder = nn.Sequential(nn.Linear(16, 64), nn.ELU(), nn.Linear(64, 128), nn.ELU(), nn.Linear(128, 784))
+        self.encoder = nn.Sequential(nn.Linear(784, 64), nn.ELU(), nn.Linear(64, 32))
+        self.decoder = nn.Sequential(nn.Linear(16, 64), nn.ELU(), nn.Linear(64, 784))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         mean, log_variance = self.encoder(x).chunk(2, 1)

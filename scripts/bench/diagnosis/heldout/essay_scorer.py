@@ -1,4 +1,4 @@
-"""Essay scores: 48 micro-batches of one short essay are accumulated, although a batch of 48 fits easily."""
+"""Essay scores: 4 micro-batches of one short essay are accumulated, although a batch of 4 fits easily."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from torch import nn
 
 CAUSE = "launch"
 DEVICE = "cpu"
+STEPS = 1
 
-ACCUMULATION = 48
+ACCUMULATION = 4
 
 
 def train(device: str) -> Iterator[None]:

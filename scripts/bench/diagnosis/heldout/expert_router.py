@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 CAUSE = "sync"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("launch",)
 
 
@@ -31,7 +32,7 @@ class Experts(nn.Module):
 
 
 def train(device: str) -> Iterator[None]:
-    model = nn.Sequential(*(Experts(256, 16) for _ in range(4))).to(device)
+    model = nn.Sequential(*(Experts(256, 16) for _ in range(2))).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randn(4096, 256, device=device)
     while True:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 CAUSE = "nothing"
+STEPS = 2
 DEVICE = "cpu"
 
 
@@ -21,7 +22,7 @@ def train(device: str) -> Iterator[None]:
         nn.Conv2d(128, 256, 3, stride=2, padding=1), nn.ReLU(inplace=True),
         nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 6),
-    ).to(memory_format=torch.channels_last)  # fmt: skip
+    ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     images = torch.rand(24, 3, 128, 128).to(memory_format=torch.channels_last)
     defects = torch.randint(0, 6, (24,))

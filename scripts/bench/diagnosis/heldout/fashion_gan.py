@@ -9,6 +9,7 @@ from torch import nn
 
 CAUSE = "anomaly"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("launch", "sync")
 
 

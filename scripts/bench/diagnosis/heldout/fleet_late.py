@@ -26,11 +26,11 @@ def train(device: str) -> Iterator[None]:
     model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 16)).to(
         device
     )
-    model = DistributedDataParallel(model)
+    parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
         vehicles, faults = parse(rank).to(device), torch.randint(0, 16, (256,), device=device)
-        loss = nn.functional.cross_entropy(model(vehicles), faults)
+        loss = nn.functional.cross_entropy(parallel(vehicles), faults)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

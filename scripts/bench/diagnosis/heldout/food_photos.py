@@ -28,7 +28,7 @@ def train(device: str) -> Iterator[None]:
         nn.Conv2d(3, 67, 4, stride=4), Block(67), Block(67), nn.Conv2d(67, 131, 2, stride=2), Block(131), Block(131), Block(131),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(131, 101),
     )  # fmt: skip
-    model = model.to(device).to(memory_format=torch.channels_last)
+    model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     photos = torch.rand(96, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
     dishes = torch.randint(0, 101, (96,), device=device)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 CAUSE = "layer"
 DEVICE = "cpu"
+STEPS = 1
 ALSO = ("anomaly", "sync", "python")
 
 history: dict[str, list[float]] = {}

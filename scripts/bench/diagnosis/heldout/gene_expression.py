@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 CAUSE = "optimizer"
+STEPS = 2
 DEVICE = "cpu"
 
 

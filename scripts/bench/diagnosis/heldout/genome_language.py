@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "attention"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Genome", "-i", "4,2048:int64[0:4096]", "--amp", "bfloat16")
 DEVICE = "cuda"
 ALSO = ("pointwise",)
 

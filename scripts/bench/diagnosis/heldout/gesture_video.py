@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "copies"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Gestures", "-i", "4,3,8,64,64", "--mode", "infer")
 DEVICE = "cpu"
 ALSO = ("pointwise",)
 
@@ -25,7 +27,8 @@ class Mixer(nn.Module):
         x = x.permute(0, 2, 3, 4, 1).contiguous().view(-1, width, frames)
         x = self.time(x.transpose(1, 2).contiguous())
         x = x.view(batch, height, columns, frames, width)
-        return x.permute(0, 4, 3, 1, 2).contiguous()
+        out: Tensor = x.permute(0, 4, 3, 1, 2).contiguous()
+        return out
 
 
 class Gestures(nn.Module):

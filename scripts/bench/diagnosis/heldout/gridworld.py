@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 CAUSE = "python"
 DEVICE = "cpu"
+STEPS = 2
 ALSO = ("unknown",)
 
-SIZE = 24
+SIZE = 16
 
 
 class Gridworld:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.walls = {(self.rng.randrange(SIZE), self.rng.randrange(SIZE)) for _ in range(90)}
+        self.walls = {(self.rng.randrange(SIZE), self.rng.randrange(SIZE)) for _ in range(40)}
         self.place = (0, 0)
 
     def distances(self) -> list[int]:
@@ -48,7 +49,7 @@ def train(device: str) -> Iterator[None]:
     env = Gridworld(0)
     while True:
         observation, log_probs, rewards = env.distances(), [], []
-        for _ in range(24):
+        for _ in range(8):
             logits: Tensor = policy(torch.tensor(observation, dtype=torch.float32) / 50)
             choice = torch.distributions.Categorical(logits=logits)
             action = choice.sample()

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 CAUSE = "straggler"
 DEVICE = "cpu"
 RANKS = 2
-ALSO = ("communication", "unknown")
+ALSO = ("communication", "python", "unknown")
 
 
 def load_records(rank: int) -> torch.Tensor:

@@ -29,7 +29,8 @@ class Window(nn.Module):
             .permute(0, 1, 3, 2, 4, 5)
             .contiguous()
         )
-        return x + windows.view(batch, height, columns, width).permute(0, 3, 1, 2).contiguous()
+        out: Tensor = x + windows.view(batch, height, columns, width).permute(0, 3, 1, 2).contiguous()
+        return out
 
 
 @torch.inference_mode()

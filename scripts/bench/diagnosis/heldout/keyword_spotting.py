@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 CAUSE = "data"
+STEPS = 2
 
 RATE = 16_000
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "sync"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("PointNet", "-i", "90000,4", "--mode", "infer")
 DEVICE = "cuda"
-ALSO = ("launch",)
+ALSO = ("launch", "precision", "pointwise")
 
 
 class Stage(nn.Module):
@@ -28,7 +30,7 @@ class PointNet(nn.Module):
     def __init__(self, width: int = 96) -> None:
         super().__init__()
         self.lift = nn.Linear(4, width)
-        self.stages = nn.ModuleList(Stage(width) for _ in range(20))
+        self.stages = nn.ModuleList(Stage(width) for _ in range(12))
         self.objects = nn.Linear(width, 8)
 
     def forward(self, cloud: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ class PointNet(nn.Module):
 @torch.inference_mode()
 def train(device: str) -> Iterator[None]:
     model = PointNet().to(device).eval()
-    cloud = torch.randn(20_000, 4, device=device)
+    cloud = torch.randn(90_000, 4, device=device)
     while True:
         model(cloud)
         yield

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "float64"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Energy", "-i", "8192,192", "--dtype", "float64")
 DEVICE = "cuda"
 ALSO = ("precision",)
 

@@ -31,7 +31,7 @@ def train(device: str) -> Iterator[None]:
         layer for a, b in itertools.pairwise(widths) for layer in (nn.Conv3d(a, b, 3, padding=1), nn.ReLU(inplace=True))
     ]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(256, 3))
-    model = model.to(device, torch.bfloat16, memory_format=torch.channels_last_3d)
+    model = model.to(device, torch.bfloat16).to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
     loader = DataLoader(Volumes(), batch_size=8, num_workers=4, pin_memory=True, prefetch_factor=4)
     for volumes, labels in loader:

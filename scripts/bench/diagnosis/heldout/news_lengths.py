@@ -19,7 +19,7 @@ class Topics(nn.Module):
     def __init__(self, width: int = 128) -> None:
         super().__init__()
         self.words = nn.Embedding(20_000, width)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 256, 0.0, batch_first=True) for _ in range(3))
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 256, 0.0, batch_first=True) for _ in range(1))
         self.topics = nn.Linear(width, 20)
 
     def forward(self, words: Tensor) -> Tensor:

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "pointwise"
+STEPS = 2
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Closure", "-i", "2,1,256,256")
 DEVICE = "cpu"
 
 

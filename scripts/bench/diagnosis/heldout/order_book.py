@@ -10,6 +10,7 @@ from torch import nn
 
 CAUSE = "host_copies"
 DEVICE = "cuda"
+STEPS = 2
 ALSO = ("sync", "launch")
 
 
@@ -19,7 +20,7 @@ def train(device: str) -> Iterator[None]:
     action = nn.Linear(128, 3).to(device)
     optimizer = torch.optim.Adam([*encoder.parameters(), *action.parameters()], lr=1e-3)
     while True:
-        orders = [[rng.random() for _ in range(6)] for _ in range(600)]
+        orders = [[rng.random() for _ in range(6)] for _ in range(150)]
         book = torch.stack([torch.tensor(order, device=device) for order in orders])
         targets = torch.stack([torch.tensor(rng.randrange(3)).to(device) for _ in orders])
         loss = nn.functional.cross_entropy(action(encoder(book)), targets)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "depthwise"
+STEPS = 2
 DEVICE = "cpu"
 FORMS = ("stacks",)
 ALSO = ("layer",)

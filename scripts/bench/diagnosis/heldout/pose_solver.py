@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "cpu_fallback"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("PoseNet", "-i", "2048,96", "--mode", "infer")
 DEVICE = "cuda"
 ALSO = ("sync", "host_copies")
 

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "attention"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Promoter", "-i", "2,512:int64[0:5]")
 DEVICE = "cpu"
+STEPS = 1
 ALSO = ("pointwise",)
 
 
@@ -27,7 +30,8 @@ class SelfAttention(nn.Module):
         )
         weights = (q @ k.transpose(-2, -1)) / math.sqrt(width // self.heads)
         weights = torch.softmax(weights, dim=-1)
-        return (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        mixed: Tensor = (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        return mixed
 
 
 class Promoter(nn.Module):

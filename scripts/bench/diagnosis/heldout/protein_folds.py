@@ -14,7 +14,7 @@ ALSO = ("launch",)
 
 
 class FoldNet(nn.Module):
-    def __init__(self, width: int = 512, depth: int = 24) -> None:
+    def __init__(self, width: int = 512, depth: int = 12) -> None:
         super().__init__()
         self.residues = nn.Embedding(24, width)
         self.layers = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1) for _ in range(depth))

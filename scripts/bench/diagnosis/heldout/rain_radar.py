@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "layer"
+FORMS = ("stacks", "analyze")
+ANALYZE = ("RadarNet", "-i", "8,6,256,256")
 DEVICE = "cuda"
-FORMS = ("stacks",)
 ALSO = ("precision",)
 
 

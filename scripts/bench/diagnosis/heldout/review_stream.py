@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+import zlib
 from collections.abc import Iterator
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 CAUSE = "data"
 DEVICE = "cpu"
-ALSO = ("python",)
+STEPS = 1
 
 WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", "love", "hate", "okay,", "works."]
 
@@ -22,7 +23,7 @@ WORDS = ["good", "bad", "fine", "Terrible!", "great", "slow", "it's", "broken", 
 def shard(reviews: int) -> bytes:
     rng = random.Random(0)
     lines = (
-        json.dumps({"text": " ".join(rng.choices(WORDS, k=600)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
+        json.dumps({"text": " ".join(rng.choices(WORDS, k=2500)), "stars": rng.randint(1, 5)}) for _ in range(reviews)
     )
     return gzip.compress("\n".join(lines).encode())
 
@@ -36,27 +37,27 @@ class Reviews(IterableDataset[tuple[Tensor, int]]):
             for line in gzip.decompress(self.data).decode().splitlines():
                 review = json.loads(line)
                 tokens = re.findall(r"[a-z']+|[!?.,]", review["text"].lower())
-                codes = [sum(ord(letter) * 31**place for place, letter in enumerate(token)) % 5000 for token in tokens]
-                yield torch.tensor(codes[:64]), review["stars"] - 1
+                codes = [zlib.crc32(token.encode()) % 5000 for token in tokens[:64]]
+                yield torch.tensor(codes), review["stars"] - 1
 
 
 class Sentiment(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(5000, 32)
-        self.rnn = nn.GRU(32, 32, batch_first=True)
+        self.hidden = nn.Linear(32, 32)
         self.stars = nn.Linear(32, 5)
 
     def forward(self, codes: Tensor) -> Tensor:
-        _, state = self.rnn(self.embedding(codes))
-        logits: Tensor = self.stars(state[-1])
+        state = torch.tanh(self.hidden(self.embedding(codes).mean(1)))
+        logits: Tensor = self.stars(state)
         return logits
 
 
 def train(device: str) -> Iterator[None]:
     model = Sentiment()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for codes, stars in DataLoader(Reviews(), batch_size=64):
+    for codes, stars in DataLoader(Reviews(), batch_size=8):
         loss = nn.functional.cross_entropy(model(codes), stars)
         loss.backward()
         optimizer.step()

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 CAUSE = "recompute"
+STEPS = 2
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Segmenter", "-i", "2,4,64,64")
 DEVICE = "cpu"
 
 
@@ -38,7 +41,7 @@ class Segmenter(nn.Module):
     def __init__(self, width: int = 32) -> None:
         super().__init__()
         self.stem = nn.Conv2d(4, width, 3, padding=1)
-        self.stages = nn.ModuleList(Stage(width, 3) for _ in range(2))
+        self.stages = nn.ModuleList(Stage(width, 2) for _ in range(2))
         self.head = nn.Conv2d(width, 6, 1)
 
     def forward(self, image: Tensor) -> Tensor:

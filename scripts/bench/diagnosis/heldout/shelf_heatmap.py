@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "layer"
+FORMS = ("stacks", "analyze")
+ANALYZE = ("Heatmap", "-i", "2,3,96,96", "--loss", "mse")
 DEVICE = "cpu"
-FORMS = ("stacks",)
 
 
 class Heatmap(nn.Module):

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 CAUSE = "embedding"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("PlaylistModel", "-i", "32,10:int64[0:400000]", "-i", "32,5:int64[0:400000]", "--optimizer", "sgd")
 DEVICE = "cpu"
 ALSO = ("optimizer",)
 

@@ -16,12 +16,12 @@ RANKS = 2
 def train(device: str) -> Iterator[None]:
     with torch.device(device):
         model = nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(8192, 8192), nn.ReLU())))
-    model = DistributedDataParallel(model)
+    parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
         optimizer.zero_grad()
         for _ in range(4):
             frames = torch.randn(64, 8192, device=device)
-            (model(frames).square().mean() / 4).backward()
+            (parallel(frames).square().mean() / 4).backward()
         optimizer.step()
         yield

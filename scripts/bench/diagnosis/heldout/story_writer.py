@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 CAUSE = "recompute"
+FORMS = ("plain", "stacks", "analyze")
+ANALYZE = ("Story", "-i", "16,1024:int64[0:8192]", "--amp", "bfloat16")
 DEVICE = "cuda"
 
 

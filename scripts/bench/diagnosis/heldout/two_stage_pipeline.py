@@ -32,6 +32,7 @@ def train(device: str) -> Iterator[None]:
             dist.recv(received, 0)
             received.requires_grad_()
             stage(received).square().mean().backward()
+            assert received.grad is not None
             dist.send(received.grad, 0)
         optimizer.step()
         yield
