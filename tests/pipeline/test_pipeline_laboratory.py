@@ -409,7 +409,6 @@ def test_everything_asked_at_once_on_a_cpu(place: Place) -> None:
         *(
             "--mode",
             "train",
-            "--try",
             "--shapes",
             "6x4",
             "--memory-limit",

@@ -24,11 +24,12 @@ def said(name: str) -> tuple[TraceSummary, list[Finding]]:
 
 def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
     trace, findings = said("h100/convnet_v0.json.gz")
-    assert [finding.rule for finding in findings[:2]] == ["dominant_layer", "wrong_phase"]
+    assert findings[0].rule == "dominant_layer"
+    reading = next(finding for finding in findings if not finding.claims)
     assert findings[0].title.endswith("a 16x16 convolution of 30 to 50 channels at 257x257")
     assert findings[0].evidence[0].value > 90, "percent of the device time"
     assert findings[0].weight == pytest.approx(79.93 / 89.15, rel=1e-3), "the share of the step, which has idle time"
-    assert (findings[1].rule, findings[1].evidence[0].name) == ("wrong_phase", "loss by host time")
+    assert (reading.rule, reading.evidence[0].name) == ("wrong_phase", "loss by host time")
     loss = trace.phase("loss")
     assert loss is not None
     assert loss.kernel_ns < 0.01 * trace.busy_ns
@@ -36,7 +37,8 @@ def test_the_case_study_is_one_convolution_and_not_the_loss() -> None:
 
 def test_a_loader_in_the_training_process_starves_the_device_and_workers_feed_it() -> None:
     starved, findings = said("kineto/resnet50_num_workers_0")
-    assert [finding.rule for finding in findings] == ["data_bound"]
+    assert [finding.rule for finding in findings if finding.severity in ("high", "medium")] == ["data_bound"]
+    assert findings[0].rule == "data_bound"
     assert "num_workers" in findings[0].advice
     fed, others = said("kineto/resnet50_num_workers_4")
     assert "data_bound" not in [finding.rule for finding in others]
