@@ -61,7 +61,10 @@ def _convention(static: StaticCount) -> Iterator[Paragraph]:
         own = "Findings use profiler_kit's own convention."
         yield Paragraph(text=f"Convention {static.convention_name}. {static.convention} {own}")
         return
-    yield Paragraph(text=static.convention, detail=True)
+    first, _, others = static.convention.partition(". ")
+    yield Paragraph(text=f"{first.rstrip('.')}.")
+    if others:
+        yield Paragraph(text=others, detail=True)
 
 
 def _target(report: Report) -> str:

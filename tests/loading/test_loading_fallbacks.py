@@ -16,6 +16,15 @@ from profiler_kit.records.target import TargetSpec
 
 HEAD = "import torch\nfrom torch import nn\n"
 Write = Callable[..., None]
+ONE_WAY = """
+class OneWay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("there is no way back")
+"""
 
 
 def module(name: str, parameters: str = "", width: str = "4", first: str = "", forward: str = "self.fc(x)") -> str:
@@ -195,8 +204,8 @@ def test_the_hint_names_another_model_that_runs(write: Write) -> None:
 
 
 def test_the_hint_names_no_model_whose_loss_fails_and_no_block(write: Write) -> None:
-    detached = module("Detached", forward="self.fc(x).argmax(-1)")
-    write({"net.py": HEAD + module("Best", forward=BROKEN) + detached + module("ConvBlock")})
+    no_backward = module("NoBackward", forward="OneWay.apply(self.fc(x))")
+    write({"net.py": HEAD + ONE_WAY + module("Best", forward=BROKEN) + no_backward + module("ConvBlock")})
     assert "net.py:" not in hint_of("net.py")
 
 
@@ -206,9 +215,8 @@ def test_the_hint_for_a_named_model_is_about_this_model(write: Write) -> None:
 
 
 def test_the_hint_of_a_failing_step_is_inference_if_that_runs(write: Write) -> None:
-    detached = module("Net", forward="self.fc(x).detach()")
-    write({"net.py": HEAD + detached})
-    with pytest.raises(TargetError, match="does not depend on any parameter") as raised:
+    write({"net.py": HEAD + ONE_WAY + module("Net", forward="OneWay.apply(self.fc(x))")})
+    with pytest.raises(TargetError, match="there is no way back") as raised:
         count("net.py")
     assert (raised.value.hint or "").endswith(
         "; the model runs without a training step: profiler-kit count net.py --mode infer"
