@@ -36,8 +36,7 @@ def header(report: Report, run: ConfigRun | None, unit: WorkUnit = "flop") -> tu
     """
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=sentence) for sentence in _measured(report, run))]
     if report.static is not None:
-        lines.append(Paragraph(text=_counted(report, report.static, unit)))
-        lines += _convention(report.static)
+        lines += _counts(report, report.static, unit)
     notes = list(dict.fromkeys(_notes(report, run)))
     details = set(run.notes if run is not None else ()) - set(report.notes)  # about the measurement of one run
     for note in sorted(notes, key=_rank):
@@ -55,14 +54,16 @@ def _rank(note: str) -> int:
     return len(_SUBJECTS) + note.startswith(WARNING)
 
 
-def _convention(static: StaticCount) -> Iterator[Paragraph]:
-    """The convention of the count; the details of the default one are shown on request."""
+def _counts(report: Report, static: StaticCount, unit: WorkUnit) -> Iterator[Paragraph]:
+    """The counted work and the convention; the details of the default one are shown on request."""
+    counted = _counted(report, static, unit)
     if static.convention_name != DEFAULT_CONVENTION:
+        yield Paragraph(text=counted)
         own = "Findings use profiler_kit's own convention."
         yield Paragraph(text=f"Convention {static.convention_name}. {static.convention} {own}")
         return
     first, _, others = static.convention.partition(". ")
-    yield Paragraph(text=f"{first.rstrip('.')}.")
+    yield Paragraph(text=f"{counted} {first.rstrip('.')}.")
     if others:
         yield Paragraph(text=others, detail=True)
 
