@@ -31,17 +31,20 @@ from profiler_kit.traces.table import (
     DTYPE,
     HOST_TYPE,
     IN_ELEMENTS,
+    INPUT_TYPES,
     NONE,
     Bytes,
     Ids,
     Ints,
     Kind,
+    Mask,
     Table,
 )
 
 MAX_SHAPED_OPERATORS: Final = 20
 # Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
 _FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
+_FLOAT64_FIRST: Final = re.compile(r'\[+\s*"double"')
 _ATEN: Final = re.compile(r"\Aaten::")
 # characters of a text of shapes; a list of thousands of tensors does not identify a layer
 _MAX_SHAPES_LENGTH: Final = 4096
@@ -175,7 +178,11 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
     enclosing = host.enclosing(host.operator, positions)
     children = sum_by(name_of[enclosing[enclosing != NONE]], duration[enclosing != NONE], size)
     has_operator = operator != NONE
-    kernel = sum_by(name_of[operator[has_operator]], ns[has_operator], size)
+    operator, ns = operator[has_operator], ns[has_operator]
+    kernel = sum_by(name_of[operator], ns, size)
+    is_float64 = _first_input_is_float64(table, host.rows[operator])
+    float64 = sum_by(name_of[operator[is_float64]], ns[is_float64], size)
+    longest = _longest_calls(name_of, operator, ns, size, max(1, len(attribution.steps)))
     entries = [
         TraceOperator(
             name=table.names[i],
@@ -183,10 +190,37 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
             calls=int(calls[i]),
             kernel_ns=int(kernel[i]),
             host_self_ns=max(int(total[i]) - int(children[i]), 0),
+            float64_ns=int(float64[i]),
+            longest_ns=int(longest[i]),
         )
         for i in np.flatnonzero(calls).tolist()
     ]
     return tuple(sorted(entries, key=lambda entry: (-entry.kernel_ns, -entry.host_self_ns)))
+
+
+def _longest_calls(name_of: Ids, operator: Ids, ns: Ints, size: int, count: int) -> Ints:
+    """Return, for each of `size` names, the sum of `ns` in the `count` calls of it with the most.
+
+    `operator`: the call of each of `ns`. `name_of`: the name of each call.
+    """
+    ns_of = sum_by(operator, ns, len(name_of))
+    calls = np.flatnonzero(ns_of)
+    calls = calls[np.lexsort((-ns_of[calls], name_of[calls]))]
+    names = name_of[calls]
+    rank = np.arange(len(calls)) - np.searchsorted(names, names)
+    calls = calls[rank < count]
+    return sum_by(name_of[calls], ns_of[calls], size)
+
+
+def _first_input_is_float64(table: Table, rows: Ids) -> Mask:
+    """Return at which of `rows` the first input is a float64 tensor; False where the trace has no types."""
+    types = table.more.get(INPUT_TYPES)
+    if types is None or not len(types.rows) or not len(rows):
+        return np.zeros(len(rows), np.bool_)
+    # A later input may be a scalar, which does not make the operation one in float64.
+    is_float64 = np.array([_FLOAT64_FIRST.match(text) is not None for text in types.texts], np.bool_)
+    index = np.minimum(np.searchsorted(types.rows, rows), len(types.rows) - 1)
+    return (types.rows[index] == rows) & is_float64[types.values[index].astype(np.int64)]
 
 
 def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator, ...]:

@@ -24,13 +24,17 @@ Match = TypeVar("Match")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The calls and the time of one kernel or operator, excluding operators that it calls."""
+    """The calls and the time of one kernel or operator, excluding operators that it calls.
+
+    `float64_ns`: the part of `ns` in calls whose first input is a float64 tensor, where a trace records types.
+    """
 
     name: str
     family: str
     calls: int
     ns: int
     math: str | None = None
+    float64_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +223,10 @@ def run_work(run: ConfigRun) -> StepWork | None:
 
 def trace_work(trace: TraceSummary, source: str) -> StepWork:
     """Return the work of `trace`."""
-    operators = tuple(Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns) for o in trace.operators)
+    operators = tuple(
+        Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns, float64_ns=o.float64_ns)
+        for o in trace.operators
+    )
     on_device = trace.clock == "device"
     # On the host, a wait before the first operator of a step is not in the span of the operators.
     marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.steps)

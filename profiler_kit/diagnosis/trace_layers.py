@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.trace_facts import (
     worst_trace,
 )
 from profiler_kit.records.report import Evidence, TraceReport
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
 
 # Training one layer takes three kernels: forward, the gradient of its input, the gradient of its weight.
@@ -27,6 +27,12 @@ MAX_KERNELS: Final = 3
 MAX_FACTOR_TO_LONGEST: Final = 10
 # A layer that mostly multiplies gets cheaper with fewer channels. Other work of a module has other causes.
 MIN_PRODUCT_SHARE: Final = 0.5
+# A step calls at least this many products for each call of the dominant layer. With fewer, the layer is the network.
+MIN_CALLS_PER_LAYER_CALL: Final = 3
+_FIND_LAYER: Final = (
+    "Find the layer: record with `profile(with_stack=True)`, so that the trace has module names, or run profiler-kit analyze on the model. "
+    "Then change this layer first: fewer channels, a smaller kernel or input."
+)
 _PASS_NAMES: Final = {
     "fprop": "forward",
     "dgrad": "the gradient of the input",
@@ -124,13 +130,59 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
             unnamed_sentence(worst.trace, "so the layer is unknown"),
             worst.others_sentence(),
         ),
-        advice="Find the layer: record with with_stack=True, so that the trace has module names, or run profiler-kit analyze on "
-        "the model. Then change this layer first: fewer channels, a smaller kernel or input.",
+        advice=_FIND_LAYER,
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name=k.op or "kernel", value=k.kernel_ns, unit="ns", where=k.name) for k in kernels),
         ),
     )
+
+
+def dominant_operator_calls(report: TraceReport, min_share: float) -> DominantLayer | None:
+    """Return the longest calls of products in each step if they take at least `min_share` of the busy time, else None.
+
+    **Counts**: at most three operators, with one call each, in traces of a CPU without modules only.
+    """
+    if (worst := worst_trace(report, lambda trace: _longest_calls(trace, min_share), lambda match: match[1])) is None:
+        return None
+    operators, share = worst.match
+    total_ns, busy_ns = sum(operator.longest_ns for operator in operators), worst.trace.busy_ns
+    clock = trace_clock_name(worst.trace)
+    parts = [f"{operator.name} {text(operator.longest_ns, 'ns')}" for operator in operators]
+    subject = "One operator call" if len(operators) == 1 else f"{len(operators)} operator calls"
+    return DominantLayer(
+        share=share,
+        weight=step_share(worst.trace, total_ns),
+        clock=clock,
+        claims=tuple(f"busy:kernel:{operator.name}" for operator in operators),
+        title=f"{subject} per step {'takes' if len(operators) == 1 else 'take'} {percent(share)} of the {clock}"
+        + (": probably one layer" if len(operators) > 1 else ""),
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}The longest calls of each step take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: "
+            f"{join_list(parts)}.",
+            unnamed_sentence(worst.trace, "so the layer is unknown"),
+            worst.others_sentence(),
+        ),
+        advice=_FIND_LAYER,
+        evidence=(
+            Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=worst.where),
+            *(Evidence(name=o.name, value=o.longest_ns, unit="ns", where=worst.where) for o in operators),
+        ),
+    )
+
+
+def _longest_calls(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceOperator, ...], float] | None:
+    """Return the operators whose longest calls are probably one layer, with the share of these calls of the busy time."""
+    if trace.clock != "host" or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
+        return None
+    products = [operator for operator in trace.operators if is_product_family(operator.family)]
+    longest = sorted(products, key=lambda operator: -operator.longest_ns)[:MAX_KERNELS]
+    layer = tuple(o for o in longest if o.longest_ns and MAX_FACTOR_TO_LONGEST * o.longest_ns >= longest[0].longest_ns)
+    # Of a network with one or two layers, none is more than its share.
+    if sum(operator.calls for operator in products) < MIN_CALLS_PER_LAYER_CALL * len(layer) * max(1, len(trace.steps)):
+        return None
+    share = sum(operator.longest_ns for operator in layer) / trace.busy_ns
+    return (layer, share) if layer and share >= min_share else None
 
 
 def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKernel, ...], float] | None:

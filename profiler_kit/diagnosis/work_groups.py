@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
 from profiler_kit.diagnosis.timing import is_product_family
 
 # Names of the copy kernels that convert between data types.
@@ -36,11 +36,6 @@ def is_conversion(work: Work) -> bool:
     return _CONVERSION_KERNEL.search(work.name) is not None
 
 
-def product_ns(work: StepWork) -> int:
-    """Return the time of all products."""
-    return work.kernel_ns(is_product)
-
-
 def pointwise_ns(work: StepWork) -> int:
     """Return the time of pointwise kernels outside the optimizer; at least, as an optimizer may run others too."""
     total = total_ns(work.select(is_eager_pointwise))
@@ -48,9 +43,16 @@ def pointwise_ns(work: StepWork) -> int:
 
 
 def pointwise_calls(work: StepWork) -> int:
-    """Return the number of pointwise kernels per step outside the optimizer; at least."""
-    calls = sum(item.calls for item in work.select(is_eager_pointwise))
-    return max(0, calls - work.phase_calls.get("optimizer", 0)) // work.steps
+    """Return the number of pointwise kernels per step outside the optimizer; at least.
+
+    On a device, every kernel of an optimizer may be pointwise. On a CPU, most of its operators are views and allocations, so
+    the pointwise ones are estimated by their part of all operators.
+    """
+    calls = total_calls(work.select(is_eager_pointwise))
+    in_optimizer = work.phase_calls.get("optimizer", 0)
+    if work.clock == "operator":
+        in_optimizer = round(in_optimizer * calls / max(1, total_calls(work.kernels)))
+    return max(0, calls - in_optimizer) // work.steps
 
 
 def conversion_ns(work: StepWork) -> int:

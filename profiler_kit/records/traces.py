@@ -143,6 +143,8 @@ class TraceOperator:
 
     - `kernel_ns`: device time of the kernels that it launched itself.
     - `host_self_ns`: its host time, excluding operators that it calls.
+    - `float64_ns`: the part of `kernel_ns` in calls whose first input is a float64 tensor; 0 where the trace has no types.
+    - `longest_ns`: the part of `kernel_ns` in its longest calls, one for each step (one call in a trace without steps).
     """
 
     name: str
@@ -150,6 +152,8 @@ class TraceOperator:
     calls: int
     kernel_ns: int
     host_self_ns: int
+    float64_ns: int = 0
+    longest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,7 @@ class HostArguments(CollectiveArguments, gc=False):
     shapes: msgspec.Raw = key("Input Dims", NO_TEXT)
     shapes_2021: msgspec.Raw = key("Input dims", NO_TEXT)
     inputs: msgspec.Raw = key("Concrete Inputs", NO_TEXT)
+    types: msgspec.Raw = key(table.INPUT_TYPES, NO_TEXT)
     stack: msgspec.Raw = key(table.CALL_STACK, NO_TEXT)
     modules: msgspec.Raw = key("Module Hierarchy", NO_TEXT)
 

@@ -99,3 +99,25 @@ def test_an_authors_own_operator_is_named_itself_and_no_more_than_twenty_are_kep
 )
 def test_shapes_as_written(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
     assert tensor_shapes(text) == shapes
+
+
+def test_operators_have_the_time_of_float64_inputs_and_of_their_longest_calls(tmp_path: Path) -> None:
+    """In each of two steps, one of three products is long, and one is in float64."""
+
+    def product(at: float, end: float, *types: str) -> Event:
+        return {**op("aten::mm", at, end), "args": {"Input type": list(types), "Input Dims": [[2, 3], [3, 4]]}}
+
+    events = [
+        event
+        for at in (1000.0, 2000.0)
+        for event in (
+            mark(f"ProfilerStep#{int(at)}", at, at + 900),
+            product(at + 10, at + 40, "float", "float"),
+            product(at + 50, at + 250, "float", "double"),
+            product(at + 300, at + 350, "double", "double"),
+        )
+    ]
+    (product_total,) = summarize(attribute(table(tmp_path, events))).operators
+    assert product_total.kernel_ns == 2 * (30 + 200 + 50) * 1000
+    assert product_total.float64_ns == 2 * 50 * 1000, "a later input may be a scalar"
+    assert product_total.longest_ns == 2 * 200 * 1000

@@ -158,6 +158,19 @@ def test_a_fallback_of_fused_attention_gets_other_advice() -> None:
     assert "sdpa_kernel" in finding.advice
 
 
+def test_pytorchs_inference_path_of_attention_gets_other_advice() -> None:
+    fast_path = operator("_native_multi_head_attention", "attention", 0.0, 18)
+    finding = single(cpu_trace(operator("mm", "gemm", 60.0, 60), SOFTMAX, BMM, fast_path), "attention_by_hand")
+    assert "set_fastpath_enabled(False)" in finding.advice
+
+
+def test_attention_with_a_short_softmax_is_low() -> None:
+    """Fusion saves the softmax and the traffic around it. The products remain."""
+    short = replace(SOFTMAX, kernel_ns=ms(6.0))
+    finding = single(cpu_trace(operator("mm", "gemm", 60.0, 60), short, BMM), "attention_by_hand")
+    assert finding.severity == "low"
+
+
 def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
     softmax = KernelStat(
         name="softmax_warp_forward<float, float, float, 9, false, false>",
@@ -272,6 +285,35 @@ def test_float64_by_names_of_kernels() -> None:
         "optimizer", 40.0, 30, name="multi_tensor_apply_kernel<FusedAdam<float>>(double, double)", math="f64"
     )
     assert "float64" not in rules(gpu_trace(GEMM, scalars)), "scalar arguments are not the type of the tensors"
+
+
+def test_float64_by_types_of_inputs_on_a_cpu() -> None:
+    typed = replace(operator("mm", "gemm", 90.0, 9), float64_ns=ms(60.0))
+    finding = single(cpu_trace(typed, operator("relu", "pointwise", 10.0, 9)), "float64")
+    assert finding.severity == "high"
+    assert finding.weight == pytest.approx(0.6)
+    statistics = replace(operator("sum", "reduce", 5.0, 9), float64_ns=ms(5.0))
+    assert "float64" not in rules(cpu_trace(operator("mm", "gemm", 95.0, 9), statistics)), "a sum of metrics"
+
+
+def test_one_large_layer_of_a_cpu_trace_without_modules() -> None:
+    forward = replace(operator("mkldnn_convolution", "conv", 30.0, 18), longest_ns=ms(25.0))
+    backward = replace(operator("convolution_backward", "conv", 60.0, 18), longest_ns=ms(55.0))
+    finding = single(cpu_trace(forward, backward, operator("relu", "pointwise", 10.0, 9)), "dominant_layer")
+    assert finding.title == "2 operator calls per step take 80.0 % of the operator time: probably one layer"
+    alone = [replace(item, calls=3) for item in (forward, backward)]
+    assert "dominant_layer" not in rules(cpu_trace(*alone)), "the only layer is the network"
+    equal = [replace(item, longest_ns=item.kernel_ns // 6) for item in (forward, backward)]
+    assert "dominant_layer" not in rules(cpu_trace(*equal)), "six equal layers"
+
+
+def test_views_of_the_optimizer_do_not_hide_a_chain_on_a_cpu() -> None:
+    chain = operator("mul", "pointwise", 60.0, 90)
+    views = operator("detach", "view", 0.1, 900)
+    trace = cpu_trace(chain, operator("mm", "gemm", 40.0, 24), views, optimizer_ms=5.0)
+    optimizer = next(part for part in trace.phases if part.phase == "optimizer")
+    phases = tuple(replace(part, events=75) if part is optimizer else part for part in trace.phases)
+    assert "pointwise_chain" in rules(replace(trace, phases=phases))
 
 
 def test_float64_parameters_on_a_cpu() -> None:

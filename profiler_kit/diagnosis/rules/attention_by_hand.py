@@ -10,7 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import percent, text
 
 # Fused attention saves most of the time of softmax and of its neighbors. Below a tenth of the step, the gain is small.
@@ -19,6 +19,8 @@ MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 1 / 3
 # A softmax that takes less is not the cost of attention: the products are.
 MIN_SOFTMAX_SHARE: Final = 0.03
+# Fusion saves the softmax and the traffic of the scores, not the products. Below this share, it may save nothing.
+SERIOUS_SOFTMAX_SHARE: Final = 0.10
 # Attention multiplies before and after each softmax.
 PRODUCTS_PER_SOFTMAX: Final = 2
 
@@ -26,6 +28,8 @@ _SOFTMAX_OPERATOR: Final = re.compile(r"\Aaten::_(masked_)?softmax(_backward_dat
 _SOFTMAX_FORWARD: Final = re.compile(r"\Aaten::_(masked_)?softmax\Z")
 _BATCHED_PRODUCT: Final = re.compile(r"\Aaten::(bmm|baddbmm)\Z")
 _MATH_FALLBACK: Final = "scaled_dot_product_attention_math"
+# The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer: products and softmax in one operator's call.
+_FAST_PATH: Final = "aten::_native_multi_head_attention"
 # "softmax_warp_forward<float, float, float, 9, false, ...>": the fifth argument is true for log_softmax, which losses use.
 _SOFTMAX_KERNEL: Final = re.compile(
     r"softmax_warp_(forward|backward)<[^,]+,[^,]+,[^,]+, *\d+, *false|SoftMax(Forward|Backward)"
@@ -40,6 +44,7 @@ softmax must take at least {limit_percent(MIN_SOFTMAX_SHARE)} of the step. The s
 
 - `high`: at least a third of the step.
 - `medium`: below that.
+- `low`: the softmax takes less than {limit_percent(SERIOUS_SOFTMAX_SHARE)} of the step, so fusion saves little.
 
 Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
 them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
@@ -55,7 +60,7 @@ class _Attention:
     softmax: tuple[Work, ...]
     products_ns: int
     share: float
-    is_fallback: bool
+    advice: str
     items: tuple[Work, ...]
     paths: tuple[str, ...] = ()
 
@@ -70,7 +75,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     work, match = worst.work, worst.match
     yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
+        severity=_severity(match.share, work.share(total_ns(match.softmax))),
         title=f"Attention without a fused kernel takes {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "
@@ -79,7 +84,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "Each of these operations writes the scores of all pairs of positions to memory, and the next one reads them.",
             worst.others_sentence(),
         ),
-        advice=_FALLBACK_ADVICE if match.is_fallback else _ADVICE,
+        advice=match.advice,
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of softmax", value=total_ns(match.softmax), unit="ns", where=work.source),
@@ -95,11 +100,29 @@ _ADVICE: Final = (
     "Replace the products and the softmax by torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, "
     "dropout_p=p), or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it with need_weights=False."
 )
+_FAST_PATH_ADVICE: Final = (
+    "The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer runs these operations. Compare with "
+    "torch.backends.mha.set_fastpath_enabled(False), which calls scaled_dot_product_attention instead: faster for long sequences."
+)
 _FALLBACK_ADVICE: Final = (
     "scaled_dot_product_attention falls back to separate operations here. Call it with torch.nn.attention.sdpa_kernel("
     "torch.nn.attention.SDPBackend.FLASH_ATTENTION) to see the reason: usually float64, a head size that is not a multiple of 8, "
     "a mask that needs gradients, or float32 inputs."
 )
+
+
+def _severity(share: float, softmax_share: float) -> Severity:
+    if softmax_share < SERIOUS_SOFTMAX_SHARE:
+        return "low"
+    return "high" if share >= LARGE_SHARE else "medium"
+
+
+def _advice(work: StepWork, softmax_calls: int) -> str:
+    """Return the advice for the caller of the operations: PyTorch's fallback, its inference path, or the user's code."""
+    if any(_MATH_FALLBACK in item.name for item in work.operators):
+        return _FALLBACK_ADVICE
+    fast_path_calls = sum(item.calls for item in work.operators if item.name == _FAST_PATH)
+    return _FAST_PATH_ADVICE if fast_path_calls >= softmax_calls else _ADVICE
 
 
 def attention_by_operators(work: StepWork) -> _Attention | None:
@@ -116,7 +139,7 @@ def attention_by_operators(work: StepWork) -> _Attention | None:
         softmax=softmax,
         products_ns=total_ns(products),
         share=share,
-        is_fallback=any(_MATH_FALLBACK in item.name for item in work.operators),
+        advice=_advice(work, forward_calls),
         items=(*softmax, *products),
     )
 
@@ -149,7 +172,7 @@ def _by_modules(report: Report | TraceReport, work: StepWork) -> _Attention | No
         softmax=softmax,
         products_ns=products_ns,
         share=share,
-        is_fallback=any(use.kernel == "math" for use in attention),
+        advice=_FALLBACK_ADVICE if any(use.kernel == "math" for use in attention) else _ADVICE,
         items=(),
         paths=tuple(paths),
     )

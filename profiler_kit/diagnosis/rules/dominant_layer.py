@@ -20,7 +20,12 @@ from profiler_kit.diagnosis.phrases import (
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.timing import is_product_family, module_node, ns_by_path, ratio
-from profiler_kit.diagnosis.trace_layers import MIN_PRODUCT_SHARE, dominant_calls, dominant_module
+from profiler_kit.diagnosis.trace_layers import (
+    MIN_PRODUCT_SHARE,
+    dominant_calls,
+    dominant_module,
+    dominant_operator_calls,
+)
 from profiler_kit.diagnosis.trace_shapes import dominant_shape
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
@@ -60,7 +65,8 @@ other causes than the size of the layer, and other rules.
 In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. What
 torch.compile generates is not a module of the source. Without module names, it looks for a convolution, matrix product or
 attention whose calls with the same input shapes take as much, backward included. One call per step is one layer; several
-calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step.
+calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a CPU, it
+looks for the longest calls of at most three operators.
 
 The rule ignores models with a single layer that does work.
 """
@@ -288,11 +294,12 @@ def _evidence(
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for a module; without modules, for one input shape; without shapes, for a few kernels."""
+    """Yield at most one finding: for a module; without modules, for one input shape; without shapes, for a few calls."""
     dominant = (
         dominant_module(report, MIN_TIME_SHARE)
         or dominant_shape(report, MIN_TIME_SHARE)
         or dominant_calls(report, MIN_TIME_SHARE)
+        or dominant_operator_calls(report, MIN_TIME_SHARE)
     )
     # A layer that explains little of the step is not its cause, however much of the device time it takes.
     if dominant is None or dominant.weight < MEDIUM_TIME_SHARE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
@@ -33,9 +33,9 @@ below.
 Networks are trained in 32 bits and less. float64 doubles the bytes, runs without the fast tensor cores, and on many devices has
 1/32 of the float32 peak. It usually enters by accident: NumPy arrays, `torch.tensor` of a NumPy scalar, `.double()`, or
 `torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report
-do. A trace of a CPU does not record types. There, convolutions that do not use oneDNN show it (`_slow_conv2d`, at least
-{MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions), because
-oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at most `medium`.
+do, and those of a trace with `record_shapes=True`. Without types, convolutions that do not use oneDNN show it (`_slow_conv2d`,
+at least {MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions),
+because oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at most `medium`.
 """
 
 
@@ -50,7 +50,9 @@ class _Float64:
     @property
     def is_certain(self) -> bool:
         """Whether a type shows float64, and not only a convolution without oneDNN."""
-        return self.tensors != () or not any(_FALLBACK_OPERATOR.search(item.name) for item in self.kernels)
+        return self.tensors != () or not any(
+            _FALLBACK_OPERATOR.search(item.name) and not item.float64_ns for item in self.kernels
+        )
 
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
@@ -70,7 +72,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             else f"{match.kernels[0].name} is PyTorch's fallback. oneDNN, which is faster, computes in 32 and 16 bits only.",
             worst.others_sentence(),
         ),
-        advice="Use float32: model.float(), inputs = inputs.float(), torch.from_numpy(array).float(). Look for .double(), "
+        advice="Use float32: `model = model.float(); inputs = inputs.float()`, torch.from_numpy(array).float(). Look for .double(), "
         "dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype."
         + ("" if match.is_certain else " If nothing is in float64, check torch.backends.mkldnn.is_available()."),
         evidence=(
@@ -101,7 +103,8 @@ def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
     elif "the parameters" in tensors:
         kernels = work.select(lambda _: True)  # operators on a CPU do not show their type
     else:
-        kernels = _without_onednn(work)
+        typed = work.select(lambda item: item.float64_ns > 0 and item.family not in _OTHER_FAMILIES)
+        kernels = tuple(replace(item, ns=item.float64_ns) for item in typed) or _without_onednn(work)
     share = work.share(total_ns(kernels))
     return _Float64(kernels=kernels, share=share, tensors=tensors) if share >= MIN_SHARE else None
 
