@@ -30,8 +30,8 @@ MIN_PRODUCT_SHARE: Final = 0.5
 # A step calls at least this many products for each call of the dominant layer. With fewer, the layer is the network.
 MIN_CALLS_PER_LAYER_CALL: Final = 3
 _FIND_LAYER: Final = (
-    "Find the layer: record with `profile(with_stack=True)`, so that the trace has module names, or run profiler-kit analyze on the model. "
-    "Then change this layer first: fewer channels, a smaller kernel or input."
+    "Find the layer: record with `profile(with_stack=True)`, so that the trace has module names, or run "
+    "profiler-kit analyze on the model. Then change this layer first: fewer channels, a smaller kernel or input."
 )
 _PASS_NAMES: Final = {
     "fprop": "forward",

@@ -72,8 +72,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             else f"{match.kernels[0].name} is PyTorch's fallback. oneDNN, which is faster, computes in 32 and 16 bits only.",
             worst.others_sentence(),
         ),
-        advice="Use float32: `model = model.float(); inputs = inputs.float()`, torch.from_numpy(array).float(). Look for .double(), "
-        "dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype."
+        advice="Use float32: `model = model.float(); inputs = inputs.float()`, torch.from_numpy(array).float(). "
+        "Look for .double(), dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype."
         + ("" if match.is_certain else " If nothing is in float64, check torch.backends.mkldnn.is_available()."),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
