@@ -167,6 +167,7 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         operators=operators(attribution, work.operator, work.busy),
         peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((work.module != NONE).any()),
+        with_stack=table.info.with_stack,
         compiled=attribution.compiled,
         loaders=loaders(attribution),
         activities=idle_activities(

@@ -124,12 +124,22 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
             unnamed_sentence(worst.trace, "so the layer is unknown"),
             worst.others_sentence(),
         ),
-        advice="Find the layer: record with with_stack=True, so that the trace has module names, or run profiler-kit analyze on "
-        "the model. Then change this layer first: fewer channels, a smaller kernel or input.",
+        advice=_advice(worst.trace),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name=k.op or "kernel", value=k.kernel_ns, unit="ns", where=k.name) for k in kernels),
         ),
+    )
+
+
+def _advice(trace: TraceSummary) -> str:
+    """Return advice to find the layer in a way that the trace does not offer yet, and to change it."""
+    by_module = (
+        "" if trace.with_stack else "record with profile(with_stack=True), so that the trace has module names, or "
+    )
+    return (
+        f"Find the layer: {by_module}run `profiler-kit analyze` on the model. Then change this layer first: fewer channels, a "
+        "smaller kernel or input."
     )
 
 

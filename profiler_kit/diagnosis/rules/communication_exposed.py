@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_perc
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import CollectiveTime
 from profiler_kit.units import percent, text
 
 # Above a third of the span, an added process brings little more than two thirds of its cost.
@@ -18,14 +19,22 @@ HIGH_SHARE: Final = 1 / 3
 # Collectives of sharded parameters (FSDP, ZeRO); those of replicated ones are all-reduces.
 _SHARDED_KINDS: Final = frozenset({"all_gather", "reduce_scatter"})
 _SHARDED_ADVICE: Final = (
-    "Overlap it with computation: in FSDP set backward_prefetch=BackwardPrefetch.BACKWARD_PRE and forward_prefetch=True, and "
-    "wrap larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or sharding_strategy=SHARD_GRAD_OP."
+    "Overlap it with computation: FullyShardedDataParallel(model, backward_prefetch=BackwardPrefetch.BACKWARD_PRE, "
+    "forward_prefetch=True), with larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or "
+    "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP."
 )
 _REPLICATED_ADVICE: Final = (
-    "Overlap it with computation: DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True) with "
-    "find_unused_parameters=False. Or send less: a DDP communication hook with bf16 gradients, or several batches under "
-    "no_sync()."
+    "Send less with `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)` (DDP with float32 gradients; "
+    "from torch.distributed.algorithms.ddp_comm_hooks). And send less often: all but the last of several batches inside "
+    "model.no_sync()."
 )
+# A single trace does not show whether a rank is late, and then sending less does not help.
+_ALL_RANKS_ADVICE: Final = (
+    "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect rank*.json.gz`. If no "
+    "rank is late, "
+)
+# A PCIe link moves about 10 GB/s, NVLink and Infinity Fabric move more. Slower collectives wait, or cross a slow network.
+LINK_BYTES_PER_S: Final = 5e9
 
 DOC = f"""
 Fires on a trace in which collectives run alone, with no computation at the same time, for more than
@@ -35,7 +44,8 @@ Fires on a trace in which collectives run alone, with no computation at the same
 - `medium`: otherwise.
 
 A collective also lasts while it waits for the last rank to arrive. If the traces of all ranks are inspected together, this
-waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. Rules
+waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. It
+shows the rate of the collectives: below {text(LINK_BYTES_PER_S, "bytes/s")} they are slower than the links within a host. Rules
 `small_buckets` and `pipeline_bubbles` cover many small messages and messages between the stages of a pipeline.
 """
 
@@ -67,17 +77,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             if exposed.wait_share
             else "",
             f"Collectives by kind: {join_list(kinds)}." if kinds else "",
+            _rate_sentence(exposed.main),
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",
             worst.others_sentence(),
         ),
-        advice=(_SHARDED_ADVICE if sharded else _REPLICATED_ADVICE)
-        + (
-            ""
-            if report.ranks is not None
-            else " To see which rank waits for which, inspect the traces of all ranks together."
-        ),
+        advice=_advice(_SHARDED_ADVICE if sharded else _REPLICATED_ADVICE, is_alone=report.ranks is None),
         evidence=(
             Evidence(
                 name="exposed communication, of the span",
@@ -91,6 +97,23 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         weight=exposed.share,
         claims=CLAIMS,
+    )
+
+
+def _advice(advice: str, *, is_alone: bool) -> str:
+    return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
+
+
+def _rate_sentence(main: CollectiveTime | None) -> str:
+    """Return a sentence about the rate of the main kind of collectives; empty where the trace records no sizes."""
+    if main is None or main.bytes_per_s is None:
+        return ""
+    kind, rate = main.kind.replace("_", "-").capitalize(), text(main.bytes_per_s, "bytes/s")
+    if main.bytes_per_s >= LINK_BYTES_PER_S:
+        return f"{kind}s move {rate}."
+    return (
+        f"{kind}s move {rate}. The links within a host move more than {text(LINK_BYTES_PER_S, 'bytes/s')}, so they mostly wait "
+        "for other ranks, or use a slow network."
     )
 
 
