@@ -50,7 +50,10 @@ _INFERENCE_ADVICE: Final = (
     "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), or CUDA graphs with "
     "torch.compile(model, mode='reduce-overhead')."
 )
-_COMPILED_ADVICE: Final = "Launch all kernels at once with CUDA graphs: model = torch.compile(model, mode='reduce-overhead'). Or use a larger batch."
+_COMPILED_ADVICE: Final = (
+    "Launch all kernels at once with CUDA graphs: model = torch.compile(model, mode='reduce-overhead'). "
+    "Or use a larger batch."
+)
 
 DOC = f"""
 Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the

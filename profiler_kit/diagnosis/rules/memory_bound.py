@@ -45,8 +45,14 @@ ADVICE: Final = (
     "Move fewer bytes: fuse operations with model = torch.compile(model), use a smaller data type with "
     "torch.autocast('cuda', dtype=torch.bfloat16), in-place activations, or fewer and smaller activations."
 )
-_HALF_ADVICE: Final = "Move fewer bytes: fuse operations with model = torch.compile(model), in-place activations, or fewer and smaller activations."
-_COMPILED_ADVICE: Final = "Move fewer bytes: use a smaller data type with torch.autocast('cuda', dtype=torch.bfloat16), or fewer and smaller activations."
+_HALF_ADVICE: Final = (
+    "Move fewer bytes: fuse operations with model = torch.compile(model), in-place activations, or fewer and smaller "
+    "activations."
+)
+_COMPILED_ADVICE: Final = (
+    "Move fewer bytes: use a smaller data type with torch.autocast('cuda', dtype=torch.bfloat16), or fewer and smaller "
+    "activations."
+)
 _COMPILED_HALF_ADVICE: Final = "Move fewer bytes: use fewer and smaller activations."
 
 DOC = f"""
