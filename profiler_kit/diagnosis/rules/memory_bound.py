@@ -34,7 +34,7 @@ MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
 TRIES: Final = ("compile", "amp_bf16", "channels_last")
 
-_HALF_PRECISION: Final = frozenset({"fp16", "bf16"})
+_HALF_PRECISION: Final = frozenset({"f16", "bf16"})
 
 # Families with few operations per value that they read: memory-bound on every device.
 MEMORY_BOUND_FAMILIES: Final = frozenset(
