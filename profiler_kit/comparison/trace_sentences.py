@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from shlex import quote
 from typing import Final
 
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
@@ -45,7 +46,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
     if _are_ranks_of_a_job(a, b):
         lines.append(
             f"The traces are of ranks {a.rank} and {b.rank}. To see which rank waits for which, inspect them together: "
-            f"profiler-kit inspect {a.file} {b.file}"
+            f"profiler-kit inspect {quote(a.file)} {quote(b.file)}"
         )
     lines.append(_noise_note(compared))
     if any(change.kind == "device" for change in compared.kinds):

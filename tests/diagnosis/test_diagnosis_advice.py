@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 from trace_reports import kernel, ms, nested, steps, trace, traces, two_ranks
 
 from profiler_kit.diagnosis import diagnose_traces
+from profiler_kit.diagnosis.remedies import code_in
+from profiler_kit.diagnosis.rules import data_bound
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, TraceReport
-from profiler_kit.records.traces import CollectiveTime, PhaseTime, TraceSummary
+from profiler_kit.records.traces import CollectiveTime, PhaseTime, ShapedOperator, TraceSummary
 
 
 def finding(case: TraceSummary | TraceReport, rule: str) -> Finding:
@@ -33,6 +36,19 @@ def reading_memory(math: str, **more: Any) -> TraceSummary:
     """Return a busy trace of normalization, in the arithmetic `math`."""
     case = trace(phases={"forward": (100.0, 100.0, 0.0)}, kernels=[kernel("norm", 80.0, 10), kernel("gemm", 20.0, 10)])
     return replace(case, kernels=tuple(replace(item, math=math) for item in case.kernels), **more)
+
+
+def shaped(name: str, shapes: tuple[tuple[int, ...], ...], total_ms: float) -> ShapedOperator:
+    return ShapedOperator(
+        name=name,
+        family="conv",
+        shapes=shapes,
+        calls=3,
+        kernel_ns=ms(total_ms),
+        forward_ns=ms(total_ms),
+        backward_ns=0,
+        recompute_ns=0,
+    )
 
 
 def with_outside_work(case: TraceSummary, phase: str, outside_ms: float) -> TraceSummary:
@@ -66,7 +82,7 @@ def test_layout_advice_names_the_library_of_the_device(device: str, library: str
     case = trace(phases={"forward": (100.0, 100.0, 0.0)}, kernels=[kernel(LAYOUT, 20.0, 10), kernel("gemm", 80.0, 10)])
     layout = finding(replace(case, devices=(device,)), "layout_overhead")
     assert f"{library}'s fast convolutions" in layout.explanation
-    assert ("PYTORCH_MIOPEN_SUGGEST_NHWC=1" in layout.advice) is (library == "MIOpen")
+    assert ("PYTORCH_MIOPEN_SUGGEST_NHWC" in layout.advice) is (library == "MIOpen")
 
 
 def test_times_with_work_outside_the_steps_are_those_of_the_whole_trace() -> None:
@@ -141,3 +157,46 @@ def test_the_rank_that_others_wait_for_decides_the_bound() -> None:
     )
     sentences = verdict(replace(report, ranks=replace(report.ranks, stragglers=(straggler,)))).sentences
     assert any(line.startswith(f"Rank {late.rank}, which the others wait for") for line in sentences)
+
+
+def test_the_setting_for_the_larger_part_of_float32_work_comes_first() -> None:
+    conv, gemm = kernel("conv:implicit", 10.0, 3, math="fp32"), kernel("gemm", 60.0, 3, math="fp32")
+    case = trace(phases={"forward": (100.0, 100.0, 0.0)}, kernels=[conv, gemm])
+    advice = finding(case, "no_tensor_cores").advice
+    assert advice.index("set_float32_matmul_precision") < advice.index("allow_tf32")
+    in_tf32 = trace(
+        phases={"forward": (100.0, 100.0, 0.0)}, kernels=[conv, gemm, kernel("conv:xmma_igemm", 9.0, 3, math="tf32")]
+    )
+    assert "allow_tf32" not in finding(in_tf32, "no_tensor_cores").advice
+
+
+def test_a_large_convolution_gets_the_line_of_half_its_kernel() -> None:
+    shapes = ((8, 30, 257, 257), (50, 30, 16, 16))
+    wide = shaped("aten::conv2d", shapes, 90.0)
+    case = trace(kernels=[kernel("conv:xmma_igemm", 90.0, 3)])
+    case = replace(
+        case, shapes=(wide, shaped("aten::conv2d", ((8, 3, 9, 9), (4, 3, 3, 3)), 1.0)), **steps(3, 30.0, 30.0)
+    )
+    half = "`torch.nn.Conv2d(30, 50, kernel_size=8)`, does 25.0 % of its work"
+    assert half in finding(case, "dominant_layer").advice
+    small = replace(wide, shapes=((8, 30, 257, 257), (50, 30, 3, 3)))
+    assert "kernel_size" not in finding(replace(case, shapes=(small, *case.shapes[1:])), "dominant_layer").advice
+    assert "in 3 steps" in finding(case, "dominant_layer").explanation
+    outside = with_outside_work(case, "backward", 6.0)
+    assert "in the whole trace" in finding(outside, "dominant_layer").explanation
+
+
+def test_the_lines_about_data_loaders_can_be_pasted() -> None:
+    for advice in (data_bound.LOADER_ADVICE, *data_bound._LOADER_ADVICE.values()):
+        assert ast.parse(code_in(advice))
+
+
+def test_a_straggler_gets_the_command_that_compares_it() -> None:
+    report = two_ranks()
+    assert report.ranks is not None
+    late, waiting = report.ranks.ranks[:2]
+    straggler = Straggler(
+        rank=late.rank, last=9, collectives=9, late_ns=ms(9.0), cost_ns=ms(9.0), doing="", doing_excess_ns=0
+    )
+    advice = finding(replace(report, ranks=replace(report.ranks, stragglers=(straggler,))), "stragglers").advice
+    assert f"`profiler-kit compare {waiting.file} {late.file}`" in advice

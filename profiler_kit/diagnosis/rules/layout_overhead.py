@@ -32,7 +32,11 @@ CHANNELS_LAST_ADVICE: Final = (
     "Use channels last: model.to(memory_format=torch.channels_last) and inputs.to(memory_format=torch.channels_last)."
 )
 # Without the variable, PyTorch on ROCm converts channels-last tensors back before it calls MIOpen.
-_ROCM_ADVICE: Final = f"{CHANNELS_LAST_ADVICE} On ROCm also set the environment variable PYTORCH_MIOPEN_SUGGEST_NHWC=1."
+_ROCM_ADVICE: Final = (
+    "Use channels last, and let MIOpen use it: `os.environ['PYTORCH_MIOPEN_SUGGEST_NHWC'] = '1'; "
+    "model.to(memory_format=torch.channels_last)`, before the first convolution, and "
+    "inputs.to(memory_format=torch.channels_last)."
+)
 
 DOC = f"""
 Fires if layout kernels (NCHW to NHWC and back, padding of channels) take more than {limit_percent(MAX_LAYOUT_SHARE)} of the

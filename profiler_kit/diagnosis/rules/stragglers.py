@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS
@@ -57,8 +58,8 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
         ),
-        advice="Compare this rank with the others: longer sequences, larger images, work that only one rank does (logging, "
-        "validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
+        advice=f"{_compare_line(straggler, ranks)}Look for longer sequences, larger images, work that only one rank does "
+        "(logging, validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
@@ -69,6 +70,17 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
         weight=straggler.cost_ns / step_ns,
         claims=CLAIMS,
     )
+
+
+def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
+    """Return a sentence with the command that compares the late rank with the one that waits longest."""
+    waiting = [rank for rank in ranks.ranks if rank.rank != straggler.rank]
+    late = next((rank for rank in ranks.ranks if rank.rank == straggler.rank), None)
+    if late is None or not waiting:
+        return ""
+    other = max(waiting, key=lambda rank: rank.wait_ns)
+    files = f"{quote(other.file)} {quote(late.file)}"
+    return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`. "
 
 
 def _excess(straggler: Straggler) -> str:
