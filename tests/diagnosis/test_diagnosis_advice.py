@@ -200,3 +200,25 @@ def test_a_straggler_gets_the_command_that_compares_it() -> None:
     )
     advice = finding(replace(report, ranks=replace(report.ranks, stragglers=(straggler,))), "stragglers").advice
     assert f"`profiler-kit compare {waiting.file} {late.file}`" in advice
+
+
+@pytest.mark.parametrize(
+    ("doing", "claims"), [("forward (aten::mm)", {"busy:phase:forward"}), ("python (idle)", set())]
+)
+def test_a_straggler_explains_its_delay_and_not_only_the_waits_of_others(doing: str, claims: set[str]) -> None:
+    report = two_ranks()
+    assert report.ranks is not None
+    straggler = Straggler(
+        rank=report.ranks.ranks[0].rank,
+        last=9,
+        collectives=9,
+        late_ns=ms(9.0),
+        cost_ns=ms(3.0),
+        doing=doing,
+        doing_excess_ns=ms(8.0),
+        idle_excess_ns=0 if claims else ms(8.0),
+    )
+    ranks = replace(report.ranks, stragglers=(straggler,), step_ns=ms(30.0))
+    late = finding(replace(report, ranks=ranks), "stragglers")
+    assert late.weight == pytest.approx(0.3)
+    assert set(late.claims) == {"busy:phase:communication", "idle:communication"} | (claims or {"host"})

@@ -24,8 +24,8 @@ _SHARDED_ADVICE: Final = (
     "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP."
 )
 _REPLICATED_ADVICE: Final = (
-    "Send less with `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)` (DDP with float32 gradients; "
-    "from torch.distributed.algorithms.ddp_comm_hooks). And send less often: all but the last of several batches inside "
+    "Send less, in DDP with float32 gradients: `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)`, "
+    "from torch.distributed.algorithms.ddp_comm_hooks. And send less often: all but the last of several batches inside "
     "model.no_sync()."
 )
 # A single trace does not show whether a rank is late, and then sending less does not help.

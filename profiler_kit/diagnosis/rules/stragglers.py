@@ -26,9 +26,9 @@ Fires for traces of several ranks if one rank arrives at collectives so late tha
 - `high`: the rank is late by at least {limit_percent(LARGE_DELAY_SHARE)} of the step.
 - `medium`: below that.
 
-If all ranks end a step together, the delay is part of the step of every rank, even if the other ranks have work in the meantime.
-The finding names the phase, module or idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS}
-ranks have a finding.
+All ranks end a step together, so the delay is part of the step of every rank, even if the other ranks have work in the meantime.
+It explains that share: in the late rank as work or idle time, in the others as waiting. The finding names the phase, module or
+idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS} ranks have a finding.
 """
 
 
@@ -67,8 +67,8 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             Evidence(name="last in collectives", value=straggler.last, unit="count", where=where),
             Evidence(name=excess_name, value=straggler.doing_excess_ns, unit="ns", where=where),
         ),
-        weight=straggler.cost_ns / step_ns,
-        claims=CLAIMS,
+        weight=share,
+        claims=(*CLAIMS, *_late_claims(straggler)),
     )
 
 
@@ -81,6 +81,14 @@ def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
     other = max(waiting, key=lambda rank: rank.wait_ns)
     files = f"{quote(other.file)} {quote(late.file)}"
     return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`. "
+
+
+def _late_claims(straggler: Straggler) -> tuple[str, ...]:
+    """Return a claim on what the late rank does longer than the others."""
+    name, _, detail = straggler.doing.partition(" (")
+    if detail == "idle)":
+        return (f"idle:{name}",)
+    return (f"busy:phase:{name}",) if name else ()
 
 
 def _excess(straggler: Straggler) -> str:
