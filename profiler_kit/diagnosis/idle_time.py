@@ -38,7 +38,7 @@ LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch 
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
-# The forward pass of a small model has ten launches. A trace with fewer events is no step of a model.
+# The forward pass of a small model has ten launches. With fewer events a trace does not show a model.
 MIN_DEVICE_EVENTS: Final = 10
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
@@ -56,7 +56,7 @@ class IdleStep:
     - `launching`: the operators that launch device work; empty where unknown.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
-    - `per_step`: words after a time that say what it is the time of.
+    - `per_step`: the words after a time: ``in 3 steps``.
     - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
     - `compiled`: the model is compiled. `has_optimizer`: the step has an optimizer.
     """

@@ -43,7 +43,7 @@ class StepWork:
     - `span_ns`: busy plus idle time. `busy_ns`: the time in which the device (an operator) runs.
     - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
     - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
-    - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: words after a time that say what it is the time of.
+    - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: the words after a time: ``in 3 steps``.
     """
 
     source: str

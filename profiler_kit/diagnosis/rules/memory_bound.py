@@ -164,7 +164,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _trace_advice(trace: TraceSummary) -> str:
-    """Return the advice without what the program does already: compiling, or computing in 16 bits."""
+    """Return the advice, without compiling or 16 bits where the program uses them already."""
     half_ns = kernels_ns(trace, lambda kernel: kernel.math in _HALF_PRECISION)
     is_half = half_ns > kernels_ns(trace, lambda kernel: kernel.math is not None) / 2
     if trace.compiled:

@@ -64,7 +64,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _advice(trace: TraceSummary) -> str:
-    """Return how to record a whole trace, without what was recorded already."""
+    """Return how to record a whole trace, without the activities that were recorded already."""
     if not trace.linked:
         return (
             "Record the host too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]). Call "

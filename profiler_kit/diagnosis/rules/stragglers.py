@@ -84,7 +84,7 @@ def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
 
 
 def _late_claims(straggler: Straggler) -> tuple[str, ...]:
-    """Return a claim on what the late rank does longer than the others."""
+    """Return a claim on the work or the idle time in which the late rank exceeds the others."""
     name, _, detail = straggler.doing.partition(" (")
     if detail == "idle)":
         return (f"idle:{name}",)

@@ -77,7 +77,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 
 def _unknown_advice(step: IdleStep) -> str:
-    """Return how to record what the trace does not hold."""
+    """Return how to record the part that is missing from the trace."""
     activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
     return (
         f"Record a few whole steps{activities}: call torch.cuda.synchronize() before the first recorded step. And look for "
