@@ -191,11 +191,11 @@ def worst_idle(
 def calls_text(activities: Iterable[HostActivity]) -> str:
     """Return the longest of `activities` in words: ``train.py(12): augment (31 ms) and aten::sort (2 ms)``.
 
-    Calls from one place in the user's own code count together.
+    Calls from one place in the user's own code count together. Of calls in long gaps, the time in these gaps counts.
     """
     places: Counter[str] = Counter()
     for activity in activities:
-        places[activity.source or call_name(activity)] += activity.ns
+        places[activity.source or call_name(activity)] += activity.long_ns or activity.ns
     return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from trace_reports import kernel, ms, nested, steps, trace, traces, two_ranks
 
+from profiler_kit.attribution.host_activity import is_user_code
 from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.rules import data_bound
@@ -16,7 +17,7 @@ from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, TraceReport
-from profiler_kit.records.traces import CollectiveTime, PhaseTime, ShapedOperator, TraceSummary
+from profiler_kit.records.traces import CollectiveTime, HostActivity, PhaseTime, ShapedOperator, TraceSummary
 
 
 def finding(case: TraceSummary | TraceReport, rule: str) -> Finding:
@@ -221,3 +222,29 @@ def test_a_straggler_explains_its_delay_and_not_only_the_waits_of_others(doing: 
     late = finding(replace(report, ranks=ranks), "stragglers")
     assert late.weight == pytest.approx(0.3)
     assert set(late.claims) == {"busy:phase:communication", "idle:communication", claim}
+
+
+def test_long_calls_are_listed_with_their_time_in_long_gaps() -> None:
+    case = trace(phases={"other": (None, 60.0, 0.0)}, idle={("python", "other"): 40.0}, events=1000)
+    calls = [
+        HostActivity(
+            name=name,
+            phase="",
+            source=f"train.py({line}): {name}",
+            calls=3,
+            ns=ms(18.0),
+            longest_ns=ms(9.0),
+            long_ns=ms(long_ms),
+        )
+        for line, name, long_ms in ((3, "save", 7.0), (9, "log", 4.0))
+    ]
+    explanation = finding(replace(case, activities=tuple(calls)), "host_overhead").explanation
+    assert "for 11 ms" in explanation
+    assert "train.py(3): save (7 ms) and train.py(9): log (4 ms)" in explanation
+
+
+def test_code_that_the_compiler_writes_is_not_the_users() -> None:
+    name = f"2b/c2bb{'k' * 47}.py(621): call"
+    assert not is_user_code(name)
+    assert not is_user_code(f"torchinductor_me/{name}")
+    assert is_user_code("2b/call.py(621): call")
