@@ -60,7 +60,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     device = on_device(trace)
     kinds = [
-        f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
+        f"{_kind_text(kind)} ({text(kind.sum_ns, 'ns')})"
         for kind in (trace.communication.by_kind if trace.communication is not None else ())
     ]
     sharded = exposed.main is not None and exposed.main.kind in _SHARDED_KINDS
@@ -102,6 +102,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 def _advice(advice: str, *, is_alone: bool) -> str:
     return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
+
+
+def _kind_text(kind: CollectiveTime) -> str:
+    return (
+        f"{kind.events:,} of unknown kind"
+        if kind.kind == "collective"
+        else plural(kind.events, kind.kind.replace("_", "-"))
+    )
 
 
 def _rate_sentence(main: CollectiveTime | None) -> str:
