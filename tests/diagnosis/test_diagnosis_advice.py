@@ -248,3 +248,14 @@ def test_code_that_the_compiler_writes_is_not_the_users() -> None:
     assert not is_user_code(name)
     assert not is_user_code(f"torchinductor_me/{name}")
     assert is_user_code("2b/call.py(621): call")
+
+
+@pytest.mark.parametrize(("mebibytes", "smaller"), [(25, False), (100, True)])
+def test_buckets_are_to_be_smaller_only_where_they_are_large(mebibytes: int, smaller: bool) -> None:
+    case = nested()
+    assert case.communication is not None
+    kind = CollectiveTime(kind="all_reduce", events=3, sum_ns=ms(18.0), bytes=3 * mebibytes << 20)
+    advice = finding(
+        replace(case, communication=replace(case.communication, by_kind=(kind,))), "communication_exposed"
+    ).advice
+    assert ("bucket_cap_mb=25" in advice) is smaller

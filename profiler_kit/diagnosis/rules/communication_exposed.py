@@ -28,6 +28,13 @@ _REPLICATED_ADVICE: Final = (
     "from torch.distributed.algorithms.ddp_comm_hooks. And send less often: all but the last of several batches inside "
     "model.no_sync()."
 )
+# DDP reduces a bucket as soon as its gradients are complete. A single bucket is complete only after the whole backward pass.
+_LARGE_BUCKET_ADVICE: Final = (
+    "Overlap it with computation, in smaller buckets: DistributedDataParallel(model, bucket_cap_mb=25, "
+    "gradient_as_bucket_view=True). One large bucket starts only when backward ends."
+)
+# Buckets of DDP's default size, 25 MiB, are at most a parameter larger.
+LARGE_BUCKET_BYTES: Final = 64 << 20
 # A single trace does not show whether a rank is late, and then sending less does not help.
 _ALL_RANKS_ADVICE: Final = (
     "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect rank*.json.gz`. If no "
@@ -83,7 +90,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else "One trace cannot show whether the links are slow or another rank is late.",
             worst.others_sentence(),
         ),
-        advice=_advice(_SHARDED_ADVICE if sharded else _REPLICATED_ADVICE, is_alone=report.ranks is None),
+        advice=_advice(_SHARDED_ADVICE if sharded else _replicated_advice(exposed.main), is_alone=report.ranks is None),
         evidence=(
             Evidence(
                 name="exposed communication, of the span",
@@ -102,6 +109,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 def _advice(advice: str, *, is_alone: bool) -> str:
     return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
+
+
+def _replicated_advice(main: CollectiveTime | None) -> str:
+    """Return the advice for gradients of a replicated model: smaller buckets if they are larger than DDP's default."""
+    is_large = main is not None and main.bytes is not None and main.bytes > LARGE_BUCKET_BYTES * main.events
+    return _LARGE_BUCKET_ADVICE if is_large else _REPLICATED_ADVICE
 
 
 def _kind_text(kind: CollectiveTime) -> str:
