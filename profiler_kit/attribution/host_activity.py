@@ -34,10 +34,11 @@ _MAX_GAPS: Final = 2_000
 _MAX_ACTIVITIES: Final = 20
 _MAX_DEPTH: Final = 200  # levels of calls to search for the user's code
 
-# Python calls of the standard library, of built-in functions and of installed packages are not the user's code.
+# Python calls of the standard library, of built-in functions and of installed packages are not the user's code. Nor is the code
+# that torch.compile writes to its cache, as 2b/c2bbkmidpg7j3xwqwy23xmrthxekyyxnqwx7xywajrj42iac7be6.py.
 _LIBRARY: Final = re.compile(
     r"\A(<|torch\w*/|functorch/|numpy/|PIL/|cv2/|transformers/|accelerate/|(pytorch_)?lightning/|deepspeed/|nn\.Module: )|"
-    r"(site|dist)-packages/|lib/python3"
+    r"(site|dist)-packages/|lib/python3|(\A|/)[a-z0-9]{2}/c[a-z0-9]{50,}\.py\("
 )
 
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from profiler_kit.attribution.device_time import DeviceTime, Gaps
 from profiler_kit.attribution.host_time import phase_intervals
+from profiler_kit.attribution.phases import BACKWARD, RECOMPUTE
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.wait_times import PhaseWaits, phase_waits
 from profiler_kit.records.traces import TRACE_PHASES, PhaseTime
-from profiler_kit.traces.intervals import Intervals, count_by, length, overlap, sum_by, union
+from profiler_kit.traces.intervals import Intervals, count_by, empty, join, length, overlap, subtract, sum_by, union
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Mask
 
 
@@ -20,7 +21,7 @@ class Work(NamedTuple):
 
     `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`
     and `gap_step`: the phase and the step of the event that ended each gap, NONE where none did. `gap_thread`: the
-    thread that launched it.
+    thread that launched it. `recompute`: the intervals in which operators of recomputation run, without device work.
     """
 
     phase: Bytes
@@ -34,6 +35,7 @@ class Work(NamedTuple):
     gap_phase: Bytes
     gap_step: Ids
     gap_thread: Ids
+    recompute: Intervals = empty()
 
 
 class PhaseTimes(NamedTuple):
@@ -54,7 +56,7 @@ def phase_times(attribution: Attribution, work: Work, time: DeviceTime | None) -
         if time is not None
         else PhaseWaits(np.zeros(0, np.int32), {}, 0)
     )
-    host = phase_intervals(attribution, waits.position)
+    host = _with_recompute(phase_intervals(attribution, waits.position), work.recompute)
     steps = _step_intervals(attribution)
     everything = np.ones(len(work.phase), np.bool_), np.ones(len(work.gap_phase), np.bool_)
     total = _times(work, *everything, _lengths(host), _lengths(waits.intervals))
@@ -68,6 +70,22 @@ def phase_times(attribution: Attribution, work: Work, time: DeviceTime | None) -
         _lengths_outside(waits.intervals, steps),
     )
     return PhaseTimes(total, outside, waits.elsewhere_ns)
+
+
+def _with_recompute(host: dict[int, Intervals], recompute: Intervals) -> dict[int, Intervals]:
+    """Return the intervals of each phase, with what operators of recomputation take from backward.
+
+    A node that recomputes is recomputation from its start, before its first recomputed event.
+    """
+    if not len(recompute.start):
+        return host
+    return {
+        **{
+            phase: subtract(intervals, recompute) if phase == BACKWARD else intervals
+            for phase, intervals in host.items()
+        },
+        RECOMPUTE: join(host.get(RECOMPUTE, empty()), recompute),
+    }
 
 
 def _step_intervals(attribution: Attribution) -> Intervals:

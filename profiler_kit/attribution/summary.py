@@ -26,6 +26,7 @@ from profiler_kit.attribution.host_activity import (
 from profiler_kit.attribution.host_only import host_gaps, host_timeline
 from profiler_kit.attribution.host_time import queue_summary
 from profiler_kit.attribution.phase_times import Work, phase_times
+from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import Attribution, Evidence, Step
 from profiler_kit.attribution.totals import (
     communication,
@@ -115,6 +116,7 @@ def _host_work(attribution: Attribution) -> Work:
         end_ns = max(int(timeline.end.max()), steps[-1].end_ns)
         span_ns = end_ns - int(covered[0])
     gaps = host_gaps(attribution, timeline, covered, end_ns)
+    redone = timeline.work.phase[timeline.entry] == RECOMPUTE
     return Work(
         phase=timeline.work.phase,
         module=timeline.work.module,
@@ -127,6 +129,7 @@ def _host_work(attribution: Attribution) -> Work:
         gap_thread=np.full(len(gaps.start), NONE, np.int32),
         gap_phase=np.append(host.phase, np.int8(NONE))[gaps.ended_by],
         gap_step=np.append(host.step, np.int32(NONE))[gaps.ended_by],
+        recompute=union(timeline.start[redone], timeline.end[redone]),
     )
 
 
@@ -167,6 +170,7 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         operators=operators(attribution, work.operator, work.busy),
         peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((work.module != NONE).any()),
+        with_stack=table.info.with_stack,
         compiled=attribution.compiled,
         loaders=loaders(attribution),
         activities=idle_activities(

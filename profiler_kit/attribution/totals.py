@@ -49,6 +49,8 @@ _ATEN: Final = re.compile(r"\Aaten::")
 # characters of a text of shapes; a list of thousands of tensors does not identify a layer
 _MAX_SHAPES_LENGTH: Final = 4096
 _MAX_CALL_DEPTH: Final = 64  # levels of calls around a launch to search
+# Smaller messages take as long as their latency.
+_LARGE_MESSAGE_BYTES: Final = 1 << 20
 _MAX_ELEMENTS: Final = 1 << 58  # of up to 16 bytes: values of a broken trace must not overflow
 OTHER_KIND: Final = "collective"  # the kind of a collective whose kind is unknown
 
@@ -367,6 +369,7 @@ def communication(attribution: Attribution) -> Communication | None:
             events=len(members),
             sum_ns=sum(ns for ns, _ in members),
             bytes=None if any(size == NONE for _, size in members) else sum(size for _, size in members),
+            bytes_per_s=_bytes_per_s([(ns, size) for ns, size in members if size >= _LARGE_MESSAGE_BYTES]),
         )
         for kind, members in groups.items()
     ]
@@ -377,6 +380,12 @@ def communication(attribution: Attribution) -> Communication | None:
         exposed_ns=length(subtract(intervals, covered)),
         by_kind=tuple(sorted(by_kind, key=lambda entry: -entry.sum_ns)),
     )
+
+
+def _bytes_per_s(large: list[tuple[int, int]]) -> float | None:
+    """Return the rate of messages, given as durations in ns and sizes; None without a duration."""
+    ns = sum(ns for ns, _ in large)
+    return 1e9 * sum(size for _, size in large) / ns if ns > 0 else None
 
 
 class Messages(NamedTuple):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler_kit.records.families import math_name
+from profiler_kit.records.families import LAYOUT, math_name
 from profiler_kit.records.trace_comparison import KindChange
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 
@@ -30,18 +30,19 @@ def _changes(a: TraceSummary, b: TraceSummary) -> Iterator[KindChange]:
         yield KindChange(kind="world size", a=f"{a.world_size}", b=f"{b.world_size}")
     elif (a.communication is None) != (b.communication is None):
         yield _presence("communication", a.communication is not None)
-    if _trains(a) != _trains(b):
-        yield KindChange(kind="mode", a=_mode(a), b=_mode(b))
-    if a.compiled != b.compiled:
+    modes = _mode(a), _mode(b)
+    if all(modes) and modes[0] != modes[1]:
+        yield KindChange(kind="mode", a=modes[0], b=modes[1])
+    if all(modes) and a.compiled != b.compiled:
         yield _presence("torch.compile", a.compiled)
-    if (a.graph_launches > 0) != (b.graph_launches > 0):
+    if all(modes) and (a.graph_launches > 0) != (b.graph_launches > 0):
         yield _presence("CUDA graphs", a.graph_launches > 0)
     math = _main_math(a), _main_math(b)
     if math[0] and math[1] and math[0] != math[1]:
         yield KindChange(kind="main arithmetic", a=math_name(math[0]), b=math_name(math[1]))
     if (sizes := _batch_sizes(a.shapes, b.shapes)) is not None:
         yield KindChange(kind="batch size", a=f"{sizes[0]}", b=f"{sizes[1]}")
-    if _recomputes(a) != _recomputes(b):
+    if _trains(a) and _trains(b) and _recomputes(a) != _recomputes(b):
         yield _presence("activation checkpointing", _recomputes(a))
 
 
@@ -58,7 +59,10 @@ def _trains(trace: TraceSummary) -> bool:
 
 
 def _mode(trace: TraceSummary) -> str:
-    return "training" if _trains(trace) else "inference"
+    """Return the mode of the model; empty for a trace without host events, which shows no phases."""
+    if _trains(trace):
+        return "training"
+    return "inference" if any(timing.phase == "forward" and timing.kernel_ns for timing in trace.phases) else ""
 
 
 def _recomputes(trace: TraceSummary) -> bool:
@@ -69,7 +73,8 @@ def _main_math(trace: TraceSummary) -> str | None:
     """Return the arithmetic with the most time in convolutions, matrix products and attention."""
     times: Counter[str] = Counter()
     for kernel in trace.kernels:
-        if kernel.math is not None and kernel.family.partition(":")[0] in _MATH_FAMILIES:
+        is_product = kernel.family.partition(":")[0] in _MATH_FAMILIES and kernel.family != LAYOUT
+        if kernel.math is not None and is_product:
             times[kernel.math] += kernel.kernel_ns
     return times.most_common(1)[0][0] if times else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from shlex import quote
 from typing import Final
 
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
@@ -42,6 +43,11 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
         lines.append(
             f"No steps in {' and '.join(unmarked)}: whole traces are compared, which may hold different amounts of work."
         )
+    if _are_ranks_of_a_job(a, b):
+        lines.append(
+            f"The traces are of ranks {a.rank} and {b.rank}. To see which rank waits for which, inspect them together: "
+            f"profiler-kit inspect {quote(a.file)} {quote(b.file)}"
+        )
     lines.append(_noise_note(compared))
     if any(change.kind == "device" for change in compared.kinds):
         lines.append("The devices differ, so kernels with different names are matched by their family.")
@@ -60,6 +66,13 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
     return tuple(dict.fromkeys(lines))
 
 
+def _are_ranks_of_a_job(a: TraceSummary, b: TraceSummary) -> bool:
+    """Return whether the traces can be of one job: two ranks of as many."""
+    return (
+        None not in (a.rank, b.rank) and a.rank != b.rank and (a.world_size or 0) > 1 and a.world_size == b.world_size
+    )
+
+
 def _noise_note(compared: TraceComparison) -> str:
     """The share that counts as noise, and its source."""
     sides = (compared.a, compared.b)
@@ -67,7 +80,8 @@ def _noise_note(compared: TraceComparison) -> str:
     noise = percent(compared.noise, 2)
     if len(spreads) < len(sides):
         labels = " and ".join(side.label for side in sides if side.spread is None)
-        return f"{labels} has fewer than three steady steps, so the noise is unknown: {noise} is assumed."
+        verb = "have" if not spreads else "has"
+        return f"{labels} {verb} fewer than three steady steps, so the noise is unknown: {noise} is assumed."
     spread_text = " and ".join(percent(spread, 2) for spread in spreads)
     minimum = ", the minimum for two runs" if max(spreads) < compared.noise else ""
     return f"The work of steady steps differs by up to {spread_text}: the noise is {noise}{minimum}."
@@ -101,9 +115,14 @@ def _span_sentence(compared: TraceComparison) -> str:
     mean = f"Mean of {b.ranks} ranks. " if b.ranks > 1 else ""
     if compared.per == "step":
         return f"{mean}A step of {b.label} takes {_relative_text(span, f'a step of {a.label}')}: {_from_to(span)}."
-    steps_text = f"Over {plural(a.steps, 'step')} each, " if a.steps and a.steps == b.steps else ""
+    has_outside_work = bool(a.outside_ns or b.outside_ns)
+    steps_text = (
+        f"Over {plural(a.steps, 'step')} each, " if a.steps and a.steps == b.steps and not has_outside_work else ""
+    )
     per_step = ""
-    if steps_text and a.steps > 1:
+    if has_outside_work and a.step_ns and b.step_ns:
+        per_step = f", with work outside the steps; a step takes {text(a.step_ns, 'ns')} and {text(b.step_ns, 'ns')}"
+    elif steps_text and a.steps > 1:
         per_step = f", {text(span.a_ns // a.steps, 'ns')} and {text(span.b_ns // b.steps, 'ns')} per step"
     return f"{mean}{steps_text}{b.label} takes {_relative_text(span, a.label)}: {_from_to(span)}{per_step}."
 

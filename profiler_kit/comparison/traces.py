@@ -187,6 +187,7 @@ def _side(trace: TraceSummary, label: str, ranks: int) -> TraceSide:
         step_ns=trace.step_ns if trace.clock == "device" else trace.host_step_ns,
         spread=spread,
         ranks=ranks,
+        outside_ns=trace.outside_ns,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.ranking import Cell, step_cells
@@ -16,6 +16,8 @@ from profiler_kit.records.verdict import Bound
 
 # From this share of the busy time on, one kind of kernels decides its length.
 MIN_KIND_SHARE: Final = 0.5
+# From a tenth of the step on, waiting for one rank decides how long the others take.
+MIN_WAIT_SHARE: Final = 0.1
 _BOUND_OF_CAUSE: Final[dict[str, Bound]] = {
     "waiting for data": "data",
     "synchronization": "synchronization",
@@ -38,8 +40,9 @@ _BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memo
 class StepParts:
     """The parts of a step as shares of it: busy and idle time, and idle time by cause.
 
-    `bound`: what limits the step. `bound_share`: the share of its part. `on_device`: busy time is device time; otherwise it is
-    operator time on the host.
+    `bound`: what limits the step. `bound_share`: the share of its part. `late_rank`: the rank that others wait for, whose own
+    parts then decide the bound; None without one. `on_device`: busy time is device time; otherwise it is operator time on the
+    host.
     """
 
     busy: float
@@ -48,6 +51,7 @@ class StepParts:
     bound: Bound
     bound_share: float
     on_device: bool
+    late_rank: int | None = None
 
 
 def step_parts(report: Report | TraceReport) -> StepParts | None:
@@ -61,7 +65,10 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
         if cell.cause:
             causes[cell.cause] += cell.share
     idle = sum(causes.values())
-    bound, bound_share = _bound(report, cells, on_device)
+    late_rank, late_report = _late_rank(report)
+    bound, bound_share = (
+        _bound(late_report, step_cells(late_report, ()), on_device) if late_report else _bound(report, cells, on_device)
+    )
     return StepParts(
         busy=1.0 - idle,
         idle=idle,
@@ -69,7 +76,24 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
         bound=bound,
         bound_share=bound_share,
         on_device=on_device,
+        late_rank=late_rank,
     )
+
+
+def _late_rank(report: Report | TraceReport) -> tuple[int | None, TraceReport | None]:
+    """Return the rank that costs the others most waiting, with a report of its trace; None where the waiting is short.
+
+    The others end a step when it does, so its own work decides how long a step takes.
+    """
+    ranks = report.ranks if isinstance(report, TraceReport) else None
+    if ranks is None or not ranks.step_ns or not ranks.stragglers:
+        return None, None
+    latest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns)
+    files = [rank.file for rank in ranks.ranks if rank.rank == latest.rank]
+    traces = tuple(trace for trace in report.traces if trace.file in files)
+    if latest.cost_ns < MIN_WAIT_SHARE * ranks.step_ns or not traces:
+        return None, None
+    return latest.rank, replace(report, traces=traces, ranks=None)
 
 
 def _on_device(report: Report | TraceReport) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
+from profiler_kit.diagnosis.trace_facts import extent_text
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
@@ -21,7 +22,7 @@ from profiler_kit.units import text
 Match = TypeVar("Match")
 
 # A launch takes 5 to 10 us. A shorter time is not a step, and its shares mean nothing.
-MIN_SPAN_NS: Final = 1_000_000
+MIN_SPAN_NS: Final = 100_000
 # The usual gap between two launches is 5 to 50 us. A call that keeps the device idle for a millisecond is other work.
 LONG_CALL_NS: Final = 1_000_000
 # Idle time from here on always has a finding.
@@ -37,8 +38,8 @@ LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch 
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
-# With fewer events a trace does not show a training loop.
-MIN_DEVICE_EVENTS: Final = 30
+# The forward pass of a small model has ten launches. With fewer events a trace does not show a model.
+MIN_DEVICE_EVENTS: Final = 10
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
 
@@ -55,6 +56,9 @@ class IdleStep:
     - `launching`: the operators that launch device work; empty where unknown.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
+    - `per_step`: the words after a time: ``in 3 steps``.
+    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
+    - `compiled`: the model is compiled. `has_optimizer`: the step has an optimizer.
     """
 
     name: str
@@ -72,6 +76,11 @@ class IdleStep:
     compile_ns: int = 0
     launching: frozenset[str] = frozenset()
     first_excess_ns: int = 0
+    per_step: str = "per step"
+    with_stack: bool = True
+    compiled: bool = False
+    has_optimizer: bool = True
+    has_launches: bool = True
 
     @property
     def prefix(self) -> str:
@@ -82,11 +91,6 @@ class IdleStep:
     def busy_share(self) -> float:
         """The share of the step that is not idle."""
         return 1.0 - self.share(sum(part.ns for part in self.idle))
-
-    @property
-    def per(self) -> str:
-        """Words after a time that say for how many steps it is."""
-        return "per step" if self.steps == 1 else f"in {plural(self.steps, 'step')}"
 
     def share(self, ns: float) -> float:
         """Return idle time as a share of the step."""
@@ -187,11 +191,11 @@ def worst_idle(
 def calls_text(activities: Iterable[HostActivity]) -> str:
     """Return the longest of `activities` in words: ``train.py(12): augment (31 ms) and aten::sort (2 ms)``.
 
-    Calls from one place in the user's own code count together.
+    Calls from one place in the user's own code count together. Of calls in long gaps, the time in these gaps counts.
     """
     places: Counter[str] = Counter()
     for activity in activities:
-        places[activity.source or call_name(activity)] += activity.ns
+        places[activity.source or call_name(activity)] += activity.long_ns or activity.ns
     return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
 
 
@@ -252,6 +256,11 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         compile_ns=trace.compile_ns,
         launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
         first_excess_ns=_first_excess_ns(trace),
+        per_step=extent_text(trace),
+        with_stack=trace.with_stack,
+        compiled=trace.compiled,
+        has_optimizer=trace.phase("optimizer") is not None,
+        has_launches=trace.linked > 0,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeVar
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
 from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.trace_facts import MAX_LISTED_TRACES, MIN_BUSY_NS
+from profiler_kit.diagnosis.trace_facts import MAX_LISTED_TRACES, MIN_BUSY_NS, extent_text
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -47,7 +47,7 @@ class StepWork:
     - `span_ns`: busy plus idle time. `busy_ns`: the time in which the device (an operator) runs.
     - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
     - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
-    - `idle`: idle time. `shapes`: operators by input shapes.
+    - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: the words after a time: ``in 3 steps``.
     """
 
     source: str
@@ -62,6 +62,7 @@ class StepWork:
     module_ns: Mapping[str, int]
     idle: tuple[IdleTime, ...]
     shapes: tuple[ShapedOperator, ...] = ()
+    per_step: str = "per step"
 
     @property
     def clock_name(self) -> str:
@@ -72,11 +73,6 @@ class StepWork:
     def sentence_prefix(self) -> str:
         """Prefix of a sentence that names the run or trace; empty for a single trace."""
         return f"In {self.source}: " if self.source else ""
-
-    @property
-    def per_step(self) -> str:
-        """Words after a time that say for how many steps it is."""
-        return "per step" if self.steps == 1 and self.source.startswith('"') else f"in {plural(self.steps, 'step')}"
 
     def share(self, ns: float) -> float:
         """Return `ns` as a share of the step."""
@@ -250,4 +246,5 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
         module_ns=modules,
         idle=trace.idle,
         shapes=trace.shapes,
+        per_step=extent_text(trace),
     )

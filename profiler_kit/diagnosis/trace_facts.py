@@ -77,6 +77,11 @@ def on_device(trace: TraceSummary) -> bool:
     return trace.clock == "device" and trace.busy_ns > 0 and trace.span_ns > 0
 
 
+def is_rocm(trace: TraceSummary) -> bool:
+    """Return whether the device is an AMD one, on which MIOpen computes convolutions."""
+    return any(name.startswith("AMD") for name in trace.devices) or any("MIOpen" in k.family for k in trace.kernels)
+
+
 def is_mostly_busy(trace: TraceSummary) -> bool:
     """Return whether the device is busy for at least half of the span, so that kernels decide its length.
 
@@ -116,6 +121,13 @@ def median_kernel_ns(kernels: Iterable[TraceKernel]) -> float | None:
     return weighted_median(
         (k.sum_ns / k.calls, k.calls) for k in kernels if k.calls > 0 and k.family != "memcpy/memset"
     )
+
+
+def extent_text(trace: TraceSummary) -> str:
+    """Return words that say of what part of `trace` its times are: ``in 3 steps``."""
+    if not trace.steps or trace.outside_ns:
+        return "in the whole trace"
+    return f"in {plural(len(trace.steps), 'step')}"
 
 
 def step_count(trace: TraceSummary) -> int:

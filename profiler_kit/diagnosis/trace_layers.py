@@ -29,10 +29,6 @@ MAX_FACTOR_TO_LONGEST: Final = 10
 MIN_PRODUCT_SHARE: Final = 0.5
 # A step calls at least this many products for each call of the dominant layer. With fewer, the layer is the network.
 MIN_CALLS_PER_LAYER_CALL: Final = 3
-_FIND_LAYER: Final = (
-    "Find the layer: record with `profile(with_stack=True)`, so that the trace has module names, or run "
-    "profiler-kit analyze on the model. Then change this layer first: fewer channels, a smaller kernel or input."
-)
 _PASS_NAMES: Final = {
     "fprop": "forward",
     "dgrad": "the gradient of the input",
@@ -130,7 +126,7 @@ def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | Non
             unnamed_sentence(worst.trace, "so the layer is unknown"),
             worst.others_sentence(),
         ),
-        advice=_FIND_LAYER,
+        advice=_advice(worst.trace),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name=k.op or "kernel", value=k.kernel_ns, unit="ns", where=k.name) for k in kernels),
@@ -163,7 +159,7 @@ def dominant_operator_calls(report: TraceReport, min_share: float) -> DominantLa
             unnamed_sentence(worst.trace, "so the layer is unknown"),
             worst.others_sentence(),
         ),
-        advice=_FIND_LAYER,
+        advice=_advice(worst.trace),
         evidence=(
             Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name=o.name, value=o.longest_ns, unit="ns", where=worst.where) for o in operators),
@@ -183,6 +179,17 @@ def _longest_calls(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceOp
         return None
     share = sum(operator.longest_ns for operator in layer) / trace.busy_ns
     return (layer, share) if layer and share >= min_share else None
+
+
+def _advice(trace: TraceSummary) -> str:
+    """Return advice to find the layer in a way that the trace does not offer yet, and to change it."""
+    by_module = (
+        "" if trace.with_stack else "record with `profile(with_stack=True)`, so that the trace has module names, or "
+    )
+    return (
+        f"Find the layer: {by_module}run `profiler-kit analyze` on the model. Then change this layer first: fewer channels, a "
+        "smaller kernel or input."
+    )
 
 
 def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKernel, ...], float] | None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, Channels, join_sizes
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.timing import is_product_family
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, on_device, step_share, worst_trace
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text, on_device, step_share, worst_trace
 from profiler_kit.diagnosis.trace_layers import DominantLayer, has_named_layers, unnamed_sentence
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text
 
 # Kernel families of whole layers. Pointwise kernels, norms and copies accompany a layer.
+MIN_LARGE_KERNEL: Final = 5  # half of a smaller kernel sees hardly any neighbors
 LAYER_FAMILIES: Final = ("conv", "gemm", "attention", "rnn")
 
 
@@ -37,7 +39,6 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
         ("recomputation", operator.recompute_ns),
     )
     parts = [f"{name} {text(ns, 'ns')}" for name, ns in passes if ns]
-    in_steps = f" in {plural(steps, 'step')}" if steps else ""
     return DominantLayer(
         share=share,
         weight=step_share(trace, operator.kernel_ns),
@@ -45,20 +46,39 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
         claims=tuple(f"busy:kernel:{kernel.name}" for kernel in trace.kernels if is_product_family(kernel.family)),
         title=f"{subject} {percent(share)} of the device time: {operator_text(operator)}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{plural(operator.calls, 'call')} of {operator.name}{in_steps} "
+            f"{worst.sentence_prefix}{plural(operator.calls, 'call')} of {operator.name} {extent_text(trace)} "
             f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(trace.busy_ns, 'ns')}"
             f"{f': {join_list(parts)}' if parts else ''}.",
             unnamed_sentence(trace, "and the input shapes identify the layer"),
             "" if is_single_layer else "These may be several layers of the same size.",
             worst.others_sentence(),
         ),
-        advice="Change this layer first: fewer channels or features, a smaller kernel or input. "
-        "profiler-kit count MODEL predicts the work that remains after each change.",
+        advice=join_sentences(
+            "Change this layer first: fewer channels or features, a smaller kernel or input.",
+            _half_kernel_sentence(operator),
+            "profiler-kit count MODEL predicts the work that remains after each change.",
+        ),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=worst.where),
             *evidence_of(worst.where, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
         ),
+    )
+
+
+def _half_kernel_sentence(operator: ShapedOperator) -> str:
+    """Return a sentence with the line of a convolution of half the kernel size; empty for small kernels and other operators."""
+    if _convolution(operator) is None or min(sizes := operator.shapes[1][2:]) < MIN_LARGE_KERNEL:
+        return ""
+    inputs, outputs = operator.shapes[0][1], operator.shapes[1][0]
+    half = tuple(size // 2 for size in sizes)
+    kernel_size = half[0] if len(set(half)) == 1 else half
+    groups = inputs // operator.shapes[1][1]
+    grouped = f", groups={groups}" if groups > 1 else ""
+    work = math.prod(half) / math.prod(sizes)
+    return (
+        f"Half the kernel, `torch.nn.Conv{len(sizes)}d({inputs}, {outputs}, kernel_size={kernel_size}{grouped})`, does "
+        f"{percent(work)} of its work, with other results."
     )
 
 

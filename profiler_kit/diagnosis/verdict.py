@@ -148,6 +148,8 @@ def _bound(parts: StepParts) -> str:
         prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
         shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
     own = f" ({percent(parts.bound_share)} of the time)" if parts.bound in ("communication", "data") else ""
+    if parts.late_rank is not None:
+        return f"Rank {parts.late_rank}, which the others wait for, is bound by {_BOUNDS[parts.bound]}; of all ranks, {shares}."
     return f"Bound by {_BOUNDS[parts.bound]}{own}: {shares}."
 
 

@@ -18,6 +18,7 @@ class TraceSide:
     - `steps`: the number of marked steps. `step_ns`: their duration; None without steps.
     - `spread`: (largest - smallest) / median busy time of its steady steps; None with fewer than three.
     - `ranks`: the number of ranks. With several, figures are means over the ranks.
+    - `outside_ns`: the busy time of work outside the steps.
     """
 
     label: str
@@ -27,6 +28,7 @@ class TraceSide:
     step_ns: int | None
     spread: float | None
     ranks: int = 1
+    outside_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

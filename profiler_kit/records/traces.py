@@ -283,12 +283,17 @@ class Communication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """Collectives of one kind ("all_reduce"). `bytes` is None where the trace does not record sizes."""
+    """Collectives of one kind ("all_reduce").
+
+    `bytes`: their size; None where the trace does not record that of each. `bytes_per_s`: the rate of those of at least 1 MiB,
+    whose time is not mostly latency; None without any. Waiting for other ranks counts as time.
+    """
 
     kind: str
     events: int
     sum_ns: int
     bytes: int | None
+    bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +316,8 @@ class TraceSummary:
     - `shapes`: the operators with the most device time by the shapes of their inputs, at most twenty; empty if the trace has no
       shapes.
     - `syncs`: host waits. `queue`: the launch queue; None without launches.
-    - `has_modules`: True if the trace names modules. `compiled`: True if it has compiled regions.
+    - `has_modules`: True if the trace names modules. `with_stack`: True if stacks were recorded. `compiled`: True if it has
+      compiled regions.
     - `steps_inferred`: True if the trace marks no steps; `steps` are then inferred from the ends of `Optimizer.step`.
     - `graph_launches`: launches of CUDA graphs.
     - `loaders`: the classes of the DataLoader iterators, longest first.
@@ -353,6 +359,7 @@ class TraceSummary:
     communication: Communication | None = None
     peak_allocated_bytes: int | None = None
     has_modules: bool = False
+    with_stack: bool = False
     compiled: bool = False
     graph_launches: int = 0
     loaders: tuple[str, ...] = ()

@@ -112,7 +112,10 @@ def overlap(trace: TraceSummary) -> str | None:
         sentences.append(f"{len(trace.streams)} streams, {text(trace.overlap_ns, 'ns')} of overlapping work.")
     communication = trace.communication
     if communication is not None and communication.events:
-        kinds = ", ".join(f"{kind.events} {kind.kind.replace('_', '-')}" for kind in communication.by_kind)
+        names = {"collective": "of unknown kind"}
+        kinds = ", ".join(
+            f"{kind.events} {names.get(kind.kind, kind.kind.replace('_', '-'))}" for kind in communication.by_kind
+        )
         sentences.append(
             f"Communication {text(communication.union_ns, 'ns')}{f' ({kinds})' if kinds else ''}, "
             f"{text(communication.exposed_ns, 'ns')} of it exposed (not overlapped by other work)."

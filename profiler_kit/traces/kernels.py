@@ -181,6 +181,8 @@ _MATH: Final = _table(
     ("f64", r"dgemm|dcudnn|(?<![a-z])f64|<double|double[,>]"),
     ("fp32", r"ffma|_simt|sgemm|scudnn|f32f32_f32f32|<float\b|float[,>]|_SB_"),
 )
+# MIOpen names a transpose after the size of its elements: "_half" moves bf16 as well as fp16.
+_SIZED_TRANSPOSE: Final = re.compile(r"\Abatched_transpose_\d")
 _INT8: Final = re.compile(r"i8i8|int8|i8816|imma|uint8")
 
 _TENSOR_CORE: Final = re.compile(
@@ -280,6 +282,8 @@ def families() -> frozenset[str]:
 
 
 def _math(name: str, family: str) -> str | None:
+    if _SIZED_TRANSPOSE.match(name):
+        return None
     if family.startswith("conv:") and _INT8.search(name) and not re.search(r"[fF]loat|f16|f32", name):
         return "int8"
     return _first(_MATH, name)

@@ -59,6 +59,17 @@ def test_sizes_are_elements_times_what_one_takes() -> None:
     ]
 
 
+def test_the_rate_is_that_of_large_messages() -> None:
+    trace = Written()
+    for start, end, elements in ((0, 1000, 1 << 20), (1000, 3000, 1 << 18), (3000, 9000, 100)):
+        message = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float"}
+        collective(trace, start, end, "ncclDevKernel_Generic", **message)
+    collective(trace, 9000, 9900, "ncclDevKernel_AllReduce")
+    (reduced,) = communication_of(trace).by_kind
+    assert reduced.bytes is None
+    assert reduced.bytes_per_s == 1e9 * ((4 << 20) + (1 << 20)) / 3000
+
+
 def test_a_kernel_that_does_every_collective_is_named_by_the_call_around_its_launch() -> None:
     trace = Written()
     trace.op("c10d::allreduce_", 0, 100)

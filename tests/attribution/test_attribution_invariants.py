@@ -26,6 +26,8 @@ def violations(trace: TraceSummary) -> Iterator[str]:
     for timing in (*trace.phases, *trace.step_phases, *trace.outside_steps):
         if timing.wait_ns > (timing.host_ns or 0):
             yield f"waits {timing.wait_ns} in host time {timing.host_ns} of {timing.phase}"
+        if timing.phase == "recompute" and trace.clock == "host" and timing.kernel_ns > (timing.host_ns or 0):
+            yield f"operators {timing.kernel_ns} in host time {timing.host_ns} of {timing.phase}"
         if min(timing.host_ns or 0, timing.kernel_ns, timing.sum_ns, timing.idle_ns, timing.wait_ns, timing.events) < 0:
             yield f"negative: {timing}"
     busy = next(column for column in TRACE_STEP_COLUMNS if column.key == "busy_ns")

@@ -398,3 +398,34 @@ def test_long_file_names_get_short_labels_and_the_title_says_which() -> None:
     assert (compared.a.label, compared.b.label) == ("A", "B")
     assert trace_comparison_document(compared).title == f"A is {a}, B is {b}"
     assert any("A" in sentence and a not in sentence for sentence in compared.sentences)
+
+
+def test_a_trace_without_phases_is_not_said_to_run_inference() -> None:
+    device_only = trace(phases={"other": (None, 90.0, 0.0)})
+    trained = trace(phases={"forward": (30.0, 30.0, 0.0), "backward": (60.0, 60.0, 0.0), "recompute": (None, 5.0, 0.0)})
+    assert compare_traces(device_only, changed(trained, compiled=True)).kinds == ()
+    inference = trace(phases={"forward": (90.0, 90.0, 0.0)})
+    assert [change.kind for change in compare_traces(inference, trained).kinds] == ["mode"]
+
+
+def test_layout_conversions_are_not_the_main_arithmetic() -> None:
+    product = kernel("conv: implicit gemm", 40.0, 3, math="bf16")
+    a = trace(kernels=[kernel("conv:layout", 50.0, 3, math="f16"), product])
+    assert compare_traces(a, trace(kernels=[product])).kinds == ()
+
+
+def test_work_outside_the_steps_is_not_counted_into_them() -> None:
+    outside = PhaseTime(phase="backward", host_ns=0, kernel_ns=ms(30), sum_ns=ms(30), idle_ns=0, wait_ns=0, events=3)
+    a = changed(trace(), steps=steps(30, 30, 30), step_ns=ms(30))
+    compared = compare_traces(a, changed(a, file="runs/other.json", outside_steps=(outside,)))
+    (span,) = [line for line in compared.sentences if "step" in line]
+    assert "Over 3 steps each" not in span
+    assert "with work outside the steps; a step takes 30 ms and 30 ms" in span
+
+
+def test_two_ranks_of_a_job_are_to_be_inspected_together() -> None:
+    first = changed(trace("runs/rank0.json"), rank=0, world_size=2)
+    second = changed(trace("runs/rank1.json"), rank=1, world_size=2)
+    command = "profiler-kit inspect runs/rank0.json runs/rank1.json"
+    assert any(command in note for note in compare_traces(first, second).notes)
+    assert not any(command in note for note in compare_traces(first, changed(second, rank=0)).notes)

@@ -253,7 +253,8 @@ def test_limits_of_waiting_for_data(waited_ms: float, said: str | None) -> None:
         (81.0, 5, 1000, "low"),
         (91.0, 5, 1000, None),
         (59.0, 11, 1000, "high"),
-        (59.0, 5, 29, None),
+        (59.0, 5, 10, "high"),
+        (59.0, 5, 9, None),
     ],
 )
 def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, expected: str | None) -> None:

@@ -126,7 +126,7 @@ NAMES: list[tuple[str, str, str | None, str | None, str | None]] = [
     ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "reduce", None, None, "triton"),
     ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt64x32x32_wt16x16x16", "conv:miopen_igemm", "wgrad", "bf16", "miopen"),
     ("igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x64x32_wt32x32x8", "conv:miopen_igemm", "dgrad", "bf16", "miopen"),
-    ("batched_transpose_16x32_half", "conv:layout", None, "f16", "miopen"),
+    ("batched_transpose_16x32_half", "conv:layout", None, None, "miopen"),
     ("transpose_CNHW2NCHW_V2_2D_WG_off64", "conv:layout", None, None, "miopen"),
     ("my_own_kernel", "other", None, None, None),
     ("", "other", None, None, None),

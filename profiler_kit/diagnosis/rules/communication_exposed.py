@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_perc
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import CollectiveTime
 from profiler_kit.units import percent, text
 
 # Above a third of the span, an added process brings little more than two thirds of its cost.
@@ -18,14 +19,29 @@ HIGH_SHARE: Final = 1 / 3
 # Collectives of sharded parameters (FSDP, ZeRO); those of replicated ones are all-reduces.
 _SHARDED_KINDS: Final = frozenset({"all_gather", "reduce_scatter"})
 _SHARDED_ADVICE: Final = (
-    "Overlap it with computation: in FSDP set backward_prefetch=BackwardPrefetch.BACKWARD_PRE and forward_prefetch=True, and "
-    "wrap larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or sharding_strategy=SHARD_GRAD_OP."
+    "Overlap it with computation: FullyShardedDataParallel(model, backward_prefetch=BackwardPrefetch.BACKWARD_PRE, "
+    "forward_prefetch=True), with larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or "
+    "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP."
 )
 _REPLICATED_ADVICE: Final = (
-    "Overlap it with computation: DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True) with "
-    "find_unused_parameters=False. Or send less: a DDP communication hook with bf16 gradients, or several batches under "
-    "no_sync()."
+    "Send less, in DDP with float32 gradients: `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)`, "
+    "from torch.distributed.algorithms.ddp_comm_hooks. And send less often: all but the last of several batches inside "
+    "model.no_sync()."
 )
+# DDP reduces a bucket as soon as its gradients are complete. A single bucket is complete only after the whole backward pass.
+_LARGE_BUCKET_ADVICE: Final = (
+    "Overlap it with computation, in smaller buckets: DistributedDataParallel(model, bucket_cap_mb=25, "
+    "gradient_as_bucket_view=True). One large bucket starts only when backward ends."
+)
+# Buckets of DDP's default size, 25 MiB, are at most a parameter larger.
+LARGE_BUCKET_BYTES: Final = 64 << 20
+# A single trace does not show whether a rank is late, and then sending less does not help.
+_ALL_RANKS_ADVICE: Final = (
+    "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect rank*.json.gz`. If no "
+    "rank is late, "
+)
+# A PCIe link moves about 10 GB/s, NVLink and Infinity Fabric move more. Slower collectives wait, or cross a slow network.
+LINK_BYTES_PER_S: Final = 5e9
 
 DOC = f"""
 Fires on a trace in which collectives run alone, with no computation at the same time, for more than
@@ -35,7 +51,8 @@ Fires on a trace in which collectives run alone, with no computation at the same
 - `medium`: otherwise.
 
 A collective also lasts while it waits for the last rank to arrive. If the traces of all ranks are inspected together, this
-waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. Rules
+waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. It
+shows the rate of the collectives: below {text(LINK_BYTES_PER_S, "bytes/s")} they are slower than the links within a host. Rules
 `small_buckets` and `pipeline_bubbles` cover many small messages and messages between the stages of a pipeline.
 """
 
@@ -50,7 +67,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     device = on_device(trace)
     kinds = [
-        f"{plural(kind.events, kind.kind.replace('_', '-'))} ({text(kind.sum_ns, 'ns')})"
+        f"{_kind_text(kind)} ({text(kind.sum_ns, 'ns')})"
         for kind in (trace.communication.by_kind if trace.communication is not None else ())
     ]
     sharded = exposed.main is not None and exposed.main.kind in _SHARDED_KINDS
@@ -67,17 +84,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             if exposed.wait_share
             else "",
             f"Collectives by kind: {join_list(kinds)}." if kinds else "",
+            _rate_sentence(exposed.main),
             ""
             if report.ranks is not None
             else "One trace cannot show whether the links are slow or another rank is late.",
             worst.others_sentence(),
         ),
-        advice=(_SHARDED_ADVICE if sharded else _REPLICATED_ADVICE)
-        + (
-            ""
-            if report.ranks is not None
-            else " To see which rank waits for which, inspect the traces of all ranks together."
-        ),
+        advice=_advice(_SHARDED_ADVICE if sharded else _replicated_advice(exposed.main), is_alone=report.ranks is None),
         evidence=(
             Evidence(
                 name="exposed communication, of the span",
@@ -91,6 +104,37 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         weight=exposed.share,
         claims=CLAIMS,
+    )
+
+
+def _advice(advice: str, *, is_alone: bool) -> str:
+    return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
+
+
+def _replicated_advice(main: CollectiveTime | None) -> str:
+    """Return the advice for gradients of a replicated model: smaller buckets if they are larger than DDP's default."""
+    is_large = main is not None and main.bytes is not None and main.bytes > LARGE_BUCKET_BYTES * main.events
+    return _LARGE_BUCKET_ADVICE if is_large else _REPLICATED_ADVICE
+
+
+def _kind_text(kind: CollectiveTime) -> str:
+    return (
+        f"{kind.events:,} of unknown kind"
+        if kind.kind == "collective"
+        else plural(kind.events, kind.kind.replace("_", "-"))
+    )
+
+
+def _rate_sentence(main: CollectiveTime | None) -> str:
+    """Return a sentence about the rate of the main kind of collectives; empty where the trace records no sizes."""
+    if main is None or main.bytes_per_s is None:
+        return ""
+    kind, rate = main.kind.replace("_", "-").capitalize(), text(main.bytes_per_s, "bytes/s")
+    if main.bytes_per_s >= LINK_BYTES_PER_S:
+        return f"{kind}s move {rate}."
+    return (
+        f"{kind}s move {rate}. The links within a host move more than {text(LINK_BYTES_PER_S, 'bytes/s')}, so they mostly wait "
+        "for other ranks, or use a slow network."
     )
 
 

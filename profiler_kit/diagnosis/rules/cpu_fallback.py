@@ -49,7 +49,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for operators on the CPU for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{step.prefix}These operators launch nothing and keep the device idle for {text(ns, 'ns')} {step.per}: "
+            f"{step.prefix}These operators launch nothing and keep the device idle for {text(ns, 'ns')} {step.per_step}: "
             f"{calls_text(worst.match)}.",
             worst.others_sentence(),
         ),

@@ -24,8 +24,9 @@ MIN_IDLE_SHARE: Final = 0.05
 _HOST_CLAIMS: Final = ("idle:waiting for data", "busy:phase:data")
 
 LOADER_ADVICE: Final = (
-    "Load batches in other processes and ahead of time: DataLoader(num_workers=4 or more, persistent_workers=True, "
-    "prefetch_factor=4, pin_memory=True). Or make each sample cheaper: cheaper transforms, or a data set that is decoded once."
+    "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, persistent_workers=True, "
+    "prefetch_factor=4, pin_memory=True), with more workers if there are free cores. Or make each sample cheaper: cheaper "
+    "transforms, or a data set that is decoded once."
 )
 
 # Classes of PyTorch's iterators (torch/utils/data/dataloader.py), as a trace names them.
@@ -55,11 +56,12 @@ _LOADER_EXPLANATIONS: Final = {
     WORKER_ITERATOR: "The loader has workers, but they make batches more slowly than the step needs them.",
 }
 _LOADER_ADVICE: Final = {
-    SINGLE_PROCESS_ITERATOR: "Load batches in other processes and ahead of time: DataLoader(num_workers=4 or more, "
-    "persistent_workers=True, pin_memory=True). Workers make batches while the model runs.",
-    WORKER_ITERATOR: "Give the loader more workers (up to the number of cores of this process) and a larger prefetch_factor. If "
-    "all cores are busy, make each sample cheaper: fewer or cheaper transforms, smaller files, or a data set that is decoded "
-    "once.",
+    SINGLE_PROCESS_ITERATOR: "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, "
+    "persistent_workers=True, pin_memory=True), with more workers if there are free cores. Workers make batches while the model "
+    "runs.",
+    WORKER_ITERATOR: "Give the loader more workers, up to the number of cores: DataLoader(dataset, num_workers=os.cpu_count(), "
+    "prefetch_factor=4, persistent_workers=True). If all cores are busy, make each sample cheaper: fewer or cheaper transforms, "
+    "smaller files, or a data set that is decoded once.",
 }
 
 

@@ -36,6 +36,7 @@ ADVICE: Final = (
     "Use larger or fewer operators: a larger batch, model = torch.compile(model), fewer small modules, "
     "torch.optim.SGD(..., foreach=True). A faster operator saves little here."
 )
+_COMPILED_ADVICE: Final = "Use larger operators: a larger batch. A faster operator saves little here."
 LONG_CALL_ADVICE: Final = (
     "Move this work out of the loop: do it before training, in DataLoader workers, or every few hundred steps only. "
     "If it computes on tensors, do it with torch operators on the device."
@@ -116,7 +117,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "The profiler adds to it." if main is None else "",
             worst.others_sentence(),
         ),
-        advice=LONG_CALL_ADVICE if main is not None else ADVICE,
+        advice=LONG_CALL_ADVICE if main is not None else _COMPILED_ADVICE if step.compiled else ADVICE,
         evidence=(
             Evidence(name="share outside operators", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
@@ -149,10 +150,9 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"The device waits for Python for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{step.prefix}Long calls keep the device idle for {text(calls_ns, 'ns')} {step.per}: {calls_text(worst.match)}.",
-            "Record with with_stack=True to see the lines of code."
-            if not any(activity.source for activity in worst.match)
-            else "",
+            f"{step.prefix}Long calls keep the device idle for {text(calls_ns, 'ns')} {step.per_step}: "
+            f"{calls_text(worst.match)}.",
+            "Record with with_stack=True to see the lines of code." if not step.with_stack else "",
             worst.others_sentence(),
         ),
         advice=LONG_CALL_ADVICE,

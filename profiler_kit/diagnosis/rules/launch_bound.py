@@ -46,6 +46,14 @@ LAUNCH_ADVICE: Final = (
     "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), CUDA graphs with "
     "torch.compile(model, mode='reduce-overhead'), a fused optimizer (fused=True). cuDNN flags do not help."
 )
+_INFERENCE_ADVICE: Final = (
+    "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), or CUDA graphs with "
+    "torch.compile(model, mode='reduce-overhead')."
+)
+_COMPILED_ADVICE: Final = (
+    "Launch all kernels at once with CUDA graphs: model = torch.compile(model, mode='reduce-overhead'). "
+    "Or use a larger batch."
+)
 
 DOC = f"""
 Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
@@ -65,8 +73,8 @@ the baseline, the rule also checks the fastest of them: with faster kernels, a s
 causes of idle time needs half of the kernels to take less than {SHORT_KERNEL_NS // 1000} us. The rule does not cover CPUs, or
 devices that mostly wait for data (rule `data_bound`).
 
-A trace needs at least {MIN_DEVICE_EVENTS} device events. The profiler slows launches down, so the same step is less
-launch-bound without it.
+A trace needs at least {MIN_DEVICE_EVENTS} device events. If the model in it is compiled already, the advice is CUDA graphs. The
+profiler slows launches down, so the same step is less launch-bound without it.
 """
 
 
@@ -155,7 +163,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),
-        advice=LAUNCH_ADVICE,
+        advice=_COMPILED_ADVICE if step.compiled else LAUNCH_ADVICE if step.has_optimizer else _INFERENCE_ADVICE,
         evidence=(
             Evidence(name="busy share of the span", value=100.0 * step.busy_share, unit="percent", where=step.where),
             Evidence(name="idle time before launches", value=step.launch_ns(), unit="ns", where=step.where),

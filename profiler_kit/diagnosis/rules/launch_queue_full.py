@@ -68,7 +68,7 @@ def _misleading_queue(trace: TraceSummary) -> Queue | None:
 
 def _largest_difference(trace: TraceSummary) -> str:
     """Return a sentence about the phase with the largest difference between host time and device time."""
-    timed = [timing for timing in trace.phases if timing.host_ns and timing.kernel_ns]
+    timed = [timing for timing in trace.step_phases if timing.host_ns and timing.kernel_ns]
     if not timed:
         return ""
     widest = max(timed, key=lambda timing: abs((timing.host_ns or 0) - timing.kernel_ns))

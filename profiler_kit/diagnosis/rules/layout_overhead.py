@@ -10,7 +10,14 @@ from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
+from profiler_kit.diagnosis.trace_facts import (
+    MIN_BUSY_SHARE,
+    is_mostly_busy,
+    is_rocm,
+    kernels_ns,
+    step_share,
+    worst_trace,
+)
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import KernelStat
@@ -20,9 +27,15 @@ from profiler_kit.units import percent, text
 # A twentieth of the device time justifies one line of code, and exceeds the noise of a trace.
 MAX_LAYOUT_SHARE: Final = 0.05
 
-CAUSE: Final = "cuDNN's tensor-core convolutions need channels-last tensors and convert other layouts."
+CAUSE: Final = "{library}'s fast convolutions need channels-last tensors and convert other layouts."
 CHANNELS_LAST_ADVICE: Final = (
     "Use channels last: model.to(memory_format=torch.channels_last) and inputs.to(memory_format=torch.channels_last)."
+)
+# Without the variable, PyTorch on ROCm converts channels-last tensors back before it calls MIOpen.
+_ROCM_ADVICE: Final = (
+    "Use channels last, and let MIOpen use it: `os.environ['PYTORCH_MIOPEN_SUGGEST_NHWC'] = '1'; "
+    "model.to(memory_format=torch.channels_last)`, before the first convolution, and "
+    "inputs.to(memory_format=torch.channels_last)."
 )
 
 DOC = f"""
@@ -30,8 +43,9 @@ Fires if layout kernels (NCHW to NHWC and back, padding of channels) take more t
 baseline's device time. Always `medium`. In a trace the same limit holds, if the device is busy for at least
 {limit_percent(MIN_BUSY_SHARE)} of the span.
 
-cuDNN's tensor-core convolutions need channels-last tensors. It converts tensors of other layouts before and after. These kernels
-compute nothing.
+The tensor-core convolutions of cuDNN and MIOpen need channels-last tensors. They convert tensors of other layouts before and
+after. These kernels compute nothing. On ROCm, PyTorch passes channels-last tensors on to MIOpen only with the environment
+variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
 """
 
 
@@ -58,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"In {quoted_name(run)}, {plural(calls, 'kernel')} per step only {'converts' if calls == 1 else 'convert'} tensors "
             f"between NCHW and NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
             f"They belong to {join_list([layer_name(path) for path in paths])}." if paths else "",
-            CAUSE,
+            CAUSE.format(library="cuDNN"),
         ),
         advice="The model is already in channels_last. Look for an op that returns another layout (view, permute), or an input "
         "that is not in channels_last."
@@ -89,10 +103,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         explanation=join_sentences(
             f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors "
             f"between NCHW and NHWC. {'It takes' if calls == 1 else 'Together they take'} {text(layout_ns, 'ns')}.",
-            CAUSE,
+            CAUSE.format(library="MIOpen" if is_rocm(trace) else "cuDNN"),
             worst.others_sentence(),
         ),
-        advice=CHANNELS_LAST_ADVICE,
+        advice=_ROCM_ADVICE if is_rocm(trace) else CHANNELS_LAST_ADVICE,
         evidence=(
             Evidence(name="share of layout kernels", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="time of layout kernels", value=layout_ns, unit="ns", where=worst.where),

@@ -38,7 +38,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Memory allocation: the device is idle for {percent(share)} of the time while the host allocates or frees memory",
         explanation=join_sentences(
-            f"{step.prefix}It is idle for {text(_ns(step), 'ns')} {step.per}.",
+            f"{step.prefix}It is idle for {text(_ns(step), 'ns')} {step.per_step}.",
             f"The calls: {', '.join(names)} ({plural(sum(a.calls for a in calls), 'call')})." if names else "",
             "A steady step reuses memory and calls none of these.",
             worst.others_sentence(),

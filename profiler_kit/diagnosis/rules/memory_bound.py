@@ -34,15 +34,26 @@ MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
 TRIES: Final = ("compile", "amp_bf16", "channels_last")
 
+_HALF_PRECISION: Final = frozenset({"f16", "bf16"})
+
 # Families with few operations per value that they read: memory-bound on every device.
 MEMORY_BOUND_FAMILIES: Final = frozenset(
     {"pointwise", "norm", "pool", "reduce", "cat/copy", "index", "optimizer", "alloc", "memcpy/memset"}
 )
 
 ADVICE: Final = (
-    "Move fewer bytes: fuse pointwise operations (torch.compile), use a smaller data type (autocast to bfloat16), in-place "
-    "activations, or fewer and smaller activations."
+    "Move fewer bytes: fuse operations with model = torch.compile(model), use a smaller data type with "
+    "torch.autocast('cuda', dtype=torch.bfloat16), in-place activations, or fewer and smaller activations."
 )
+_HALF_ADVICE: Final = (
+    "Move fewer bytes: fuse operations with model = torch.compile(model), in-place activations, or fewer and smaller "
+    "activations."
+)
+_COMPILED_ADVICE: Final = (
+    "Move fewer bytes: use a smaller data type with torch.autocast('cuda', dtype=torch.bfloat16), or fewer and smaller "
+    "activations."
+)
+_COMPILED_HALF_ADVICE: Final = "Move fewer bytes: use fewer and smaller activations."
 
 DOC = f"""
 Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`.
@@ -139,7 +150,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"The largest: {join_list(largest)}.",
             worst.others_sentence(),
         ),
-        advice=ADVICE,
+        advice=_trace_advice(trace),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(
@@ -150,6 +161,15 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         weight=step_share(trace, times.total()),
         claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family in MEMORY_BOUND_FAMILIES),
     )
+
+
+def _trace_advice(trace: TraceSummary) -> str:
+    """Return the advice, without compiling or 16 bits where the program uses them already."""
+    half_ns = kernels_ns(trace, lambda kernel: kernel.math in _HALF_PRECISION)
+    is_half = half_ns > kernels_ns(trace, lambda kernel: kernel.math is not None) / 2
+    if trace.compiled:
+        return _COMPILED_HALF_ADVICE if is_half else _COMPILED_ADVICE
+    return _HALF_ADVICE if is_half else ADVICE
 
 
 def _memory_bound_share(trace: TraceSummary) -> float | None:

@@ -20,6 +20,7 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
+from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
@@ -77,7 +78,7 @@ def check(report: Report) -> Iterator[Finding]:
             _peaks(report, run),
             trials.sentence(),
         ),
-        advice=_advice(convolution_ns > 0 and not tf32_convolution_ns(run), fp32_ns > convolution_ns),
+        advice=_advice(0 if tf32_convolution_ns(run) else convolution_ns, fp32_ns - convolution_ns),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=run.config.name),
@@ -94,6 +95,10 @@ def _is_fp32_contraction(kernel: KernelStat | TraceKernel) -> bool:
     return kernel.math == "fp32" and is_contraction(kernel.family)
 
 
+def _is_tf32_convolution(kernel: TraceKernel) -> bool:
+    return kernel.math == "tf32" and is_convolution(kernel.family)
+
+
 def _peaks(report: Report, run: ConfigRun) -> str:
     line = report.roofline_of(run)
     fp32, tf32 = (line.roof.peak("fp32"), line.roof.peak("tf32")) if line is not None else (None, None)
@@ -106,13 +111,16 @@ def _peaks(report: Report, run: ConfigRun) -> str:
     )
 
 
-def _advice(has_convolutions: bool, has_products: bool) -> str:
-    """Return the settings that make convolutions and matrix products use tensor cores."""
-    options = []
-    if has_convolutions:
-        options.append("torch.backends.cudnn.allow_tf32 = True (convolutions)")
-    if has_products:
-        options.append("torch.set_float32_matmul_precision('high') (matrix products)")
+def _advice(convolution_ns: int, product_ns: int) -> str:
+    """Return the settings that make convolutions and matrix products use tensor cores, that for more time first.
+
+    `convolution_ns`: 0 if convolutions may use TF32 already.
+    """
+    times = (
+        ("torch.backends.cudnn.allow_tf32 = True (convolutions)", convolution_ns),
+        ("torch.set_float32_matmul_precision('high') (matrix products)", product_ns),
+    )
+    options = [option for option, ns in sorted(times, key=lambda item: -item[1]) if ns > 0]
     options.append("torch.autocast to bfloat16 (all layers)")
     return f"If the error is acceptable, use tensor cores: {', or '.join(options)}."
 
@@ -136,7 +144,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"{text(fp32_ns, 'ns')}{_convolution_part(convolution_ns)}. The device has tensor cores for TF32 and bfloat16.",
             worst.others_sentence(),
         ),
-        advice=_advice(convolution_ns > 0, fp32_ns > convolution_ns),
+        advice=_advice(0 if kernels_ns(trace, _is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=worst.where),

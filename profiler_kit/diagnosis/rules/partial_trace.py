@@ -53,8 +53,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "Shares of phases and modules are uncertain by the unattributed share." if unattributed > 0 else "",
             worst.others_sentence(),
         ),
-        advice="Record with torch.profiler.schedule(wait=1, warmup=2, active=3) and with both ProfilerActivity.CPU and .CUDA. "
-        "Call prof.step() at the end of each step, and torch.cuda.synchronize() before the first recorded step.",
+        advice=_advice(trace),
         evidence=(
             Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=worst.where),
             Evidence(name="unattributed", value=100.0 * unattributed, unit="percent", where=worst.where),
@@ -62,6 +61,19 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         weight=max(unattributed, unlinked),
     )
+
+
+def _advice(trace: TraceSummary) -> str:
+    """Return how to record a whole trace, without the activities that were recorded already."""
+    if not trace.linked:
+        return (
+            "Record the host too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]). Call "
+            "prof.step() at the end of each step."
+        )
+    if trace.linked == trace.device_events:
+        return "Mark the phases: with torch.profiler.record_function('forward'), and the same for backward and the optimizer."
+    marks = "" if trace.steps else " Call prof.step() at the end of each step."
+    return f"Call torch.cuda.synchronize() before the first recorded step, so that no earlier work runs in it.{marks}"
 
 
 def _unattributed_and_unlinked(trace: TraceSummary) -> tuple[float, float]:

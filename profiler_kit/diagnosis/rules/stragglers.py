@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS
@@ -25,9 +26,9 @@ Fires for traces of several ranks if one rank arrives at collectives so late tha
 - `high`: the rank is late by at least {limit_percent(LARGE_DELAY_SHARE)} of the step.
 - `medium`: below that.
 
-If all ranks end a step together, the delay is part of the step of every rank, even if the other ranks have work in the meantime.
-The finding names the phase, module or idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS}
-ranks have a finding.
+All ranks end a step together, so the delay is part of the step of every rank, even if the other ranks have work in the meantime.
+It explains that share: in the late rank as work or idle time, in the others as waiting. The finding names the phase, module or
+idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS} ranks have a finding.
 """
 
 
@@ -57,8 +58,8 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
         ),
-        advice="Compare this rank with the others: longer sequences, larger images, work that only one rank does (logging, "
-        "validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
+        advice=f"{_compare_line(straggler, ranks)}Look for longer sequences, larger images, work that only one rank does "
+        "(logging, validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
@@ -66,9 +67,28 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
             Evidence(name="last in collectives", value=straggler.last, unit="count", where=where),
             Evidence(name=excess_name, value=straggler.doing_excess_ns, unit="ns", where=where),
         ),
-        weight=straggler.cost_ns / step_ns,
-        claims=CLAIMS,
+        weight=share,
+        claims=(*CLAIMS, *_late_claims(straggler)),
     )
+
+
+def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
+    """Return a sentence with the command that compares the late rank with the one that waits longest."""
+    waiting = [rank for rank in ranks.ranks if rank.rank != straggler.rank]
+    late = next((rank for rank in ranks.ranks if rank.rank == straggler.rank), None)
+    if late is None or not waiting:
+        return ""
+    other = max(waiting, key=lambda rank: rank.wait_ns)
+    files = f"{quote(other.file)} {quote(late.file)}"
+    return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`. "
+
+
+def _late_claims(straggler: Straggler) -> tuple[str, ...]:
+    """Return a claim on the work or the idle time in which the late rank exceeds the others."""
+    name, _, detail = straggler.doing.partition(" (")
+    if detail == "idle)":
+        return (f"idle:{name}",)
+    return (f"busy:phase:{name}",) if name else ()
 
 
 def _excess(straggler: Straggler) -> str:

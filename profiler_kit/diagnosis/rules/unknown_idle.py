@@ -16,6 +16,8 @@ from profiler_kit.units import percent, text
 MIN_CAUSE_SHARE: Final = 0.05
 MIN_SHARE: Final = 0.10
 HIGH_SHARE: Final = 0.50
+# A shorter call of the host says nothing about the idle time.
+MIN_CALL_SHARE: Final = 0.05
 _ALWAYS: Final[frozenset[IdleCause]] = frozenset({"unknown", "another stream"})
 
 DOC = f"""
@@ -44,11 +46,16 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     step, (causes, share) = worst.step, worst.match
     ns = sum(causes.values())
     is_unknown = 2 * causes.get("unknown", 0) > ns
-    long_calls = [activity for activity in step.activities if activity.long_ns and activity.launched == is_unknown]
+    long_calls = [
+        activity
+        for activity in step.activities
+        if activity.long_ns >= MIN_CALL_SHARE * ns and activity.launched == is_unknown
+    ]
     cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
     yield RULE.finding(
         severity="medium" if share >= HIGH_SHARE else "low",
-        title=f"Idle time {'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
+        title=f"{'Idle time' if step.on_device else 'Time outside operators'} "
+        f"{'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
             "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
@@ -58,11 +65,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             f"Meanwhile the host was in {calls_text(long_calls)}." if long_calls else "",
             worst.others_sentence(),
         ),
-        advice="Record a few whole steps with both activities: profile(activities=[ProfilerActivity.CPU, "
-        "ProfilerActivity.CUDA]), "
-        "call torch.cuda.synchronize() before the first recorded step, and look for other processes with nvidia-smi."
-        if is_unknown
-        else "See the table of idle time for the largest cause, and record with with_stack=True to see the lines of code.",
+        advice=_unknown_advice(step) if is_unknown else _causes_advice(step),
         evidence=(
             Evidence(name="unexplained idle time, share", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="unexplained idle time", value=ns, unit="ns", where=step.where),
@@ -73,14 +76,29 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
+def _unknown_advice(step: IdleStep) -> str:
+    """Return how to record the part that is missing from the trace."""
+    activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+    return (
+        f"Record a few whole steps{activities}: call torch.cuda.synchronize() before the first recorded step. And look for "
+        "other processes on the device."
+    )
+
+
+def _causes_advice(step: IdleStep) -> str:
+    stacks = "" if step.with_stack else " Record with profile(with_stack=True) to see the lines of code."
+    return f"See the table of idle time for the largest cause.{stacks}"
+
+
 def _unexplained(step: IdleStep) -> _Unexplained | None:
     by_cause = idle_by_cause(step.idle)
     if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
         return None
-    # Before launches, the rules about launches, long calls and waits explain a part.
+    # Before launches, the rules about launches, long calls and waits explain a part; between operators, that about the host.
     launching_ns = step.idle_ns(*LAUNCH_CAUSES)
-    is_explained = not step.on_device or step.launch_share() is not None
-    unexplained_part = 0.0 if is_explained or not launching_ns else step.launch_ns() / launching_ns
+    is_explained = step.launch_share() is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
+    remaining_ns = step.launch_ns() if step.on_device else launching_ns
+    unexplained_part = 0.0 if is_explained or not launching_ns else remaining_ns / launching_ns
     causes: dict[IdleCause, int] = {}
     for cause, ns in by_cause.items():
         if cause in LAUNCH_CAUSES:

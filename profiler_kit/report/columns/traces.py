@@ -315,7 +315,7 @@ def waited_for(wait: SyncWait) -> str | None:
         return None
     parts = sorted(wait.waited_for, key=lambda part: -part.ns)
     shares = [
-        f"{part.phase or 'idle or unattributed work'} ({100 * part.ns / total_ns:.0f} %)"
+        f"{part.phase or 'nothing or unattributed work'} ({100 * part.ns / total_ns:.0f} %)"
         for part in parts
         if 100 * part.ns >= total_ns
     ]
