@@ -10,7 +10,7 @@ from profiler_kit.devices.device import MIN_TF32_CAPABILITY
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
-from profiler_kit.records.report import Report, Trial
+from profiler_kit.records.report import Report, TraceReport, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
@@ -50,6 +50,19 @@ class AdviceTrials:
 
 
 NO_TRIALS: Final = AdviceTrials()
+# Classes of torch.optim that are not spelled like a word.
+_OPTIMIZER_CLASSES: Final = {
+    name.lower(): name
+    for name in ("AdamW", "SGD", "ASGD", "RAdam", "NAdam", "RMSprop", "LBFGS", "SparseAdam")
+}  # fmt: skip
+
+
+def optimizer_class(report: Report | TraceReport) -> str:
+    """Return the class of the target's optimizer; empty for traces, and without an optimizer."""
+    name = report.target.optimizer if isinstance(report, Report) else None
+    if not name:
+        return ""
+    return _OPTIMIZER_CLASSES.get(name.lower(), name if name[:1].isupper() else name.capitalize())
 
 
 def outcome_text(trial: Trial) -> str:

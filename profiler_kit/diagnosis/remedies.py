@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from profiler_kit.diagnosis.advice import optimizer_class
 from profiler_kit.diagnosis.ranking import PEAK
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
@@ -217,7 +218,7 @@ def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Chan
         change = _CHANGES[name]
         if not value and "{}" in change.code:
             continue
-        names = {"{}": value, "{device}": device, "{optimizer}": report.target.optimizer or "AdamW"}
+        names = {"{}": value, "{device}": device, "{optimizer}": optimizer_class(report) or "AdamW"}
         yield replace(change, code=_filled(change.code, names), numerics=_filled(change.numerics, names))
 
 

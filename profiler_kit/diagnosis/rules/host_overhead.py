@@ -34,7 +34,7 @@ MAIN_CALL_SHARE: Final = 0.5
 
 ADVICE: Final = (
     "Use larger or fewer operators: a larger batch, model = torch.compile(model), fewer small modules, "
-    "torch.optim.SGD(..., foreach=True). A faster operator saves little here."
+    "torch.optim.AdamW(..., fused=True). A faster operator saves little here."
 )
 LONG_CALL_ADVICE: Final = (
     "Move this work out of the loop: do it before training, in DataLoader workers, or every few hundred steps only. "
