@@ -50,11 +50,23 @@ class AdviceTrials:
 
 
 NO_TRIALS: Final = AdviceTrials()
+# Sources of input shapes that do not show the batch of a training loop.
+_BATCH_MAY_DIFFER: Final = ("evidence", "example_inputs", "search", "config", "smoke_test", "guess")
 # Classes of torch.optim that are not spelled like a word.
 _OPTIMIZER_CLASSES: Final = {
     name.lower(): name
     for name in ("AdamW", "SGD", "ASGD", "RAdam", "NAdam", "RMSprop", "LBFGS", "SparseAdam")
 }  # fmt: skip
+
+
+def larger_batch(report: Report | TraceReport) -> str:
+    """Return the advice to use a larger batch.
+
+    Where only a call in the user's files or a search shows the inputs, their batch may differ from that of the training.
+    """
+    if isinstance(report, Report) and report.target.inputs_from in _BATCH_MAY_DIFFER and not report.target.has_loader:
+        return "Profile the batch of your training: `--batch 32`. If it is as small as here, use a larger one."
+    return "Use a larger batch, DataLoader(batch_size=32), and adapt the learning rate."
 
 
 def optimizer_class(report: Report | TraceReport) -> str:

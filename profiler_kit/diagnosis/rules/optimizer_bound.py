@@ -139,5 +139,5 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("launch_bound", "small_operators", "pointwise_chain", "memory_bound", "host_overhead"),
+    symptoms=("launch_bound", "pointwise_chain", "memory_bound", "host_overhead"),
 )
