@@ -20,8 +20,8 @@ MAX_MEAN_NS: Final = 10_000
 MIN_CALLS: Final = 50
 # The gaps between the calls of operators and modules are of this length. Longer gaps are other Python code.
 MAX_MEAN_GAP_NS: Final = 30_000
-# From this share of the step on, the optimizer is the cause of the short operators, and its rule covers its part.
-OPTIMIZER_SHARE: Final = 0.50
+# An optimizer that takes at least half as long is the cause of many of these calls, and its rule covers its part.
+OPTIMIZER_PART: Final = 0.50
 MIN_SHARE: Final = 0.20
 MEDIUM_SHARE: Final = 0.30
 LARGE_SHARE: Final = 0.50
@@ -35,8 +35,8 @@ operators, take at least {limit_percent(MIN_SHARE)} of the step, in at least {MI
 - `low`: below that. The profiler adds about a microsecond to each call, so a small share is uncertain.
 
 Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. This part of the step is the
-same for any batch size, so a larger batch costs less for each example. An optimizer that takes at least
-{limit_percent(OPTIMIZER_SHARE)} of the step does not count: rule `optimizer_bound` covers it. In a trace the same limits hold.
+same for any batch size, so a larger batch costs less for each example. The part of an optimizer does not count if the optimizer
+takes at least {limit_percent(OPTIMIZER_PART)} of this time: rule `optimizer_bound` covers it. In a trace the same limits hold.
 Rule `launch_bound` covers devices.
 """
 
@@ -91,11 +91,11 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
     if calls < MIN_CALLS:
         return None
-    optimizer = optimizer_time(work)
-    if optimizer is not None and optimizer.share >= OPTIMIZER_SHARE:
-        ns -= min(ns, optimizer.ns)
-        gaps = [part for part in gaps if part.phase != "optimizer"]
     gaps_ns = sum(part.ns for part in gaps)
+    optimizer = optimizer_time(work)
+    if optimizer is not None and optimizer.share >= OPTIMIZER_PART * work.share(ns + gaps_ns):
+        ns -= min(ns, optimizer.ns)
+        gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
     share = work.share(ns + gaps_ns)
     if share < MIN_SHARE:
         return None
