@@ -199,7 +199,7 @@ def _no_cause(report: Report | TraceReport) -> str:
             times[item.family.partition(":")[0]] += item.ns
     spans_ns = sum(work.span_ns for work in works)
     kinds = [
-        f"{family_name(family)} {percent(ns / spans_ns)}"
+        f"{family_name(family)} ({percent(ns / spans_ns)})"
         for family, ns in times.most_common(MAX_KINDS)
         if ns >= MIN_KIND_SHARE * spans_ns
     ]

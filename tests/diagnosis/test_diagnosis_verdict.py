@@ -82,7 +82,7 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
 def test_other_kinds_of_reports_have_a_cost() -> None:
     assert judged(traces(host_only())).sentences[:2] == (
         "The trace covers 90 ms of host time, without device work and has no steps.",
-        "Bound by operators on the CPU: operators take 100.0 % of the time.",
+        "Bound by computation (matrix products and convolutions): operators take 100.0 % of the time.",
     )
     assert judged(traces(empty())).sentences == ("The trace has no device events and no operators.",)
     assert judged(replace(traces(empty()), traces=())).sentences == ()
@@ -92,7 +92,7 @@ def test_other_kinds_of_reports_have_a_cost() -> None:
         "Most work: conv2 with 99.5 % of the FLOPs.",
     )
     assert judged(failed()).sentences[0] == "Nothing was measured: all 2 runs failed (error and timeout)."
-    assert judged(v0_cpu()).bound == "operators"
+    assert judged(v0_cpu()).bound == "compute"
     assert judged(v0_h100()).bound == "compute"
 
 

@@ -17,6 +17,8 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.10
 # A third of the step decides its length.
 LARGE_SHARE: Final = 1 / 3
+# Below a fifth of the step, fusion saves little, and other products may be among these.
+MEDIUM_SHARE: Final = 0.20
 # A softmax that takes less is not the cost of attention: the products are.
 MIN_SOFTMAX_SHARE: Final = 0.03
 # Attention multiplies before and after each softmax.
@@ -39,7 +41,8 @@ at least {limit_percent(MIN_SHARE)} of the step. There must be at least {PRODUCT
 softmax must take at least {limit_percent(MIN_SOFTMAX_SHARE)} of the step. The softmax of a loss (`log_softmax`) does not count.
 
 - `high`: at least a third of the step.
-- `medium`: below that.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
+- `low`: below that. Names do not show whether the products are those of attention.
 
 Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
 them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
@@ -70,7 +73,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     work, match = worst.work, worst.match
     yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
+        severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Attention without a fused kernel takes {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "

@@ -65,8 +65,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, find, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
-    name = optimizer_class(report)
-    can_fuse = match.kind != "fused" and (not name or name in _HAS_FUSED)
+    can_fuse = bool(fusible_optimizer(report, work))
     wait = "the device waits {} for its launches" if work.clock == "device" else "Python between its operators takes {}"
     idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
@@ -77,7 +76,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             _EXPLANATIONS[match.kind],
             worst.others_sentence(),
         ),
-        advice=_advice(match.kind, work.clock, name),
+        advice=_advice(match.kind, work.clock, optimizer_class(report)),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of the optimizer", value=match.ns, unit="ns", where=work.source),
@@ -116,6 +115,15 @@ def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> str:
     if kind == "loop" and clock == "device":
         return f"Update all tensors together: torch.optim.{name}(model.parameters(), ..., foreach=True). {_FEWER_STEPS}"
     return f"{_FEWER_STEPS} {name} has no fused form; Adam, AdamW, SGD and Adagrad have one."
+
+
+def fusible_optimizer(report: Report | TraceReport, work: StepWork) -> str:
+    """Return the class of the optimizer of `work` that `fused=True` makes faster; empty if it is fused, or has no such form.
+
+    A trace does not show the class: it is assumed to be AdamW.
+    """
+    name = optimizer_class(report) or "AdamW"
+    return name if work.phase_ns.get("optimizer", 0) and _kind(work) != "fused" and name in _HAS_FUSED else ""
 
 
 def optimizer_time(work: StepWork) -> OptimizerTime | None:

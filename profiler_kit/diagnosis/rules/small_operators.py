@@ -20,8 +20,8 @@ MAX_MEAN_NS: Final = 10_000
 MIN_CALLS: Final = 50
 # The gaps between the calls of operators and modules are of this length. Longer gaps are other Python code.
 MAX_MEAN_GAP_NS: Final = 30_000
-# An optimizer that takes at least half as long is the cause of many of these calls, and its rule covers its part.
-OPTIMIZER_PART: Final = 0.50
+# With so many examples, fewer calls come before more examples.
+LARGE_BATCH: Final = 32
 MIN_SHARE: Final = 0.20
 MEDIUM_SHARE: Final = 0.30
 LARGE_SHARE: Final = 0.50
@@ -35,9 +35,8 @@ operators, take at least {limit_percent(MIN_SHARE)} of the step, in at least {MI
 - `low`: below that. The profiler adds about a microsecond to each call, so a small share is uncertain.
 
 Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. This part of the step is the
-same for any batch size, so a larger batch costs less for each example. The part of an optimizer does not count if the optimizer
-takes at least {limit_percent(OPTIMIZER_PART)} of this time: rule `optimizer_bound` covers it. In a trace the same limits hold.
-Rule `launch_bound` covers devices.
+same for any batch size, so a larger batch costs less for each example. An optimizer that has a finding of its own (rule
+`optimizer_bound`) does not count. In a trace the same limits hold. Rule `launch_bound` covers devices.
 """
 
 
@@ -57,6 +56,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, small_operators, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    advice, words = _advice(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the step",
@@ -66,19 +66,32 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "Dispatch takes most of this time. It is the same for any size of the tensors.",
             worst.others_sentence(),
         ),
-        advice=f"{larger_batch(report)} Or use fewer calls: model = torch.compile(model), fewer small layers, one operator "
-        "instead of a loop.",
+        advice=advice,
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="calls per step", value=match.calls, unit="count", where=work.source),
             Evidence(name="time of short operators per step", value=match.ns, unit="ns", where=work.source),
         ),
-        trials=trials_of(report, "batch=2x", "compile"),
+        trials=trials_of(report, *words),
         weight=match.share,
         claims=(*work_claims(work, match.items), *(("idle:python",) if match.gaps_ns else ())),
     )
 
 
+def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
+    """Return the advice and the configurations that try it: a larger batch first, unless it is large or the inputs have none."""
+    run = report.baseline() if isinstance(report, Report) else None
+    samples = run.samples if run is not None else None
+    has_batch = not isinstance(report, Report) or any(len(item.shape) > 1 for item in report.target.inputs)
+    if samples is not None and (samples >= LARGE_BATCH or not has_batch):
+        return f"{_FEWER_CALLS} A larger batch, or several inputs in one call, costs little more.", (
+            "compile",
+            "batch=2x",
+        )
+    return f"{larger_batch(report)} {_FEWER_CALLS}", ("batch=2x", "compile")
+
+
+_FEWER_CALLS: Final = "Use fewer calls: model = torch.compile(model), one operator instead of a loop, fewer small layers, a fused optimizer."
 _AND_PYTHON: Final = " and the Python between them"
 
 
@@ -92,8 +105,7 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     if calls < MIN_CALLS:
         return None
     gaps_ns = sum(part.ns for part in gaps)
-    optimizer = optimizer_time(work)
-    if optimizer is not None and optimizer.share >= OPTIMIZER_PART * work.share(ns + gaps_ns):
+    if (optimizer := optimizer_time(work)) is not None:
         ns -= min(ns, optimizer.ns)
         gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
     share = work.share(ns + gaps_ns)
