@@ -59,6 +59,11 @@ _OPTIMIZER_CLASSES: Final = {
 }  # fmt: skip
 
 
+def has_batch(report: Report | TraceReport) -> bool:
+    """Return whether the inputs can have a batch dimension: a single vector has none. A trace does not show it."""
+    return not isinstance(report, Report) or any(len(item.shape) > 1 for item in report.target.inputs)
+
+
 def larger_batch(report: Report | TraceReport) -> str:
     """Return the advice to use a larger batch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import find_trials, larger_batch
+from profiler_kit.diagnosis.advice import find_trials, has_batch, larger_batch
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, run_step
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
@@ -36,6 +36,8 @@ def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline."""
     run = report.baseline()
     if run is None or run.samples is None or not 0 < run.samples <= MAX_EXAMPLES or report.target.mode != "train":
+        return
+    if not has_batch(report):
         return
     step = run_step(run)
     if step is None or run.step_ns is None or run.step_ns.median <= 0:

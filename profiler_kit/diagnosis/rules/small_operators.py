@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import larger_batch
+from profiler_kit.diagnosis.advice import has_batch, larger_batch
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -44,7 +44,7 @@ same for any batch size, so a larger batch costs less for each example. An optim
 class SmallOperators:
     """Short operators per step: their calls, their time, that of the gaps between them, and the share of both of the step."""
 
-    items: tuple[Work, ...]
+    claims: tuple[str, ...]
     calls: int
     ns: int
     gaps_ns: int
@@ -74,7 +74,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         trials=trials_of(report, *words),
         weight=match.share,
-        claims=(*work_claims(work, match.items), *(("idle:python",) if match.gaps_ns else ())),
+        claims=(*match.claims, *(("idle:python",) if match.gaps_ns else ())),
     )
 
 
@@ -82,8 +82,7 @@ def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
     """Return the advice and the configurations that try it: a larger batch first, unless it is large or the inputs have none."""
     run = report.baseline() if isinstance(report, Report) else None
     samples = run.samples if run is not None else None
-    has_batch = not isinstance(report, Report) or any(len(item.shape) > 1 for item in report.target.inputs)
-    if samples is not None and (samples >= LARGE_BATCH or not has_batch):
+    if (samples is not None and samples >= LARGE_BATCH) or not has_batch(report):
         return f"{_FEWER_CALLS} A larger batch, or several inputs in one call, costs little more.", (
             "compile",
             "batch=2x",
@@ -91,7 +90,10 @@ def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
     return f"{larger_batch(report)} {_FEWER_CALLS}", ("batch=2x", "compile")
 
 
-_FEWER_CALLS: Final = "Use fewer calls: model = torch.compile(model), one operator instead of a loop, fewer small layers, a fused optimizer."
+_FEWER_CALLS: Final = (
+    "Use fewer calls: model = torch.compile(model), one operator instead of a loop, fewer small layers, a fused "
+    "optimizer."
+)
 _AND_PYTHON: Final = " and the Python between them"
 
 
@@ -105,13 +107,17 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     if calls < MIN_CALLS:
         return None
     gaps_ns = sum(part.ns for part in gaps)
+    claims = work_claims(work, short)
     if (optimizer := optimizer_time(work)) is not None:
+        claims = tuple(
+            f"busy:phase:{phase}" for phase, phase_ns in work.phase_ns.items() if phase_ns and phase != "optimizer"
+        )
         ns -= min(ns, optimizer.ns)
         gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
     share = work.share(ns + gaps_ns)
     if share < MIN_SHARE:
         return None
-    return SmallOperators(items=short, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
+    return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 
 
 RULE = Rule("small_operators", DOC, check, "cause", check, symptoms=("host_overhead", "memory_bound"))
