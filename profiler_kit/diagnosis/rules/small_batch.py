@@ -72,4 +72,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_batch", DOC, check, "place")
+RULE = Rule("small_batch", DOC, check, "place", symptoms=("optimizer_bound",))
