@@ -17,6 +17,7 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import InputInfo
 from profiler_kit.records.traces import IdleTime
 
 GPU_WORDS = re.compile(
@@ -166,3 +167,31 @@ def test_a_layer_with_most_work_and_little_of_its_time_in_products_is_not_the_ca
     swapped = (replace(product, kernel_ns=random.kernel_ns), replace(random, kernel_ns=product.kernel_ns))
     source = replace(step_on_cpu(*swapped, step_ms=10.0, python_ms=0.0, gaps=0), static=counts)
     assert rule_finding(source, "dominant_layer") is not None
+
+
+def test_the_gradients_of_slices_name_their_module() -> None:
+    slices, fills = operators_of("select_backward", "cat/copy", 1.0, 100), operators_of("fill_", "pointwise", 9.0, 100)
+    source = step_on_cpu(slices, fills, step_ms=10.0, python_ms=0.0, gaps=0, path="mixer")
+    finding = rule_finding(source, "slice_gradients")
+    assert finding is not None
+    assert finding.paths == ("mixer",)
+    assert "Most slices are those of mixer." in finding.explanation
+
+
+def test_flags_of_cudnn_do_not_matter_on_a_cpu() -> None:
+    flag = NamedValue(name="benchmark", value="True")
+    source = step_on_cpu(operators_of("mm", "gemm", 9.0), step_ms=10.0, python_ms=1.0)
+    source = replace(source, target=replace(source.target, cudnn_flags=(flag,)))
+    assert rule_finding(source, "cudnn_off_by_accident") is None
+    on_gpu = replace(source, runs=(replace(source.runs[0], clock="kernel"),))
+    assert rule_finding(on_gpu, "cudnn_off_by_accident") is not None
+
+
+def test_a_single_vector_has_no_batch() -> None:
+    product = operators_of("mm", "gemm", 5.0)
+    source = step_on_cpu(product, step_ms=10.0, python_ms=5.0, gaps=300, samples=4)
+    small = rule_finding(source, "small_batch")
+    assert small is not None
+    assert "launches" not in small.explanation
+    vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
+    assert rule_finding(replace(source, target=vector), "small_batch") is None

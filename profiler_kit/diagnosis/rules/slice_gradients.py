@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_fill
@@ -51,12 +52,14 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, slice_gradients, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    paths = _modules(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Indexing in a loop: the gradients of slices take {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}The backward pass of {match.calls:,} slices per step, with the fills and the additions of "
             f"their gradients, takes {text(match.ns, 'ns')} {work.per_step}.",
+            f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
             "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
             worst.others_sentence(),
         ),
@@ -67,9 +70,24 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             Evidence(name="slices per step", value=match.calls, unit="count", where=work.source),
             Evidence(name="time of their gradients", value=match.ns, unit="ns", where=work.source),
         ),
+        paths=paths,
         weight=match.share,
         claims=work_claims(work, match.items),
     )
+
+
+def _modules(report: Report | TraceReport) -> tuple[str, ...]:
+    """Return the modules of the baseline with most slices, together at least half of them; empty for a trace."""
+    run = report.baseline() if isinstance(report, Report) else None
+    calls = Counter[str]()
+    for layer in run.modules if run is not None else ():
+        calls[layer.path] += sum(k.calls for k in layer.kernels if _SLICE_BACKWARD.match(k.name))
+    paths: list[str] = []
+    for path, _ in calls.most_common():
+        if 2 * sum(calls[name] for name in paths) >= calls.total():
+            break
+        paths.append(path)
+    return tuple(paths)
 
 
 def slice_gradients(work: StepWork) -> _SliceGradients | None:

@@ -52,8 +52,9 @@ def check(report: Report) -> Iterator[Finding]:
         severity="high" if fixed_share >= HIGH_SHARE else "medium",
         title=f"Small batch: {percent(fixed_share)} of the step is the same for any batch size",
         explanation=join_sentences(
-            f"In {quoted_name(run)}, a step of {plural(run.samples, 'example')} takes {text(run.step_ns.median, 'ns')}. Python, "
-            f"dispatch and launches take {percent(host_share)} of it, the optimizer {text(optimizer_ns, 'ns')}.",
+            f"In {quoted_name(run)}, a step of {plural(run.samples, 'example')} takes {text(run.step_ns.median, 'ns')}. "
+            f"{'Python, dispatch and launches take' if step.on_device else 'Python between operators takes'} "
+            f"{percent(host_share)} of it, the optimizer {text(optimizer_ns, 'ns')}.",
             "A larger batch shares this time among more examples.",
             trials.sentence(),
         ),
