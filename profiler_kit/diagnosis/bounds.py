@@ -90,6 +90,8 @@ def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool)
     largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
     host = sum(parts[bound] for bound in _HOST)
     if host > parts[largest] or largest in _HOST:
+        if not on_device and _operator_bound(report) == "overhead":
+            return "overhead", host
         return max(_HOST, key=lambda bound: parts[bound]), host
     if largest != "kernels":
         return largest, parts[largest]

@@ -138,13 +138,17 @@ def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool
 
 
 def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:
-    changes = tuple(_changes(report, finding.config))
+    # a trial measures the configuration that it names, which may be another one of `tries`
+    config = finding.trial.config if finding.trial is not None else finding.config
+    changes = tuple(_changes(report, config))
     action = _first_sentence(finding.advice, cut_at_colon=True)
     applied = "; ".join(change.code for change in changes)
     # the advice's own line is more specific, but a measured gain is that of the configuration
     lines = (code_in(action), applied, code_in(finding.advice))
     if finding.trial is not None:
         lines = (applied, *lines)
+        if applied and finding.tries and config != finding.tries[0]:
+            action = f'Use "{config}"'  # the advice is about the first of `tries`
     elif finding.config is not None and finding.config.startswith("batch="):
         lines = (code_in(action), code_in(finding.advice))  # the factor of a trial is no advice
     code = next((line for line in lines if line), "")

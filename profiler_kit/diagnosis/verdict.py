@@ -27,6 +27,8 @@ MAX_KINDS: Final = 3
 MIN_KIND_SHARE: Final = 0.05
 # From half of the roofline on, a layer cannot become more than twice as fast without a change of its work.
 NEAR_ROOFLINE_PERCENT: Final = 50.0
+# A layer with less of the counted work is one of many like it.
+MIN_LARGEST_COUNT: Final = 0.1
 # Idle causes below this part of the idle time are not named.
 MIN_CAUSE_SHARE: Final = 0.25
 # Less idle time is not mentioned.
@@ -173,7 +175,12 @@ def _largest_count(report: Report | TraceReport) -> str:
         {module.path: (module.forward + module.backward + module.recompute).flops for module in static.modules}
     )
     path, most = flops.most_common(1)[0] if flops else ("", 0)
-    return f"Most work: {layer_name(path)} with {percent(most / static.step.flops)} of the FLOPs." if most else ""
+    if not most:
+        return ""
+    share = most / static.step.flops
+    if share < MIN_LARGEST_COUNT:
+        return f"No layer has more than {percent(share)} of the FLOPs."
+    return f"Most work: {layer_name(path)} with {percent(share)} of the FLOPs."
 
 
 def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> Iterator[str]:

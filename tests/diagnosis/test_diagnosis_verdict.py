@@ -13,6 +13,7 @@ from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
 from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.traces import IdleTime, TraceOperator
@@ -93,6 +94,10 @@ def test_other_kinds_of_reports_have_a_cost() -> None:
         "A training step needs 1.214 T FLOPs and 375.4 MiB of memory; counted, not run: no times.",
         "Most work: conv2 with 99.5 % of the FLOPs.",
     )
+    counted = count_only()
+    assert counted.static is not None
+    even = replace(counted, static=replace(counted.static, loss=Cost(flops=99 * counted.static.step.flops)))
+    assert judged(even).sentences[1] == "No layer has more than 1.0 % of the FLOPs."
     assert judged(failed()).sentences[0] == "Nothing was measured: all 2 runs failed (error and timeout)."
     assert judged(v0_cpu()).bound == "compute"
     assert judged(v0_h100()).bound == "compute"
@@ -212,6 +217,7 @@ def test_the_kinds_of_work_are_named_where_no_cause_stands_out() -> None:
 def test_short_operators_bound_a_step() -> None:
     short = ("aten::view", "view", 6.0, 3000)
     assert judged(cpu_step(short, ("aten::mm", "gemm", 8.0, 10), python_ms=6.0)).bound == "overhead"
+    assert judged(cpu_step(short, python_ms=9.0)).bound == "overhead", "the gaps between short calls are no other work"
 
 
 def test_a_finding_about_little_time_is_not_the_main_cause() -> None:
@@ -243,3 +249,13 @@ def test_a_measured_gain_shows_the_line_of_its_configuration() -> None:
     assert remedy.code == "DataLoader(dataset, batch_size=2 * batch_size)"
     (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x")).remedies
     assert remedy.code == "model = torch.compile(model)"
+    swept = finding(
+        "optimizer_bound", "Use the fused optimizer.", 0.5, config="batch=2x", tries=("fused_optimizer", "batch=2x"),
+        trial=trial(report, "fused_optimizer", 0.0, "same"),
+    )  # fmt: skip
+    (remedy,) = judged(report, swept).without_gain
+    assert remedy.action == "Use the fused optimizer"
+    assert remedy.code.endswith("fused=True)")
+    other = replace(swept, trial=tried)
+    (remedy,) = judged(report, other).remedies
+    assert (remedy.action, remedy.config) == ('Use "batch=2x"', "batch=2x")
