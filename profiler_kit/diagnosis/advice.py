@@ -10,7 +10,7 @@ from profiler_kit.devices.device import MIN_TF32_CAPABILITY
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
-from profiler_kit.records.report import Report, Trial
+from profiler_kit.records.report import Report, TraceReport, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
@@ -50,6 +50,36 @@ class AdviceTrials:
 
 
 NO_TRIALS: Final = AdviceTrials()
+# Sources of input shapes that do not show the batch of a training loop.
+_BATCH_MAY_DIFFER: Final = ("evidence", "example_inputs", "search", "config", "smoke_test", "guess")
+# Classes of torch.optim that are not spelled like a word.
+_OPTIMIZER_CLASSES: Final = {
+    name.lower(): name
+    for name in ("AdamW", "SGD", "ASGD", "RAdam", "NAdam", "RMSprop", "LBFGS", "SparseAdam")
+}  # fmt: skip
+
+
+def has_batch(report: Report | TraceReport) -> bool:
+    """Return whether the inputs can have a batch dimension: a single vector has none. A trace does not show it."""
+    return not isinstance(report, Report) or any(len(item.shape) > 1 for item in report.target.inputs)
+
+
+def larger_batch(report: Report | TraceReport) -> str:
+    """Return the advice to use a larger batch.
+
+    Where only a call in the user's files or a search shows the inputs, their batch may differ from that of the training.
+    """
+    if isinstance(report, Report) and report.target.inputs_from in _BATCH_MAY_DIFFER and not report.target.has_loader:
+        return "Profile the batch of your training: `--batch 32`. If it is as small as here, use a larger one."
+    return "Use a larger batch, DataLoader(batch_size=32), and adapt the learning rate."
+
+
+def optimizer_class(report: Report | TraceReport) -> str:
+    """Return the class of the target's optimizer; empty for traces, and without an optimizer."""
+    name = report.target.optimizer if isinstance(report, Report) else None
+    if not name:
+        return ""
+    return _OPTIMIZER_CLASSES.get(name.lower(), name if name[:1].isupper() else name.capitalize())
 
 
 def outcome_text(trial: Trial) -> str:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.ranking import Cell, step_cells
+from profiler_kit.diagnosis.rules.small_operators import small_operators
+from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of
+from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel
@@ -111,10 +114,24 @@ def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool)
     largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
     host = sum(parts[bound] for bound in _HOST)
     if host > parts[largest] or largest in _HOST:
+        if not on_device and _operator_bound(report) == "overhead":
+            return "overhead", host
         return max(_HOST, key=lambda bound: parts[bound]), host
     if largest != "kernels":
         return largest, parts[largest]
-    return _kernel_bound(report) if on_device else "operators", parts[largest]
+    return _kernel_bound(report) if on_device else _operator_bound(report), parts[largest]
+
+
+def _operator_bound(report: Report | TraceReport) -> Bound:
+    """What limits the operators of a CPU: the cost of each call, the arithmetic of products, or neither alone."""
+    works = list(step_works(report))
+    if not works:
+        return "operators"
+    overhead = [match.share if (match := small_operators(work)) is not None else 0.0 for work in works]
+    if sum(overhead) >= MIN_KIND_SHARE * len(works):
+        return "overhead"
+    products_ns = sum(work.kernel_ns(is_product) for work in works)
+    return "compute" if products_ns >= MIN_KIND_SHARE * sum(work.busy_ns for work in works) else "operators"
 
 
 def _bound_of(cell: Cell) -> Bound:

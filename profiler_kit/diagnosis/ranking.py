@@ -29,7 +29,7 @@ PEAK: Final = "peak"
 HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
 # Shares that differ by less than this rank by severity.
 TIE: Final = 0.01
-# A cause precedes its symptom if it explains at least this part of what the symptom claims.
+# A cause precedes its symptom if it explains at least this part of what the symptom claims. An uncertain (low) one does not.
 MIN_PART_OF_SYMPTOM: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
@@ -140,6 +140,7 @@ def _cause_of(i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collec
             for j, finding in enumerate(findings)
             if findings[i].rule in symptoms.get(finding.rule, ())
             and finding.weight >= MIN_PART_OF_SYMPTOM * findings[i].weight
+            and not (finding.severity == "low" and findings[i].severity in ("high", "medium"))
             and j not in visited
         ]
         if not causes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from profiler_kit.diagnosis.advice import optimizer_class
 from profiler_kit.diagnosis.ranking import PEAK
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
@@ -62,6 +63,9 @@ _CHANGES: Final[dict[str, _Change]] = {
     ),
     "threads": _Change("torch.set_num_threads({})", numerics=_SAME_PRECISION),
     "no_onednn": _Change("torch.backends.mkldnn.enabled = False", numerics=_SAME_PRECISION),
+    "batch": _Change(
+        "DataLoader(dataset, batch_size={})", "larger activations", "other training: adapt the learning rate"
+    ),
     "benchmark_limit": _Change("torch.backends.cudnn.benchmark_limit = {}", numerics=_SAME_PRECISION),
     "deterministic_algorithms": _Change("torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
 }
@@ -134,10 +138,20 @@ def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool
 
 
 def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:
-    changes = tuple(_changes(report, finding.config))
+    # a trial measures the configuration that it names, which may be another one of `tries`
+    config = finding.trial.config if finding.trial is not None else finding.config
+    changes = tuple(_changes(report, config))
     action = _first_sentence(finding.advice, cut_at_colon=True)
-    # the advice's own line is the more specific one
-    code = code_in(action) or "; ".join(change.code for change in changes) or code_in(finding.advice)
+    applied = "; ".join(change.code for change in changes)
+    # the advice's own line is more specific, but a measured gain is that of the configuration
+    lines = (code_in(action), applied, code_in(finding.advice))
+    if finding.trial is not None:
+        lines = (applied, *lines)
+        if applied and finding.tries and config != finding.tries[0]:
+            action = f'Use "{config}"'  # the advice is about the first of `tries`
+    elif finding.config is not None and finding.config.startswith("batch="):
+        lines = (code_in(action), code_in(finding.advice))  # the factor of a trial is no advice
+    code = next((line for line in lines if line), "")
     remedy = Remedy(
         action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
         code=code,
@@ -217,7 +231,8 @@ def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Chan
         change = _CHANGES[name]
         if not value and "{}" in change.code:
             continue
-        names = {"{}": value, "{device}": device, "{optimizer}": report.target.optimizer or "AdamW"}
+        value = f"{value.removesuffix('x')} * batch_size" if name == "batch" and value.endswith("x") else value
+        names = {"{}": value, "{device}": device, "{optimizer}": optimizer_class(report) or "AdamW"}
         yield replace(change, code=_filled(change.code, names), numerics=_filled(change.numerics, names))
 
 

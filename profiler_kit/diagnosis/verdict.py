@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.bounds import StepParts, step_parts
+from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
+from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
-from profiler_kit.diagnosis.ranking import PEAK, account_of
+from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
 from profiler_kit.diagnosis.remedies import remedies
+from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.records.verdict import Bound, Remedy, Verdict
 from profiler_kit.units import percent, text
 
+# Kinds of work that the verdict lists where no cause stands out, and the smallest share of a listed kind.
+MAX_KINDS: Final = 3
+MIN_KIND_SHARE: Final = 0.05
+# From half of the roofline on, a layer cannot become more than twice as fast without a change of its work.
+NEAR_ROOFLINE_PERCENT: Final = 50.0
+# A layer with less of the counted work is one of many like it.
+MIN_LARGEST_COUNT: Final = 0.1
 # Idle causes below this part of the idle time are not named.
 MIN_CAUSE_SHARE: Final = 0.25
 # Less idle time is not mentioned.
@@ -27,6 +40,7 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
     "kernels": "kernels of several kinds",
     "operators": "operators on the CPU",
+    "overhead": "the cost of many short operators (dispatch and Python)",
     "launches": "kernel launches",
     "python": "Python code on the host",
     "synchronization": "synchronization of host and device",
@@ -42,14 +56,14 @@ def verdict(report: Report | TraceReport) -> Verdict:
     parts = step_parts(report)
     account = account_of(report) if parts is not None else None
     useful, without_gain = remedies(report)
-    cause = next((i for i, finding in enumerate(report.findings, start=1) if _explains_time(finding)), None)
+    cause = next((i for i, finding in enumerate(report.findings, start=1) if _is_cause(finding)), None)
     unexplained_busy = account.unexplained(idle=False) if account is not None else None
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
         _cost(report),
         _bound(parts) if parts is not None else _largest_count(report),
-        _cause(report.findings, cause),
-        _remedy(useful),
+        *_cause(report, parts, cause),
+        _remedy(useful) or _untried(report, parts, cause),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
@@ -65,8 +79,9 @@ def verdict(report: Report | TraceReport) -> Verdict:
     )
 
 
-def _explains_time(finding: Finding) -> bool:
-    return bool(finding.share) and PEAK not in finding.claims
+def _is_cause(finding: Finding) -> bool:
+    """Whether the finding explains enough time to be the main cause."""
+    return (finding.share or 0.0) >= MIN_ADDED_SHARE and PEAK not in finding.claims
 
 
 def _cost(report: Report | TraceReport) -> str:
@@ -162,15 +177,63 @@ def _largest_count(report: Report | TraceReport) -> str:
         {module.path: (module.forward + module.backward + module.recompute).flops for module in static.modules}
     )
     path, most = flops.most_common(1)[0] if flops else ("", 0)
-    return f"Most work: {layer_name(path)} with {percent(most / static.step.flops)} of the FLOPs." if most else ""
+    if not most:
+        return ""
+    share = most / static.step.flops
+    if share < MIN_LARGEST_COUNT:
+        return f"No layer has more than {percent(share)} of the FLOPs."
+    return f"Most work: {layer_name(path)} with {percent(share)} of the FLOPs."
 
 
-def _cause(findings: tuple[Finding, ...], cause: int | None) -> str:
+def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> Iterator[str]:
+    """The finding that explains most. Without one: where the time is, and the first finding about something else."""
+    findings = report.findings
     if cause is not None:
         finding = findings[cause - 1]
-        return f"Main cause, {percent(finding.share or 0.0)} of the time: {_clause(finding.title)} [{cause}]."
+        yield f"Main cause, {percent(finding.share or 0.0)} of the time: {_clause(finding.title)} [{cause}]."
+        return
+    if parts is not None and parts.idle < LARGE_IDLE_SHARE:
+        yield _no_cause(report)
     number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
-    return f"Main finding: {_clause(findings[number - 1].title)} [{number}]." if number is not None else ""
+    if number is not None:
+        yield f"Main finding: {_clause(findings[number - 1].title)} [{number}]."
+
+
+def _no_cause(report: Report | TraceReport) -> str:
+    """Where the time of a step without a cause is: the largest kinds of work, and the part of the roofline that they reach."""
+    works = list(step_works(report))
+    times = Counter[str]()
+    for work in works:
+        for item in work.kernels:
+            times[item.family.partition(":")[0]] += item.ns
+    spans_ns = sum(work.span_ns for work in works)
+    kinds = [
+        f"{family_name(family)} ({percent(ns / spans_ns)})"
+        for family, ns in times.most_common(MAX_KINDS)
+        if ns >= MIN_KIND_SHARE * spans_ns
+    ]
+    if not kinds:
+        return ""
+    return join_sentences(f"No single cause stands out. The time goes to {join_list(kinds)}.", _attained(report))
+
+
+def _attained(report: Report | TraceReport) -> str:
+    """How near to the shortest possible step the layers are; empty without a roofline, or where caches exceed it."""
+    line = report.roofline_of(report.baseline()) if isinstance(report, Report) else None
+    step = next((phase for phase in line.phases if phase.phase == STEP), None) if line is not None else None
+    if line is None or step is None or step.attained_percent is None or step.attained_percent > 100.0:
+        return ""
+    reached = f"The layers reach {text(step.attained_percent, 'percent')} of the {line.roof.source} roofline"
+    if step.attained_percent >= NEAR_ROOFLINE_PERCENT:
+        return f"{reached}: a much faster step needs less work, a smaller data type or faster hardware."
+    return f"{reached}; --by layer shows the slowest layers."
+
+
+def _untried(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> str:
+    """What to do first where no finding advises anything: measure other settings, if none was measured."""
+    if not isinstance(report, Report) or parts is None or cause is not None or len(measured_runs(report)) != 1:
+        return ""
+    return "Try first: a longer --budget, which measures other settings too, such as bfloat16 and the memory layout."
 
 
 def _clause(title: str) -> str:
@@ -182,7 +245,7 @@ def _remedy(useful: tuple[Remedy, ...]) -> str:
         return ""
     best = useful[0]
     action = best.code
-    if best.config is None or not action:
+    if best.config is None or not action or action.startswith("-"):
         action = best.action if best.code in best.action else f"{best.action}: {best.code}"
     gain = best.gain_percent
     numbers = "".join(f" [{number}]" for number in best.findings[:1])

@@ -8,8 +8,8 @@ from typing import Literal
 from profiler_kit.records.samples import Outcome
 
 Bound = Literal[
-    "compute", "memory bandwidth", "kernels", "operators", "launches", "python", "synchronization", "data", "communication",
-    "unknown",
+    "compute", "memory bandwidth", "kernels", "operators", "overhead", "launches", "python", "synchronization", "data",
+    "communication", "unknown",
 ]  # fmt: skip
 RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]
 

@@ -347,9 +347,7 @@ def cpu() -> Report:
             path="conv2",
             phase=phase,
             kernel_ns=int(ns * share),
-            kernels=(
-                KernelStat(name="aten::convolution", family="aten::convolution", calls=1, kernel_ns=int(ns * share)),
-            ),
+            kernels=(KernelStat(name="aten::convolution", family="conv", calls=1, kernel_ns=int(ns * share)),),
         )
         for phase, share in shares
         if share

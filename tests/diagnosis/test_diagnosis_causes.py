@@ -21,7 +21,8 @@ from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceKernel, T
 # The rules about device and operator time. None of them may fire on a step without such a cause.
 CAUSES = {
     "attention_by_hand", "autocast_useless", "depthwise", "dominant_layer", "dominant_operator", "embedding_gradients", "float64",
-    "large_kernel", "loss_bound", "memory_bound", "optimizer_bound", "pointwise_chain", "recompute_share", "small_operators",
+    "large_kernel", "loss_bound", "memory_bound", "optimizer_bound", "pointwise_chain", "recompute_share", "slice_gradients",
+    "small_operators",
     "tensor_copies",
 }  # fmt: skip
 
@@ -238,9 +239,9 @@ def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -
     assert finding.weight == pytest.approx(0.7)
     assert "sparse=True" in finding.advice
     assert "busy:phase:optimizer" in finding.claims
-    many_fills = replace(fill, calls=600)  # zero_grad(set_to_none=False) fills all gradients
+    many_fills = replace(fill, calls=600)  # of other gradients: slices, or zero_grad(set_to_none=False)
     source = cpu_trace(operator("mm", "gemm", 30.0, 9), backward, many_fills, update, optimizer_ms=40.0)
-    assert rules(source) == {"embedding_gradients", "optimizer_bound"}
+    assert rules(source) == {"optimizer_bound"}
 
 
 def test_the_loss_counts_where_it_computes() -> None:
@@ -269,11 +270,36 @@ def test_short_operators_on_a_cpu() -> None:
     source = replace(cpu_trace(*short, idle={("python", "forward"): 2.0}), idle=gaps)
     finding = single(source, "small_operators")
     assert finding.weight == pytest.approx(1.0)
-    assert finding.claims == ("busy", "idle:python")
+    assert finding.claims == (
+        "busy:kernel:aten::addmm", "busy:kernel:aten::t", "busy:kernel:aten::relu", "idle:python",
+    )  # fmt: skip
     assert "larger batch" in finding.advice
     long_gaps = (replace(gaps[0], gaps=3),)  # other Python code, not calls
     assert single(replace(source, idle=long_gaps), "small_operators").weight == pytest.approx(2.5 / 4.5)
     assert "small_operators" not in rules(cpu_trace(*PRODUCTS, RELU))
+    # long operators beside the short ones: the short ones cost 4.5 of 9 ms
+    beside = replace(cpu_trace(*short, operator("mm", "gemm", 4.5, 9), idle={("python", "forward"): 2.0}), idle=gaps)
+    assert single(beside, "small_operators").weight == pytest.approx(0.5)
+    few = replace(cpu_trace(*short, operator("mm", "gemm", 25.0, 9), idle={("python", "forward"): 2.0}), idle=gaps)
+    assert "small_operators" not in rules(few)
+
+
+def looping(slices: int) -> TraceSummary:
+    return cpu_trace(
+        operator("select_backward", "cat/copy", 1.0, slices),
+        operator("fill_", "pointwise", 30.0, slices),
+        operator("add_", "pointwise", 20.0, 2 * slices),
+        operator("mm", "gemm", 49.0, slices),
+    )
+
+
+def test_the_gradients_of_slices_are_as_large_as_the_tensor() -> None:
+    finding = single(looping(300), "slice_gradients")
+    assert finding.weight == pytest.approx(0.41), "half of the additions belong to other gradients"
+    assert finding.severity == "high"
+    assert "unbind(1)" in finding.advice
+    assert "100 slices per step" in finding.explanation
+    assert "slice_gradients" not in rules(looping(30)), "ten slices per step are no loop"
 
 
 def test_float64_by_names_of_kernels() -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
-from diagnose_cases import CPU, MS, cpu
+import pytest
+from diagnose_cases import CPU, MS, conv, cpu, report, static, target
 from diagnose_lab import moving, roofed, twice
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.arithmetic import step_arithmetic
 from profiler_kit.diagnosis.roofline import roofline
-from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import InputInfo
+from profiler_kit.records.traces import IdleTime
 
 GPU_WORDS = re.compile(
     r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE
@@ -47,7 +53,7 @@ def test_findings_on_a_cpu_do_not_speak_of_devices() -> None:
 
 
 def test_findings_on_a_gpu_speak_of_device_time() -> None:
-    (finding,) = (finding for finding in diagnose(moving(0.8)) if finding.rule == "memory_bound")
+    (finding,) = (finding for finding in diagnose(moving(0.6)) if finding.rule == "memory_bound")
     assert "device time" in finding.title
     assert finding.evidence[0].name == "share of device time"
 
@@ -60,3 +66,132 @@ def test_the_roofline_of_a_cpu_does_not_name_kernels() -> None:
     on_cpu = roofline(static, source.target, roof, source.runs[0])
     assert on_cpu.arithmetic == step_arithmetic(source.target, roof, source.runs[0]).reason
     assert "kernels" in roofline(static, gpu.target, roof, gpu.runs[0]).arithmetic
+
+
+def operators_of(name: str, family: str, total_ms: float, calls: int = 1) -> KernelStat:
+    return KernelStat(name=f"aten::{name}", family=family, calls=calls, kernel_ns=round(total_ms * MS))
+
+
+def step_on_cpu(
+    *kernels: KernelStat, step_ms: float, python_ms: float, gaps: int = 10, path: str = "a", **more: Any
+) -> Report:
+    """A report of one run whose traced step has `kernels`, and gaps of Python between them."""
+    device_ns = sum(kernel.kernel_ns for kernel in kernels)
+    step_ns = round(step_ms * MS)
+    run = ConfigRun(
+        config=RunConfig(name="default"),
+        environment=CPU,
+        steps_ns=(step_ns,) * 9,
+        step_ns=Interval(median=step_ns, low=step_ns, high=step_ns),
+        traced_steps=3,
+        clock="operator",
+        phases=(PhaseTiming(phase="forward", kernel_ns=device_ns),),
+        modules=(LayerTiming(path=path, phase="forward", kernel_ns=device_ns, kernels=kernels),),
+        kernels=kernels,
+        unattributed_ns=0,
+        span_ns=device_ns + round(python_ms * MS),
+        idle=(IdleTime(cause="python", phase="forward", ns=round(python_ms * MS), gaps=gaps),),
+    )
+    return replace(report(replace(run, **more)), target=replace(target(), optimizer="rmsprop"))
+
+
+def rule_finding(source: Report, rule: str) -> Finding | None:
+    return next((finding for finding in diagnose(source) if finding.rule == rule), None)
+
+
+def test_the_time_outside_operators_is_at_most_that_of_the_traced_steps() -> None:
+    """A busy machine made the timed steps twice as long as the traced ones. That is not the work of the host."""
+    product = operators_of("mm", "gemm", 20.0, 4)
+    assert rule_finding(step_on_cpu(product, step_ms=40.0, python_ms=0.3), "host_overhead") is None
+    outside = rule_finding(step_on_cpu(product, step_ms=40.0, python_ms=10.0), "host_overhead")
+    assert outside is not None
+    assert "at least 33.3 % of the step" in outside.title
+
+
+def test_short_operators_cost_the_same_for_any_batch() -> None:
+    short = operators_of("view", "view", 2.0, 400)
+    source = step_on_cpu(short, operators_of("mm", "gemm", 6.0, 4), step_ms=10.0, python_ms=2.0, gaps=300)
+    finding = rule_finding(source, "small_operators")
+    assert finding is not None
+    assert finding.weight == pytest.approx(0.4)
+    assert finding.advice.startswith("Use a larger batch, DataLoader(batch_size=32)")
+    assert finding.claims == ("busy:kernel:aten::view", "idle:python")
+    one_example = replace(source, target=replace(source.target, inputs_from="evidence"))
+    finding = rule_finding(one_example, "small_operators")
+    assert finding is not None
+    assert finding.advice.startswith("Profile the batch of your training: `--batch 32`."), "a test built this batch"
+
+
+def test_the_optimizer_is_that_of_the_target() -> None:
+    update = operators_of("mul_", "pointwise", 6.0, 60)
+    source = step_on_cpu(
+        update, operators_of("mm", "gemm", 4.0), step_ms=10.0, python_ms=0.0, gaps=0,
+        phases=(PhaseTiming(phase="optimizer", kernel_ns=6 * MS),),
+        modules=(LayerTiming(path="(optimizer)", phase="optimizer", kernel_ns=6 * MS, kernels=(update,)),
+                 LayerTiming(path="a", phase="forward", kernel_ns=4 * MS)),
+    )  # fmt: skip
+    finding = rule_finding(source, "optimizer_bound")
+    assert finding is not None
+    assert "RMSprop has no fused form" in finding.advice
+    assert "foreach" not in finding.advice, "on a CPU, it is as slow as the loop"
+    assert "fused_optimizer" not in finding.tries
+    finding = rule_finding(replace(source, target=replace(source.target, optimizer="adamw")), "optimizer_bound")
+    assert finding is not None
+    assert "torch.optim.AdamW(model.parameters(), ..., fused=True)" in finding.advice
+    assert finding.tries[0] == "fused_optimizer"
+
+
+def test_a_setting_that_does_not_fit_the_model_is_a_low_finding() -> None:
+    """A model that calls view() does not run in channels last. Nothing in it has to change."""
+    source = step_on_cpu(operators_of("mm", "gemm", 9.0), step_ms=10.0, python_ms=1.0)
+    failure = Failure(kind="target", message="net.py:19: view size is not compatible")
+    setting = RunConfig(name="channels_last", settings=(NamedValue(name="channels_last", value="on"),))
+    failed = ConfigRun(config=setting, environment=CPU, failure=failure)
+    finding = rule_finding(replace(source, runs=(*source.runs, failed)), "failed_runs")
+    assert finding is not None
+    assert finding.severity == "low"
+    assert finding.title == '"channels_last" does not work with this model'
+    assert finding.advice.startswith("Leave this setting off")
+    nothing = rule_finding(replace(source, runs=(failed,)), "failed_runs")
+    assert nothing is not None
+    assert nothing.severity == "high"
+
+
+def test_a_layer_with_most_work_and_little_of_its_time_in_products_is_not_the_cause() -> None:
+    counts = static(conv("a", 64, 64, 3, 64), conv("b", 4, 4, 1, 64))
+    random = operators_of("bernoulli_", "random", 8.0, 4)
+    product = operators_of("mkldnn_convolution", "conv", 2.0)
+    source = replace(step_on_cpu(product, random, step_ms=10.0, python_ms=0.0, gaps=0), static=counts)
+    assert rule_finding(source, "dominant_layer") is None
+    assert rule_finding(source, "dominant_operator") is not None
+    swapped = (replace(product, kernel_ns=random.kernel_ns), replace(random, kernel_ns=product.kernel_ns))
+    source = replace(step_on_cpu(*swapped, step_ms=10.0, python_ms=0.0, gaps=0), static=counts)
+    assert rule_finding(source, "dominant_layer") is not None
+
+
+def test_the_gradients_of_slices_name_their_module() -> None:
+    slices, fills = operators_of("select_backward", "cat/copy", 1.0, 100), operators_of("fill_", "pointwise", 9.0, 100)
+    source = step_on_cpu(slices, fills, step_ms=10.0, python_ms=0.0, gaps=0, path="mixer")
+    finding = rule_finding(source, "slice_gradients")
+    assert finding is not None
+    assert finding.paths == ("mixer",)
+    assert "Most slices are those of mixer." in finding.explanation
+
+
+def test_flags_of_cudnn_do_not_matter_on_a_cpu() -> None:
+    flag = NamedValue(name="benchmark", value="True")
+    source = step_on_cpu(operators_of("mm", "gemm", 9.0), step_ms=10.0, python_ms=1.0)
+    source = replace(source, target=replace(source.target, cudnn_flags=(flag,)))
+    assert rule_finding(source, "cudnn_off_by_accident") is None
+    on_gpu = replace(source, runs=(replace(source.runs[0], clock="kernel"),))
+    assert rule_finding(on_gpu, "cudnn_off_by_accident") is not None
+
+
+def test_a_single_vector_has_no_batch() -> None:
+    product = operators_of("mm", "gemm", 5.0)
+    source = step_on_cpu(product, step_ms=10.0, python_ms=5.0, gaps=300, samples=4)
+    small = rule_finding(source, "small_batch")
+    assert small is not None
+    assert "launches" not in small.explanation
+    vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
+    assert rule_finding(replace(source, target=vector), "small_batch") is None

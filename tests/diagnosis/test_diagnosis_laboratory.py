@@ -366,6 +366,15 @@ def test_memory_bound_by_share(share: float, fires: bool) -> None:
         assert silent(replace(source, roofline=()), "memory_bound")
 
 
+@pytest.mark.parametrize(("factor", "fires"), [(0.5, False), (1.0, True), (9.0, False)])
+def test_memory_bound_needs_layers_near_the_bandwidth(factor: float, fires: bool) -> None:
+    """The layer reaches 26 % of the bandwidth: half of it is overhead, and nine times as much comes from caches."""
+    source = moving(0.51)
+    line, *others = source.roofline
+    layers = tuple(replace(item, floor_ns=factor * item.floor_ns) for item in line.layers)
+    assert silent(replace(source, roofline=(replace(line, layers=layers), *others)), "memory_bound") is not fires
+
+
 def test_channels_by_their_padding() -> None:
     finding = one(v0(), "channels_multiple")
     assert value(finding, "padded share").value == pytest.approx(100 * (1 - 30 * 50 / (32 * 56)))

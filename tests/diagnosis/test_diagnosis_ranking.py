@@ -129,3 +129,10 @@ def test_without_times_a_share_is_unknown() -> None:
     assert shares(finding("layer", 0.5, "busy"), finding("peak", 0.5, "peak"), of=counted) == [
         ("layer", None), ("peak", 0.5),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("severity", "order"), [("medium", ["cause", "symptom"]), ("low", ["symptom", "cause"])])
+def test_an_uncertain_cause_does_not_precede_its_symptom(severity: Severity, order: list[str]) -> None:
+    findings = (finding("symptom", 0.5, "busy"), finding("cause", 0.3, "busy", severity=severity))
+    ranked = rank(report(), findings, {"cause": ("symptom",)})
+    assert [item.rule for item in ranked] == order

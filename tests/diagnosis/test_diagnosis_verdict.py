@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 import pytest
 from sample_reports import count_only, failed, v0_cpu, v0_h100
-from trace_reports import Idle, Phases, empty, host_only, steps, trace, traces, two_ranks
+from trace_reports import Idle, Phases, empty, host_only, ms, steps, trace, traces, two_ranks
 
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.verdict import verdict
+from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
 from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.traces import IdleTime, TraceOperator
 from profiler_kit.records.verdict import Verdict
 
 
@@ -82,7 +85,7 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
 def test_other_kinds_of_reports_have_a_cost() -> None:
     assert judged(traces(host_only())).sentences[:2] == (
         "The trace covers 90 ms of host time, without device work and has no steps.",
-        "Bound by operators on the CPU: operators take 100.0 % of the time.",
+        "Bound by computation (matrix products and convolutions): operators take 100.0 % of the time.",
     )
     assert judged(traces(empty())).sentences == ("The trace has no device events and no operators.",)
     assert judged(replace(traces(empty()), traces=())).sentences == ()
@@ -91,8 +94,12 @@ def test_other_kinds_of_reports_have_a_cost() -> None:
         "A training step needs 1.214 T FLOPs and 375.4 MiB of memory; counted, not run: no times.",
         "Most work: conv2 with 99.5 % of the FLOPs.",
     )
+    counted = count_only()
+    assert counted.static is not None
+    even = replace(counted, static=replace(counted.static, loss=Cost(flops=99 * counted.static.step.flops)))
+    assert judged(even).sentences[1] == "No layer has more than 1.0 % of the FLOPs."
     assert judged(failed()).sentences[0] == "Nothing was measured: all 2 runs failed (error and timeout)."
-    assert judged(v0_cpu()).bound == "operators"
+    assert judged(v0_cpu()).bound == "compute"
     assert judged(v0_h100()).bound == "compute"
 
 
@@ -180,3 +187,75 @@ def test_idle_time_without_a_finding_is_shown_as_unexplained() -> None:
     report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 60.0}))
     assert judged(report).sentences[-1] == "Not explained by any finding: 60.0 % idle time."
     assert "Not explained" not in judged(traces(trace())).sentences[-1]
+
+
+def cpu_step(*operators: tuple[str, str, float, int], python_ms: float = 0.0) -> TraceReport:
+    """A trace of one step without a device: operators as (name, family, ms, calls)."""
+    items = tuple(
+        TraceOperator(name=name, family=family, calls=calls, kernel_ns=ms(total), host_self_ns=ms(total))
+        for name, family, total, calls in operators
+    )
+    source = trace(
+        "cpu.json", phases={"forward": (None, sum(total for _, _, total, _ in operators), 0.0)}, clock="host", devices=(),
+        device_events=0, linked=0, streams=(), kernels=(), operators=items, **steps(1, 20.0, 0.0),
+    )  # fmt: skip
+    gaps = (IdleTime(cause="python", phase="forward", ns=ms(python_ms), gaps=1000),)
+    return traces(replace(source, span_ns=source.busy_ns + ms(python_ms), idle=gaps))
+
+
+def test_the_kinds_of_work_are_named_where_no_cause_stands_out() -> None:
+    products = ("aten::mm", "gemm", 14.0, 10)
+    result = judged(cpu_step(products, ("aten::relu", "pointwise", 5.5, 10), ("aten::sum", "reduce", 0.5, 1)))
+    assert result.bound == "compute"
+    assert result.sentences[2:] == (
+        "No single cause stands out. The time goes to matrix product (70.0 %) and pointwise operations (27.5 %).",
+    )
+    mixed = judged(cpu_step(("aten::mm", "gemm", 8.0, 10), ("aten::relu", "pointwise", 12.0, 10)))
+    assert mixed.bound == "operators"
+
+
+def test_short_operators_bound_a_step() -> None:
+    short = ("aten::view", "view", 6.0, 3000)
+    assert judged(cpu_step(short, ("aten::mm", "gemm", 8.0, 10), python_ms=6.0)).bound == "overhead"
+    assert judged(cpu_step(short, python_ms=9.0)).bound == "overhead", "the gaps between short calls are no other work"
+
+
+def test_a_finding_about_little_time_is_not_the_main_cause() -> None:
+    report = cpu_step(("aten::mm", "gemm", 19.6, 10), python_ms=0.4)
+    result = judged(report, finding("host_overhead", "Run less Python.", 0.02, "idle:python", severity="high"))
+    assert result.cause is None
+    assert not any(sentence.startswith("Main cause") for sentence in result.sentences)
+    assert any(sentence.startswith("No single cause stands out") for sentence in result.sentences)
+
+
+def test_a_single_measured_run_asks_for_more_settings() -> None:
+    report = v0_cpu()
+    sentence = (
+        "Try first: a longer --budget, which measures other settings too, such as bfloat16 and the memory layout."
+    )
+    assert sentence in judged(report).sentences
+    (run,) = report.runs
+    other = replace(
+        run, config=replace(run.config, name="amp_bf16", settings=(NamedValue(name="amp_bf16", value="on"),))
+    )
+    assert sentence not in judged(replace(report, runs=(run, other))).sentences
+
+
+def test_a_measured_gain_shows_the_line_of_its_configuration() -> None:
+    report = v0_h100()
+    advice = "Use fewer calls: model = torch.compile(model)."
+    tried = replace(trial(report, "batch=2x", 30.0, "better"), per_example=True)
+    (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x", trial=tried)).remedies
+    assert remedy.code == "DataLoader(dataset, batch_size=2 * batch_size)"
+    (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x")).remedies
+    assert remedy.code == "model = torch.compile(model)"
+    swept = finding(
+        "optimizer_bound", "Use the fused optimizer.", 0.5, config="batch=2x", tries=("fused_optimizer", "batch=2x"),
+        trial=trial(report, "fused_optimizer", 0.0, "same"),
+    )  # fmt: skip
+    (remedy,) = judged(report, swept).without_gain
+    assert remedy.action == "Use the fused optimizer"
+    assert remedy.code.endswith("fused=True)")
+    other = replace(swept, trial=tried)
+    (remedy,) = judged(report, other).remedies
+    assert (remedy.action, remedy.config) == ('Use "batch=2x"', "batch=2x")

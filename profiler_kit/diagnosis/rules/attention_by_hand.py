@@ -17,6 +17,8 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.10
 # A third of the step decides its length.
 LARGE_SHARE: Final = 1 / 3
+# Below a fifth of the step, fusion saves little, and other products may be among these.
+MEDIUM_SHARE: Final = 0.20
 # A softmax that takes less is not the cost of attention: the products are.
 MIN_SOFTMAX_SHARE: Final = 0.03
 # Fusion saves the softmax and the traffic of the scores, not the products. Below this share, it may save nothing.
@@ -43,8 +45,9 @@ at least {limit_percent(MIN_SHARE)} of the step. There must be at least {PRODUCT
 softmax must take at least {limit_percent(MIN_SOFTMAX_SHARE)} of the step. The softmax of a loss (`log_softmax`) does not count.
 
 - `high`: at least a third of the step.
-- `medium`: below that.
-- `low`: the softmax takes less than {limit_percent(SERIOUS_SOFTMAX_SHARE)} of the step, so fusion saves little.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
+- `low`: below that, as names do not show whether the products are those of attention; or if the softmax takes less than
+  {limit_percent(SERIOUS_SOFTMAX_SHARE)} of the step, as fusion saves little then.
 
 Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
 them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
@@ -112,7 +115,7 @@ _FALLBACK_ADVICE: Final = (
 
 
 def _severity(share: float, softmax_share: float) -> Severity:
-    if softmax_share < SERIOUS_SOFTMAX_SHARE:
+    if softmax_share < SERIOUS_SOFTMAX_SHARE or share < MEDIUM_SHARE:
         return "low"
     return "high" if share >= LARGE_SHARE else "medium"
 

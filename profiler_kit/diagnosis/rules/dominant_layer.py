@@ -80,6 +80,8 @@ def check(report: Report) -> Iterator[Finding]:
     most_work, most_time = _most_work(report.static), _most_time(run)
     if most_work is not None and most_work[1] >= MIN_WORK_SHARE:
         path = most_work[0]
+        if run is not None and not _is_mostly_products(run, path):
+            return
     elif most_time is not None and most_time[1] >= MIN_TIME_SHARE:
         path = most_time[0]
     else:

@@ -24,7 +24,7 @@ MIN_PARAMS_SHARE: Final = 0.5
 # Without counts: the fill writes the gradient once, and an optimizer reads and writes each parameter, its gradient and its state
 # in at most 25 passes. A slower optimizer updates more than the tables.
 MAX_PASSES: Final = 25
-# More fills than this for each embedding are those of other gradients (zero_grad with set_to_none=False).
+# More fills than this for each embedding are those of other gradients: of slices, or of zero_grad with set_to_none=False.
 MAX_FILLS_PER_TABLE: Final = 6
 
 _BACKWARD_OPERATOR: Final = re.compile(
@@ -95,11 +95,13 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     fills = work.select(is_fill)
     tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
     params = static.params if static is not None else 0
+    # each table has a fill and few others; a gradient of something else has the rest
+    is_table_fill = max((item.calls for item in fills), default=0) <= MAX_FILLS_PER_TABLE * total_calls(kernels)
+    fills = fills if is_table_fill else ()
     optimizer_ns = work.phase_ns.get("optimizer", 0)
     if params > 0:
         owns_parameters = sum(node.params for node in tables) >= MIN_PARAMS_SHARE * params
     else:
-        is_table_fill = total_calls(fills) <= MAX_FILLS_PER_TABLE * total_calls(kernels)
         owns_parameters = is_table_fill and optimizer_ns <= MAX_PASSES * total_ns(fills)
     optimizer_ns = optimizer_ns if owns_parameters else 0
     backward_ns = total_ns(kernels) + total_ns(fills)

@@ -7,14 +7,15 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.records.report import Evidence, Finding, Report
+from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, FailureKind
 
 DOC = """
 Fires when a configuration failed. Configurations that failed for the same reason share one finding.
 
 - `high`: no configuration was measured.
-- `medium`: other configurations were measured.
+- `medium`: the baseline was measured, and a combination of cuDNN's flags failed.
+- `low`: only configurations with other settings failed, such as another layout or data type. The model works without them.
 - `info`: the user interrupted the run.
 """
 
@@ -34,6 +35,11 @@ _ADVICE: Final[dict[FailureKind, str]] = {
     "interrupted": "Run the command again to measure the missing configurations.",
     "target": "Fix the target as the message says.",
 }
+# The baseline ran, so the target is right, and only a setting does not fit it.
+_OPTIONAL_WORDS: Final[dict[FailureKind, str]] = {"target": "does not work with this model"}
+_OPTIONAL_ADVICE: Final = (
+    "Leave this setting off: the model runs without it. To use it, change the line that the message names."
+)
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -42,20 +48,30 @@ def check(report: Report) -> Iterator[Finding]:
     for run in report.runs:
         if run.failure is not None:
             failures.setdefault((run.failure.kind, run.failure.message), []).append(run)
-    nothing_measured = report.baseline() is None
+    baseline = report.baseline()
     for (kind, message), runs in failures.items():
+        is_optional = baseline is not None and not any(run.config.is_plain for run in runs)
+        words = _OPTIONAL_WORDS.get(kind) if is_optional else None
         yield RULE.finding(
-            severity="info" if kind == "interrupted" else "high" if nothing_measured else "medium",
-            title=f"{join_list([quoted_name(run) for run in runs])} {_FAILURE_WORDS[kind]}",
+            severity=_severity(kind, is_measured=baseline is not None, is_optional=is_optional),
+            title=f"{join_list([quoted_name(run) for run in runs])} {words or _FAILURE_WORDS[kind]}",
             explanation=f"{len(runs)} of {plural(len(report.runs), 'configuration')} "
             f"{'has' if len(runs) == 1 else 'have'} no samples: {_first_line(message)}.",
-            advice=_ADVICE[kind],
+            advice=_ADVICE[kind] if words is None else _OPTIONAL_ADVICE,
             evidence=(
                 Evidence(name="failed configurations", value=len(runs), unit="count"),
                 *(Evidence(name="failure", value=kind, unit="text", where=run.config.name) for run in runs),
             ),
-            weight=1.0 if nothing_measured else len(runs) / len(report.runs),
+            weight=1.0 if baseline is None else len(runs) / len(report.runs),
         )
+
+
+def _severity(kind: FailureKind, *, is_measured: bool, is_optional: bool) -> Severity:
+    if kind == "interrupted":
+        return "info"
+    if not is_measured:
+        return "high"
+    return "low" if is_optional else "medium"
 
 
 def _first_line(message: str) -> str:

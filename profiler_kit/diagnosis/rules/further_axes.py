@@ -94,8 +94,10 @@ def _title(best: _Comparison, count: int, faster_count: int) -> str:
     if not faster_count and count > 1:
         return f"No gain from extra settings: none of {plural(count, 'configuration')} is significantly faster"
     if not faster_count:
-        change = percent(-(best.trial.gain_percent or 0.0) / 100.0)
-        return f"{quoted_name(best.run)} is not significantly faster: the time changes by {change}"
+        change = -(best.trial.gain_percent or 0.0) / 100.0
+        size = f"{percent(abs(change))} {'more' if change > 0 else 'less'} time"
+        outcome = "is slower" if best.trial.verdict == "worse" else "is not significantly faster"
+        return f"{quoted_name(best.run)} {outcome}: {size}"
     total = f", the best of {plural(count, 'configuration')} with extra settings" if count > 1 else ""
     return f"{quoted_name(best.run)} takes {outcome_text(best.trial)}{total}"
 

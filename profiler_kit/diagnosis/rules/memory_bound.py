@@ -14,6 +14,8 @@ from profiler_kit.diagnosis.rules.depthwise import depthwise_layers
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
 from profiler_kit.diagnosis.rules.pointwise_chain import pointwise_chain
+from profiler_kit.diagnosis.rules.slice_gradients import slice_gradients
+from profiler_kit.diagnosis.rules.small_operators import small_operators
 from profiler_kit.diagnosis.rules.tensor_copies import tensor_copies
 from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, run_work, trace_work
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
@@ -27,8 +29,10 @@ from profiler_kit.units import percent, text
 
 # From half of the device time on, moving fewer bytes helps more than faster arithmetic.
 MIN_MEMORY_BOUND_SHARE: Final = 0.50
-# Layers that reach less of the bandwidth wait for something else, usually for launches.
-MIN_BANDWIDTH_SHARE: Final = 0.10
+# A layer that takes five times its memory floor waits for something else, usually for launches and dispatch.
+MIN_BANDWIDTH_SHARE: Final = 0.20
+# A layer that is much faster than its memory floor reads its operands from caches: memory does not limit it.
+MAX_BANDWIDTH_SHARE: Final = 1.5
 # A cause that explains half of the memory-bound time has better advice than "move fewer bytes".
 MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
@@ -61,9 +65,11 @@ A layer is memory-bound if its bytes need more time at the peak bandwidth than i
 a roofline and a traced run.
 
 The finding gives the share of the bandwidth that these layers reach. The counted bytes are a lower bound, with each operand moved
-once. Layers that reach less than {limit_percent(MIN_BANDWIDTH_SHARE)} wait for something else, and get no finding. Neither does a
-step of which a specific rule explains at least half of this time: pointwise chains, copies, the optimizer, attention by hand,
-embedding gradients, depthwise convolutions. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the step.
+once. Layers that reach less than {limit_percent(MIN_BANDWIDTH_SHARE)} wait for something else, and layers that reach more than
+{MAX_BANDWIDTH_SHARE:g} times the bandwidth read from caches: neither counts. Nor do recurrent layers, which read the same weights
+in every time step. A step of which a specific rule explains at least half of this time gets no finding: pointwise chains, copies,
+the optimizer, attention by hand, embedding gradients, gradients of slices, depthwise convolutions, and on a CPU short operators.
+The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the step.
 
 A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
 normalization, pooling, reductions, copies, indexing, the optimizer. The same limits hold for them.
@@ -79,6 +85,8 @@ def has_specific_cause(work: StepWork, static: StaticCount | None, share: float)
         embedding_gradients(work, static),
         attention_by_operators(work),
         depthwise_layers(work, static),
+        slice_gradients(work),
+        small_operators(work),
     )
     return sum(match.share for match in matches if match is not None) >= MIN_SPECIFIC_SHARE * share
 
@@ -89,7 +97,8 @@ def check(report: Report) -> Iterator[Finding]:
     line = report.roofline_of(run) if run is not None else None
     if run is None or line is None or not run.device_ns:
         return
-    layers = [item for item in line.layers if item.binds == "memory" and item.time_ns]
+    recurrent = {layer.path for layer in run.modules if any(k.family.startswith("rnn") for k in layer.kernels)}
+    layers = [item for item in line.layers if _is_at_bandwidth(item) and item.path not in recurrent]
     layers.sort(key=lambda item: -(item.time_ns or 0))
     layers_ns = sum(item.time_ns or 0 for item in layers)
     share = layers_ns / run.device_ns
@@ -98,7 +107,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     weight = share * work.busy_ns / work.span_ns
     bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
-    if bandwidth_share < MIN_BANDWIDTH_SHARE or has_specific_cause(work, report.static, weight):
+    if has_specific_cause(work, report.static, weight):
         return
     trials = find_trials(report, run, TRIES)
     source = "measured" if line.roof.source == "measured" else "datasheet"
@@ -123,6 +132,13 @@ def check(report: Report) -> Iterator[Finding]:
         weight=weight,
         claims=module_claims(item.path for item in layers),
     )
+
+
+def _is_at_bandwidth(layer: LayerBound) -> bool:
+    """Whether memory limits the layer, and its time is near the shortest that the bandwidth allows."""
+    if layer.binds != "memory" or not layer.time_ns:
+        return False
+    return MIN_BANDWIDTH_SHARE * layer.time_ns <= layer.floor_ns <= MAX_BANDWIDTH_SHARE * layer.time_ns
 
 
 def _largest_layers(layers: list[LayerBound]) -> list[str]:

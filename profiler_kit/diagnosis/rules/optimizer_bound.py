@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from profiler_kit.diagnosis.advice import optimizer_class
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
@@ -34,7 +35,8 @@ and the idle time before its kernels that its own launches cause.
 
 An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
 loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
-launches one and reads each value once. The names of the operators and kernels show which of them runs.
+launches one and reads each value once. The names of the operators and kernels show which of them runs. On a CPU, `foreach` still
+runs one operation for each tensor, so it saves little there, and `fused` is the remedy.
 Rule `embedding_gradients` covers an optimizer that mostly updates embedding tables.
 In a trace, the phase comes from marks, from `Optimizer.step`, or from the names of its kernels.
 """
@@ -63,6 +65,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, find, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    can_fuse = bool(fusible_optimizer(report, work))
     wait = "the device waits {} for its launches" if work.clock == "device" else "Python between its operators takes {}"
     idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
@@ -73,13 +76,13 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             _EXPLANATIONS[match.kind],
             worst.others_sentence(),
         ),
-        advice=_ADVICE[match.kind],
+        advice=_advice(match.kind, work.clock, optimizer_class(report)),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of the optimizer", value=match.ns, unit="ns", where=work.source),
             Evidence(name="idle time before its kernels", value=match.idle_ns, unit="ns", where=work.source),
         ),
-        trials=trials_of(report, *(("fused_optimizer",) if match.kind != "fused" else ()), "batch=2x"),
+        trials=trials_of(report, *(("fused_optimizer",) if can_fuse else ()), "batch=2x"),
         weight=match.share,
         claims=("busy:phase:optimizer", *(f"idle:{cause}" for cause in LAUNCH_CAUSES if match.idle_ns)),
     )
@@ -94,13 +97,33 @@ _FEWER_STEPS: Final = (
     "The update costs the same for every batch size, so a larger batch, or accumulating gradients over several batches, "
     "lowers its share."
 )
-_ADVICE: Final[dict[Kind, str]] = {
-    "fused": f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update.",
-    "foreach": "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad. "
-    f"{_FEWER_STEPS}",
-    "loop": "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad; "
-    f"foreach=True for optimizers without it. {_FEWER_STEPS}",
-}
+_HAS_FUSED: Final = ("Adam", "AdamW", "SGD", "Adagrad")
+
+
+def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> str:
+    """Return the advice for the optimizer class `name`; empty if the class is unknown."""
+    if kind == "fused":
+        return f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update."
+    if not name:
+        others = "; foreach=True for optimizers without it" if kind == "loop" and clock == "device" else ""
+        return (
+            "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad"
+            f"{others}. {_FEWER_STEPS}"
+        )
+    if name in _HAS_FUSED:
+        return f"Use the fused optimizer: torch.optim.{name}(model.parameters(), ..., fused=True). {_FEWER_STEPS}"
+    if kind == "loop" and clock == "device":
+        return f"Update all tensors together: torch.optim.{name}(model.parameters(), ..., foreach=True). {_FEWER_STEPS}"
+    return f"{_FEWER_STEPS} {name} has no fused form; Adam, AdamW, SGD and Adagrad have one."
+
+
+def fusible_optimizer(report: Report | TraceReport, work: StepWork) -> str:
+    """Return the class of the optimizer of `work` that `fused=True` makes faster; empty if it is fused, or has no such form.
+
+    A trace does not show the class: it is assumed to be AdamW.
+    """
+    name = optimizer_class(report) or "AdamW"
+    return name if work.phase_ns.get("optimizer", 0) and _kind(work) != "fused" and name in _HAS_FUSED else ""
 
 
 def optimizer_time(work: StepWork) -> OptimizerTime | None:
@@ -124,5 +147,5 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("launch_bound", "small_operators", "pointwise_chain", "memory_bound", "host_overhead"),
+    symptoms=("launch_bound", "pointwise_chain", "memory_bound", "host_overhead"),
 )

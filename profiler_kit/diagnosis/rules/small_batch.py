@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.advice import find_trials, has_batch, larger_batch
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, run_step
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
@@ -37,6 +37,8 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.samples is None or not 0 < run.samples <= MAX_EXAMPLES or report.target.mode != "train":
         return
+    if not has_batch(report):
+        return
     step = run_step(run)
     if step is None or run.step_ns is None or run.step_ns.median <= 0:
         return
@@ -48,15 +50,15 @@ def check(report: Report) -> Iterator[Finding]:
     trials = find_trials(report, run, ("batch=2x",))
     yield RULE.finding(
         severity="high" if fixed_share >= HIGH_SHARE else "medium",
-        title=f"Small batch: {percent(fixed_share)} of the step does not depend on the {plural(run.samples, 'example')} in it",
+        title=f"Small batch: {percent(fixed_share)} of the step is the same for any batch size",
         explanation=join_sentences(
-            f"In {quoted_name(run)}, a step of {plural(run.samples, 'example')} takes {text(run.step_ns.median, 'ns')}. Python, "
-            f"dispatch and launches take {percent(host_share)} of it, the optimizer {text(optimizer_ns, 'ns')}.",
+            f"In {quoted_name(run)}, a step of {plural(run.samples, 'example')} takes {text(run.step_ns.median, 'ns')}. "
+            f"{'Python, dispatch and launches take' if step.on_device else 'Python between operators takes'} "
+            f"{percent(host_share)} of it, the optimizer {text(optimizer_ns, 'ns')}.",
             "A larger batch shares this time among more examples.",
             trials.sentence(),
         ),
-        advice="Use a larger batch, DataLoader(batch_size=32), and adapt the learning rate. Where small batches are accumulated, "
-        "accumulate fewer and larger ones.",
+        advice=f"{larger_batch(report)} Where small batches are accumulated, accumulate fewer and larger ones.",
         evidence=(
             Evidence(
                 name="share that no batch changes", value=100.0 * fixed_share, unit="percent", where=run.config.name
@@ -71,4 +73,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_batch", DOC, check, "place")
+RULE = Rule("small_batch", DOC, check, "place", symptoms=("optimizer_bound",))

@@ -6,42 +6,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import has_batch, larger_batch
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
-from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 # The dispatch of an operator takes 1 to 10 us on a CPU, whatever its size.
 MAX_MEAN_NS: Final = 10_000
-# From half of the operator time on, most operators compute less than they cost.
-MIN_OPERATOR_SHARE: Final = 0.50
 # A step of fewer operators is not slow because of their number.
 MIN_CALLS: Final = 50
 # The gaps between the calls of operators and modules are of this length. Longer gaps are other Python code.
 MAX_MEAN_GAP_NS: Final = 30_000
-# From this share of the step on, the optimizer is the cause of the short operators, and its rule covers its part.
-OPTIMIZER_SHARE: Final = 0.50
-MIN_SHARE: Final = 0.25
+# With so many examples, fewer calls come before more examples.
+LARGE_BATCH: Final = 32
+MIN_SHARE: Final = 0.20
+MEDIUM_SHARE: Final = 0.30
 LARGE_SHARE: Final = 0.50
 
 DOC = f"""
-Fires on a CPU if operators with a mean self time of at most {MAX_MEAN_NS // 1000} us take at least
-{limit_percent(MIN_OPERATOR_SHARE)} of the operator time, there are at least {MIN_CALLS} calls per step, and they take at least
-{limit_percent(MIN_SHARE)} of the step, with the short gaps of Python between them. `high` from {limit_percent(LARGE_SHARE)} on,
-`medium` below. An optimizer that takes at least {limit_percent(OPTIMIZER_SHARE)} of the step does not count: rule
-`optimizer_bound` covers it. In a trace the same limits hold. Rule `launch_bound` covers devices.
+Fires on a CPU if operators with a mean self time of at most {MAX_MEAN_NS // 1000} us, and the short gaps of Python between
+operators, take at least {limit_percent(MIN_SHARE)} of the step, in at least {MIN_CALLS} calls.
 
-Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. A step of short operators
-takes this cost times their number, so a larger batch costs almost nothing.
+- `high`: at least {limit_percent(LARGE_SHARE)} of the step.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
+- `low`: below that. The profiler adds about a microsecond to each call, so a small share is uncertain.
+
+Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. This part of the step is the
+same for any batch size, so a larger batch costs less for each example. An optimizer that has a finding of its own (rule
+`optimizer_bound`) does not count. In a trace the same limits hold. Rule `launch_bound` covers devices.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SmallOperators:
+class SmallOperators:
     """Short operators per step: their calls, their time, that of the gaps between them, and the share of both of the step."""
 
+    claims: tuple[str, ...]
     calls: int
     ns: int
     gaps_ns: int
@@ -50,49 +53,71 @@ class _SmallOperators:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of short operators."""
-    if (worst := worst_step(report, _small_operators, lambda match: match.share)) is None:
+    if (worst := worst_step(report, small_operators, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    advice, words = _advice(report)
     yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
+        severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the step",
         explanation=join_sentences(
             f"{work.sentence_prefix}{match.calls:,} calls per step take {text(match.ns // match.calls, 'ns')} each.",
             f"Python between them takes {text(match.gaps_ns, 'ns')} per step." if match.gaps_ns else "",
-            "Dispatch takes most of this time, whatever the size of the tensors.",
+            "Dispatch takes most of this time. It is the same for any size of the tensors.",
             worst.others_sentence(),
         ),
-        advice="Use a larger batch: it costs almost no extra time here. Or use fewer calls: model = torch.compile(model), fewer "
-        "small layers, one operator instead of a loop.",
+        advice=advice,
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="calls per step", value=match.calls, unit="count", where=work.source),
             Evidence(name="time of short operators per step", value=match.ns, unit="ns", where=work.source),
         ),
-        trials=trials_of(report, "batch=2x", "compile"),
+        trials=trials_of(report, *words),
         weight=match.share,
-        claims=("busy", *(("idle:python",) if match.gaps_ns else ())),
+        claims=(*match.claims, *(("idle:python",) if match.gaps_ns else ())),
     )
 
 
+def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
+    """Return the advice and the configurations that try it: a larger batch first, unless it is large or the inputs have none."""
+    run = report.baseline() if isinstance(report, Report) else None
+    samples = run.samples if run is not None else None
+    if (samples is not None and samples >= LARGE_BATCH) or not has_batch(report):
+        return f"{_FEWER_CALLS} A larger batch, or several inputs in one call, costs little more.", (
+            "compile",
+            "batch=2x",
+        )
+    return f"{larger_batch(report)} {_FEWER_CALLS}", ("batch=2x", "compile")
+
+
+_FEWER_CALLS: Final = (
+    "Use fewer calls: model = torch.compile(model), one operator instead of a loop, fewer small layers, a fused "
+    "optimizer."
+)
 _AND_PYTHON: Final = " and the Python between them"
 
 
-def _small_operators(work: StepWork) -> _SmallOperators | None:
-    short = work.select(lambda item: work.clock == "operator" and item.ns <= MAX_MEAN_NS * item.calls)
+def small_operators(work: StepWork) -> SmallOperators | None:
+    """Return the short operators of a step on a CPU; None below the limits."""
+    if work.clock != "operator":
+        return None
+    short = work.select(lambda item: item.ns <= MAX_MEAN_NS * item.calls)
     calls, ns = total_calls(short) // work.steps, total_ns(short)
     gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
-    if calls < MIN_CALLS or ns < MIN_OPERATOR_SHARE * work.busy_ns:
+    if calls < MIN_CALLS:
         return None
-    optimizer = optimizer_time(work)
-    if optimizer is not None and optimizer.share >= OPTIMIZER_SHARE:
-        ns -= min(ns, optimizer.ns)
-        gaps = [part for part in gaps if part.phase != "optimizer"]
     gaps_ns = sum(part.ns for part in gaps)
+    claims = work_claims(work, short)
+    if (optimizer := optimizer_time(work)) is not None:
+        claims = tuple(
+            f"busy:phase:{phase}" for phase, phase_ns in work.phase_ns.items() if phase_ns and phase != "optimizer"
+        )
+        ns -= min(ns, optimizer.ns)
+        gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
     share = work.share(ns + gaps_ns)
     if share < MIN_SHARE:
         return None
-    return _SmallOperators(calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
+    return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 
 
-RULE = Rule("small_operators", DOC, check, "cause", check, symptoms=("host_overhead",))
+RULE = Rule("small_operators", DOC, check, "cause", check, symptoms=("host_overhead", "memory_bound"))
