@@ -241,7 +241,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         name=name,
         where=name,
         on_device=trace.clock == "device",
-        steps=max(1, len(trace.steps)),
+        steps=max(1, len(trace.working_steps)),
         span_ns=trace.span_ns,
         busy_ns=trace.busy_ns,
         idle=trace.idle,
@@ -256,7 +256,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:
-    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.steps]
+    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.working_steps]
     first, others = times[:1], [ns for ns in times[1:] if ns is not None]
     if len(others) < 2 or first[0] is None:
         return 0

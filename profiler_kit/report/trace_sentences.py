@@ -25,7 +25,10 @@ def place(trace: TraceSummary) -> str:
     ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
     rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
     kind = "inferred" if trace.steps_inferred else "marked"
-    steps = plural(len(trace.steps), f"{kind} step") if trace.steps else "no steps"
+    working = len(trace.working_steps)
+    steps = plural(working, f"{kind} step") if trace.steps else "no steps"
+    if working < len(trace.steps):
+        steps += f" and {len(trace.steps) - working} without work"
     events = f"{plural(trace.events, 'event')}, {trace.device_events:,} on the device"
     sentence = "; ".join(part for part in (devices, rank, steps, events) if part)
     return f"{sentence[0].upper()}{sentence[1:]}."
@@ -55,7 +58,11 @@ def steps(trace: TraceSummary) -> str | None:
         median = f" (median of {steady} steady steps)" if steady > 1 else ""
         parts.append(f"{text(trace.step_ns, 'ns')} on the device{median}")
     if trace.host_step_ns is not None:
-        median = f" (median of {len(trace.steps)} steps)" if trace.clock == "host" and len(trace.steps) > 1 else ""
+        median = (
+            f" (median of {len(trace.working_steps)} steps)"
+            if trace.clock == "host" and len(trace.working_steps) > 1
+            else ""
+        )
         parts.append(f"{text(trace.host_step_ns, 'ns')} on the host{median}")
     return f"Step time: {', '.join(parts)}."
 

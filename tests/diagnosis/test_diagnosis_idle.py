@@ -179,7 +179,7 @@ def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
     findings = found(case)
     assert list(findings) == ["cold_start"]
     assert "hipLaunchKernel (680 ms)" in findings["cold_start"].explanation
-    assert "idle:cold start" in findings["cold_start"].claims
+    assert findings["cold_start"].claims == ("idle:cold start",)
 
 
 @pytest.mark.parametrize(("first_ms", "expected"), [(80.0, True), (40.0, False)])
@@ -266,6 +266,21 @@ def test_communication_has_one_finding_by_its_kind() -> None:
         "an all-to-all has the same kernels"
     )
     assert "BACKWARD_PRE" in found(exposed("all_gather", 15, None))["communication_exposed"].advice
+
+
+def test_advice_about_collectives_names_the_call_that_starts_them() -> None:
+    advice = found(exposed("all_to_all", 15, None))["communication_exposed"].advice
+    assert "all_to_all_single(output, input, async_op=True)" in advice
+    assert "DistributedDataParallel" not in advice
+    case = on_host(idle=(IdleTime(cause="communication", ns=ms(80.0), gaps=2),))
+    finding = found(case)["communication_exposed"]
+    assert "all_reduce(tensor, async_op=True)" in finding.advice
+    assert "Collectives run for 80 ms of 100 ms while no operator runs." in finding.explanation
+    reducer = TraceOperator(
+        name="torch::distributed::reducer::mul_out", family="other", calls=9, kernel_ns=0, host_self_ns=0
+    )
+    ddp = found(replace(case, operators=(reducer,)))["communication_exposed"]
+    assert "DistributedDataParallel" in ddp.advice
 
 
 def test_waiting_for_a_straggler_gets_no_advice_about_buckets() -> None:

@@ -120,7 +120,7 @@ def test_what_has_no_owner_is_shown() -> None:
 
 def test_a_trace_without_a_device_speaks_of_operators() -> None:
     written = page(CASES["host only"])
-    assert "The trace covers 90 ms of host time, without device work" in written
+    assert "The trace covers 90 ms of host time; it has no steps and no device work." in written
     assert "operators" in written
     assert "idle before" not in written
     assert "host / device" not in written

@@ -90,10 +90,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
         ),
         weight=start.share,
-        claims=("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
-        if step.on_device
-        else ("idle:python", "busy"),
+        claims=_claims(step, start),
     )
+
+
+def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
+    if not step.on_device:
+        return ("idle:python", "busy")
+    if start.ns == step.idle_ns("cold start"):
+        return ("idle:cold start",)
+    return ("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
 
 
 def _start(step: IdleStep) -> _Start | None:
