@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.attribution.completeness import missing_host_events
 from profiler_kit.attribution.device_time import (
     CAUSE_NUMBERS,
     DeviceTime,
@@ -158,6 +159,8 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         rank=table.info.rank,
         world_size=table.info.world_size,
         hardware_counters=table.info.hardware_counters,
+        host_events=int(((table.kind == Kind.OPERATOR) | (table.kind == Kind.ANNOTATION)).sum()),
+        missing_events=missing_host_events(table),
         steps=steps,
         steps_inferred=attribution.steps_inferred,
         notes=_notes(attribution, time, work.gaps, waits_elsewhere_ns),

@@ -76,7 +76,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
-    """Return the number of the finding that explains most time; of a note, such as time of unknown cause, only without another."""
+    """Return the number of the finding that explains most time; that of a note (time of unknown cause) only without another."""
     topics = {rule.name: rule.topic for rule in all_rules()}
     numbers = [i for i, finding in enumerate(findings, start=1) if finding.share and PEAK not in finding.claims]
     causes = [i for i in numbers if topics.get(findings[i - 1].rule) != "note"]
@@ -188,6 +188,9 @@ def _largest_count(report: Report | TraceReport) -> str:
 def _cause(findings: tuple[Finding, ...], cause: int | None) -> str:
     if cause is not None:
         finding = findings[cause - 1]
+        topics = {rule.name: rule.topic for rule in all_rules()}
+        if topics.get(finding.rule) == "reading":
+            return f"Read first: {_clause(finding.title)} [{cause}]."
         share = finding.share or 0.0
         is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
         share_text = "" if is_stated else f", {percent(share)} of the time"

@@ -316,6 +316,7 @@ class TraceSummary:
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
     - `hardware_counters`: True if the profiler replayed kernels one by one, so times are not those of the program.
+    - `host_events`: operators and ranges on the host. `missing_events`: those that were recorded and removed from the file.
     """
 
     file: str
@@ -359,6 +360,8 @@ class TraceSummary:
     compile_ns: int = 0
     compiled_frames: int = 0
     hardware_counters: bool = False
+    host_events: int = 0
+    missing_events: int = 0
     notes: tuple[str, ...] = ()
 
     @property

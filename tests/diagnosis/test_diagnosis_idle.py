@@ -349,3 +349,18 @@ def test_threads_beyond_the_cores(threads: int, severity: str | None) -> None:
 def test_a_busy_device_has_no_finding_about_the_host() -> None:
     assert found(trace(phases={"forward": (100.0, 97.0, 0.0)}, idle={("launch latency", "forward"): 3.0})) == {}
     assert MS == 1_000_000
+
+
+def test_removed_events_explain_the_idle_time_of_a_filtered_trace() -> None:
+    case = trace(
+        phases={"forward": (1.0, 40.0, 0.0)},
+        idle={("unknown", "forward"): 40.0, ("python", "forward"): 20.0},
+        host_events=50,
+        missing_events=950,
+    )
+    findings = found(case)
+    assert list(findings) == ["filtered_trace"]
+    assert findings["filtered_trace"].share == pytest.approx(0.6)
+    assert "at least 95.0 % of its host events" in findings["filtered_trace"].title
+    assert "filtered_trace" not in found(replace(case, host_events=500))
+    assert "filtered_trace" not in found(replace(case, host_events=1, missing_events=400))

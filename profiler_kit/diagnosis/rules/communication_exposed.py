@@ -50,8 +50,9 @@ Fires on a trace in which collectives run alone, with no computation at the same
 - `medium`: otherwise.
 
 The advice depends on the main kind of collective: all-reduces are DDP's, all-gathers and reduce-scatters those of sharded
-parameters. Any other collective overlaps if the program starts it with `async_op=True` and waits for it later. Without a device, a
-process group's own threads run the collectives, and the advice names DDP only if the trace has operators of its reducer.
+parameters. Any other collective overlaps if the program starts it with `async_op=True` and waits for it later. Without a
+device, the threads of a process group run the collectives, and the advice names DDP only if the trace has operators of its
+reducer.
 
 A collective also lasts while it waits for the last rank to arrive. If the traces of all ranks are inspected together, this
 waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. Rules
