@@ -49,7 +49,7 @@ class IdleStep:
 
     - `name`: the trace's name, or the run's name in quotes; empty for a single trace. `where`: the same for evidence.
     - `on_device`: the idle time is that of a device. Otherwise it is time outside operators.
-    - `steps`: the number of steps in the times. `span_ns`: busy plus idle time.
+    - `steps`: the number of steps in the times; 0 for a trace without steps. `span_ns`: busy plus idle time.
     - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
@@ -86,6 +86,8 @@ class IdleStep:
     @property
     def per(self) -> str:
         """Words after a time that say for how many steps it is."""
+        if self.steps == 0:
+            return "in total"
         return "per step" if self.steps == 1 else f"in {plural(self.steps, 'step')}"
 
     def share(self, ns: float) -> float:
@@ -241,7 +243,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         name=name,
         where=name,
         on_device=trace.clock == "device",
-        steps=max(1, len(trace.working_steps)),
+        steps=len(trace.working_steps),
         span_ns=trace.span_ns,
         busy_ns=trace.busy_ns,
         idle=trace.idle,

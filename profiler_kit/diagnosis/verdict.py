@@ -58,7 +58,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
     sentences = (
         _cost(report),
         _bound(parts) if parts is not None else _largest_count(report),
-        _cause(report.findings, cause),
+        _cause(report.findings, cause, several=isinstance(report, TraceReport) and len(report.traces) > 1),
         _remedy(useful),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
@@ -185,15 +185,16 @@ def _largest_count(report: Report | TraceReport) -> str:
     return f"Most work: {layer_name(path)} with {percent(most / static.step.flops)} of the FLOPs." if most else ""
 
 
-def _cause(findings: tuple[Finding, ...], cause: int | None) -> str:
+def _cause(findings: tuple[Finding, ...], cause: int | None, *, several: bool) -> str:
     if cause is not None:
         finding = findings[cause - 1]
         topics = {rule.name: rule.topic for rule in all_rules()}
-        if topics.get(finding.rule) == "reading":
-            return f"Read first: {_clause(finding.title)} [{cause}]."
+        if topics.get(finding.rule) in ("reading", "note"):
+            prefix = "Read first" if topics[finding.rule] == "reading" else "Largest part"
+            return f"{prefix}: {_clause(finding.title)} [{cause}]."
         share = finding.share or 0.0
         is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
-        share_text = "" if is_stated else f", {percent(share)} of the time"
+        share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
         return f"Main cause{share_text}: {_clause(finding.title)} [{cause}]."
     number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
     return f"Main finding: {_clause(findings[number - 1].title)} [{number}]." if number is not None else ""

@@ -106,7 +106,7 @@ def queue(launches: Queue | None) -> str | None:
     if launches is None or not launches.max_depth:
         return None
     delay = text(launches.delay_ns, "ns")
-    sentence = f"Launched work waits {delay} (median) to start, at most {launches.max_depth:,} launches at a time."
+    sentence = f"Launched work waits {delay} (median) to start, at most {plural(launches.max_depth, 'launch', 'launches')} at a time."
     if launches.full:
         return f"{sentence} The launch queue was full: launches were blocked for {text(launches.blocked_ns, 'ns')}."
     return f"{sentence} The launch queue was still growing at the end." if launches.growing else sentence
@@ -137,7 +137,11 @@ def waits(trace: TraceSummary) -> str | None:
     phases = waited_for(longest)
     where = f" in {longest.phase}" if longest.phase not in ("", "other") else ""
     during = f" while the device ran {phases}" if phases else ""
-    calls = f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    calls = (
+        f"{plural(longest.calls, 'launch', 'launches')} into the full launch queue"
+        if longest.name == FULL_QUEUE_NAME
+        else f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    )
     return f"The host waits {text(longest.wait_ns, 'ns')} in {calls}{where}{during}."
 
 

@@ -120,6 +120,20 @@ def test_long_gaps_are_python_or_operators_on_the_cpu_and_not_launches() -> None
     assert list(found(queued)) == ["launch_bound"], "work that was launched before the gap did not wait for the host"
 
 
+def test_a_gap_without_a_recorded_call_is_to_be_looked_at_and_may_happen_once() -> None:
+    base = trace(phases={"forward": (100.0, 20.0, 0.0)}, idle={("python", "forward"): 80.0})
+    once = replace(base, activities=(activity("", 80.0, calls=1),))
+    finding = found(once)["host_overhead"]
+    assert finding.severity == "medium"
+    assert "80 ms in total" in finding.explanation
+    assert "with_stack=True" in finding.advice
+    assert found(replace(once, **steps(4, 25.0, 25.0)))["host_overhead"].severity == "high"
+    marked = replace(base, activities=(activity("## backward ##", 80.0, phase="backward"),))
+    assert "with_stack=True" in found(marked)["host_overhead"].advice
+    metrics = replace(base, activities=(activity("metrics", 80.0),))
+    assert "out of the loop: do it" in found(metrics)["host_overhead"].advice
+
+
 def test_a_wait_explains_the_idle_time_until_new_work_and_names_its_source() -> None:
     wait = SyncWait(
         name="aten::nonzero",

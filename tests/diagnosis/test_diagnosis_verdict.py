@@ -95,7 +95,7 @@ def test_a_note_is_the_main_cause_only_alone_and_its_share_is_not_repeated() -> 
         "Main cause: The device waits for Python for 20.0 % of the time [2]."
         in judged(report, unknown, python).sentences
     )
-    assert "Main cause: Idle time of unknown cause: 40.0 % of the time [1]." in judged(report, unknown).sentences
+    assert "Largest part: Idle time of unknown cause: 40.0 % of the time [1]." in judged(report, unknown).sentences
 
 
 def test_times_of_replayed_kernels_are_not_judged() -> None:

@@ -17,6 +17,19 @@ MIN_CAUSE_SHARE: Final = 0.05
 MIN_SHARE: Final = 0.10
 HIGH_SHARE: Final = 0.50
 _ALWAYS: Final[frozenset[IdleCause]] = frozenset({"unknown", "another stream"})
+_ON_DEVICE: Final = (
+    "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
+    "filtered out, or of another process."
+)
+_ON_HOST: Final = (
+    "The main thread waits for a backward pass whose operators are not in the trace: for a model on a device, autograd runs them "
+    "in threads of its own."
+)
+_RECORD_WHOLE_STEPS: Final = (
+    "Record a few whole steps with both activities: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]), "
+    "call torch.cuda.synchronize() before the first recorded step, and look for other processes with nvidia-smi."
+)
+_RECORD_ALL_THREADS: Final = "Record all threads and the device: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
 
 DOC = f"""
 Fires if idle time takes at least {limit_percent(LARGE_IDLE_SHARE)} of the step, and at least {limit_percent(MIN_SHARE)} of the
@@ -26,7 +39,7 @@ step is idle for an unknown reason or for causes that are too small for a rule o
 - `low`: below that.
 
 Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
-work that the trace does not hold. The finding lists the host's activity meanwhile. The rule reads reports and traces.
+work that the trace does not hold. Without a device, it is time in a marked backward pass without autograd nodes. The finding lists the host's activity meanwhile. The rule reads reports and traces.
 """
 
 
@@ -51,16 +64,11 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         title=f"Idle time {'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
-            "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
-            "filtered out, or of another process."
-            if is_unknown
-            else "",
+            (_ON_DEVICE if step.on_device else _ON_HOST) if is_unknown else "",
             f"Meanwhile the host was in {calls_text(long_calls)}." if long_calls else "",
             worst.others_sentence(),
         ),
-        advice="Record a few whole steps with both activities: profile(activities=[ProfilerActivity.CPU, "
-        "ProfilerActivity.CUDA]), "
-        "call torch.cuda.synchronize() before the first recorded step, and look for other processes with nvidia-smi."
+        advice=(_RECORD_WHOLE_STEPS if step.on_device else _RECORD_ALL_THREADS)
         if is_unknown
         else "See the table of idle time for the largest cause, and record with with_stack=True to see the lines of code.",
         evidence=(
