@@ -266,7 +266,10 @@ def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_
                 "total. These waits are in the table of host waits, but in no phase."
             )
     elif bool((table.kind == Kind.OPERATOR).any()):
-        notes.append("No device work in the trace. All figures are self times of operators on the host.")
+        record = ""
+        if any(table.info.devices) and not table.of(Kind.RUNTIME).any():
+            record = " If the program uses the device, record with ProfilerActivity.CUDA, too."
+        notes.append(f"No device work in the trace. All figures are self times of operators on the host.{record}")
     else:
         notes.append("The trace holds neither device work nor operators. All figures are zero.")
     return tuple(dict.fromkeys(notes))

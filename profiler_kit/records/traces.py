@@ -365,6 +365,11 @@ class TraceSummary:
     notes: tuple[str, ...] = ()
 
     @property
+    def missing_share(self) -> float:
+        """The share of the recorded host events that the file lacks."""
+        return self.missing_events / (self.missing_events + self.host_events) if self.missing_events else 0.0
+
+    @property
     def working_steps(self) -> tuple[TraceStep, ...]:
         """The steps with work: all, or without the empty mark that the last call of ``profiler.step()`` begins."""
         return tuple(step for step in self.steps if step.kernel_ns) or self.steps

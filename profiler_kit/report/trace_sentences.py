@@ -15,6 +15,8 @@ MIN_CLOCK_RATIO: Final = 1.5
 MAX_NAME_CHARS: Final = 80
 # Of the span: a shorter phase or wait gets no sentence.
 MIN_SPAN_SHARE: Final = 0.02
+# Of the host events: a file that lacks more was filtered, so the kernels of a phase are not all its work.
+MAX_MISSING_SHARE: Final = 0.5
 # Of a phase's host time: from here on the phase mostly waits.
 MIN_WAIT_SHARE: Final = 0.5
 
@@ -68,8 +70,8 @@ def steps(trace: TraceSummary) -> str | None:
 
 
 def clocks(trace: TraceSummary) -> Iterator[str]:
-    """The phases whose host time is most misleading, at most two, with the reason."""
-    if trace.clock != "device":
+    """The phases whose host time is most misleading, at most two, with the reason; none for a filtered trace."""
+    if trace.clock != "device" or trace.missing_share >= MAX_MISSING_SHARE:
         return
     misleading = [timing for timing in trace.step_phases if _is_misleading(timing, trace)]
     misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
@@ -105,8 +107,8 @@ def queue(launches: Queue | None) -> str | None:
     """Distance of the launches ahead of the device; None where the trace does not show it."""
     if launches is None or not launches.max_depth:
         return None
-    delay = text(launches.delay_ns, "ns")
-    sentence = f"Launched work waits {delay} (median) to start, at most {plural(launches.max_depth, 'launch', 'launches')} at a time."
+    delay, depth = text(launches.delay_ns, "ns"), plural(launches.max_depth, "launch", "launches")
+    sentence = f"Launched work waits {delay} (median) to start, at most {depth} at a time."
     if launches.full:
         return f"{sentence} The launch queue was full: launches were blocked for {text(launches.blocked_ns, 'ns')}."
     return f"{sentence} The launch queue was still growing at the end." if launches.growing else sentence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspection_written import Written
 
 from profiler_kit.attribution.host_time import phase_host_ns
@@ -138,3 +140,13 @@ def test_a_backward_pass_without_its_nodes_runs_in_threads_that_the_trace_lacks(
     trace.op("aten::ones_like", 2 * ms, 3 * ms, phase="backward")
     trace.op("aten::add_", 33 * ms, 34 * ms, phase="optimizer")
     assert idle_by_cause(summarize(trace.attribution()).idle) == {"python": ms + ms, "unknown": 29 * ms}
+
+
+def test_a_trace_of_a_machine_with_a_device_says_how_to_record_it() -> None:
+    trace = Written()
+    trace.op("aten::mm", 0, 100, phase="forward")
+    attribution = trace.attribution()
+    advice = "If the program uses the device, record with ProfilerActivity.CUDA, too."
+    assert not any(advice in note for note in summarize(attribution).notes)
+    table = replace(attribution.table, info=replace(attribution.table.info, devices=("NVIDIA A100-SXM4-40GB",)))
+    assert any(advice in note for note in summarize(replace(attribution, table=table)).notes)

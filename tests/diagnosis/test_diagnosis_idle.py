@@ -185,10 +185,11 @@ def test_waits_for_copies_to_the_device_are_host_copies() -> None:
 
 
 def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
+    call = replace(activity("hipLaunchKernel", 680.0, calls=3), ns=ms(690.0))  # with usual launches
     case = trace(
         phases={"forward": (100.0, 100.0, 0.0)},
         idle={("cold start", "forward"): 680.0, ("launch latency", "forward"): 20.0},
-        activities=(activity("hipLaunchKernel", 680.0, calls=3),),
+        activities=(call,),
     )
     findings = found(case)
     assert list(findings) == ["cold_start"]
@@ -230,6 +231,19 @@ def test_idle_time_of_a_fifth_always_has_a_finding() -> None:
     whole = {finding.rule: finding for finding in diagnose_traces(traces(small))}
     assert whole["unknown_idle"].severity == "low"
     assert whole["unknown_idle"].weight == pytest.approx(0.21)
+
+
+def test_activities_of_causes_with_a_rule_are_not_listed_for_the_rest() -> None:
+    case = trace(
+        phases={"forward": (1.0, 40.0, 0.0)},
+        idle={("waiting for data", "forward"): 45.0, ("unknown", "forward"): 15.0},
+        activities=(
+            activity("enumerate(DataLoader)#_Iter.__next__", 45.0, phase="data", launched=True),
+            activity("Optimizer.step#SGD.step", 9.0, phase="optimizer", launched=True),
+        ),
+    )
+    rest = next(finding for finding in diagnose_traces(traces(case)) if finding.rule == "unknown_idle")
+    assert "Meanwhile the host was in Optimizer.step#SGD.step (9 ms)." in rest.explanation
 
 
 def test_allocation_in_the_loop() -> None:

@@ -95,6 +95,10 @@ def test_clocks_that_agree_are_no_matter() -> None:
     assert len(list(trace_sentences.clocks(convnet()))) == 2
 
 
+def test_the_clocks_of_a_filtered_trace_are_not_compared() -> None:
+    assert list(trace_sentences.clocks(replace(convnet(), host_events=10, missing_events=90))) == []
+
+
 def test_a_full_queue_is_said() -> None:
     written = " ".join(page(traces(full_queue())).split())
     assert "at most 1,022 launches" in written

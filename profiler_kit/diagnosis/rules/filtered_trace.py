@@ -54,9 +54,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _missing_share(trace: TraceSummary) -> float | None:
-    missing = trace.missing_events
-    share = missing / (missing + trace.host_events) if missing else 0.0
-    return share if missing >= MIN_MISSING_EVENTS and share >= MIN_MISSING_SHARE else None
+    share = trace.missing_share
+    return share if trace.missing_events >= MIN_MISSING_EVENTS and share >= MIN_MISSING_SHARE else None
 
 
 RULE = Rule(

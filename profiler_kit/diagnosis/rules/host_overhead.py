@@ -41,8 +41,8 @@ LONG_CALL_ADVICE: Final = (
     "If it computes on tensors, do it with torch operators on the device."
 )
 SEE_CODE_ADVICE: Final = (
-    "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need out of the loop, "
-    "into DataLoader workers, or to every few hundred steps."
+    "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need out of the "
+    "loop, into DataLoader workers, or to every few hundred steps."
 )
 
 DOC = f"""
@@ -158,8 +158,8 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE and not is_once else "medium",
         title=f"The device waits for Python for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{step.prefix}Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(calls_ns, 'ns')} {step.per}. "
-            f"Meanwhile the host is in {calls_text(worst.match)}.",
+            f"{step.prefix}Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(calls_ns, 'ns')} "
+            f"{step.per}. Meanwhile the host is in {calls_text(worst.match)}.",
             worst.others_sentence(),
         ),
         advice=LONG_CALL_ADVICE if is_named else SEE_CODE_ADVICE,

@@ -22,14 +22,17 @@ _ON_DEVICE: Final = (
     "filtered out, or of another process."
 )
 _ON_HOST: Final = (
-    "The main thread waits for a backward pass whose operators are not in the trace: for a model on a device, autograd runs them "
-    "in threads of its own."
+    "The main thread waits for a backward pass whose operators are not in the trace: for a model on a device, autograd runs "
+    "them in threads of its own."
 )
 _RECORD_WHOLE_STEPS: Final = (
     "Record a few whole steps with both activities: profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]), "
     "call torch.cuda.synchronize() before the first recorded step, and look for other processes with nvidia-smi."
 )
-_RECORD_ALL_THREADS: Final = "Record all threads and the device: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
+_RECORD_ALL_THREADS: Final = (
+    "Record all threads and the device: "
+    "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
+)
 
 DOC = f"""
 Fires if idle time takes at least {limit_percent(LARGE_IDLE_SHARE)} of the step, and at least {limit_percent(MIN_SHARE)} of the
@@ -39,7 +42,8 @@ step is idle for an unknown reason or for causes that are too small for a rule o
 - `low`: below that.
 
 Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
-work that the trace does not hold. Without a device, it is time in a marked backward pass without autograd nodes. The finding lists the host's activity meanwhile. The rule reads reports and traces.
+work that the trace does not hold. Without a device, it is time in a marked backward pass without autograd nodes. The finding
+lists the host's activity meanwhile. The rule reads reports and traces.
 """
 
 
@@ -57,7 +61,14 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     step, (causes, share) = worst.step, worst.match
     ns = sum(causes.values())
     is_unknown = 2 * causes.get("unknown", 0) > ns
-    long_calls = [activity for activity in step.activities if activity.long_ns and activity.launched == is_unknown]
+    long_calls = [
+        activity
+        for activity in step.activities
+        if activity.long_ns
+        and activity.launched == (is_unknown and step.on_device)
+        and activity.ns <= ns  # longer ones belong to a cause that has a rule of its own
+        and (activity.phase != "data" or "waiting for data" in causes)
+    ]
     cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
     yield RULE.finding(
         severity="medium" if share >= HIGH_SHARE else "low",
