@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.traces.intervals import assign_to_first, join, overlap, subtract, sum_by, union
+from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
+
+# Between two nodes, the engine takes microseconds.
+_LONG_GAP_NS: Final = 1_000_000
 
 
 class HostEntries(NamedTuple):
@@ -138,7 +141,8 @@ def _self_stretches(attribution: Attribution, intervals: Ids, nodes: Ids, redone
 def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints, end_ns: int | None = None) -> Gaps:
     """Return the intervals without an operator, each from `covered` to the next stretch's start, split by cause.
 
-    Between operators, the loop waits for data or for other ranks, or runs Python. `end_ns`: the end of the last interval,
+    Between operators, the loop waits for data, for other ranks or for a backward pass that the trace does not hold, or runs
+    Python. `end_ns`: the end of the last interval,
     after the last operator; no operator ends it (NONE).
     """
     table, host = attribution.table, attribution.host
@@ -156,5 +160,25 @@ def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints, e
     ns[CAUSE_NUMBERS["waiting for data"]] = overlap(data, start, end)
     ns[CAUSE_NUMBERS["communication"]] = overlap(other_ranks, start, end)
     ns[CAUSE_NUMBERS["compilation"]] = overlap(compiling, start, end)
+    elsewhere = subtract(_backward_elsewhere(attribution, start, end), join(join(data, other_ranks), compiling))
+    ns[CAUSE_NUMBERS["unknown"]] = overlap(elsewhere, start, end)
     ns[CAUSE_NUMBERS["python"]] = end - start - ns.sum(axis=0)
     return Gaps(start=start, end=end, ended_by=ended_by.astype(np.int32), ns=ns)
+
+
+def _backward_elsewhere(attribution: Attribution, start: Ints, end: Ints) -> Intervals:
+    """Return the long gaps within marked backward passes of the main thread in which no autograd node runs.
+
+    On a CPU, the calling thread runs the nodes. For work on a device it waits for autograd's own threads, which a profiler of
+    the main thread alone does not record.
+    """
+    host = attribution.host
+    is_range = attribution.table.kind[host.rows] == Kind.ANNOTATION
+    passes = is_range & (host.thread == attribution.main_thread) & (host.phase == PHASE_NUMBERS["backward"])
+    nodes = attribution.nodes
+    waiting = subtract(
+        union(host.start_ns[passes], host.end_ns[passes], ordered=True),
+        union(host.start_ns[nodes], host.end_ns[nodes]),
+    )
+    is_long = end - start >= _LONG_GAP_NS
+    return subtract(waiting, subtract(waiting, union(start[is_long], end[is_long], ordered=True)))

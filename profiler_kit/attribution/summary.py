@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.attribution.completeness import missing_host_events
 from profiler_kit.attribution.device_time import (
     CAUSE_NUMBERS,
     DeviceTime,
@@ -156,10 +157,13 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         unattributed_ns=int(work.busy[work.phase == NONE].sum()),
         moduleless_ns=int(work.busy[work.module == NONE].sum()),
         step_ns=_median(steady or periods),
-        host_step_ns=_median([step.host_ns for step in steps]),
+        host_step_ns=_median([step.host_ns for step in steps if step.kernel_ns] or [step.host_ns for step in steps]),
         devices=table.info.devices,
         rank=table.info.rank,
         world_size=table.info.world_size,
+        hardware_counters=table.info.hardware_counters,
+        host_events=int(((table.kind == Kind.OPERATOR) | (table.kind == Kind.ANNOTATION)).sum()),
+        missing_events=missing_host_events(table),
         steps=steps,
         steps_inferred=attribution.steps_inferred,
         notes=_notes(attribution, time, work.gaps, waits_elsewhere_ns),
@@ -266,7 +270,10 @@ def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_
                 "total. These waits are in the table of host waits, but in no phase."
             )
     elif bool((table.kind == Kind.OPERATOR).any()):
-        notes.append("No device work in the trace. All figures are self times of operators on the host.")
+        record = ""
+        if any(table.info.devices) and not table.of(Kind.RUNTIME).any():
+            record = " If the program uses the device, record with ProfilerActivity.CUDA, too."
+        notes.append(f"No device work in the trace. All figures are self times of operators on the host.{record}")
     else:
         notes.append("The trace holds neither device work nor operators. All figures are zero.")
     return tuple(dict.fromkeys(notes))

@@ -398,8 +398,9 @@ class Messages(NamedTuple):
 def messages(attribution: Attribution, rows: Ids, launch: Ids) -> Messages:
     """Return the messages of the collectives `rows`, launched at the positions `launch` or NONE.
 
-    The kind is the one the profiler recorded, else the one in the event's name, else the one in the name of a call
-    around the launch.
+    The kind is the one the profiler recorded, else the one in the name of a call around the launch, else the one in the
+    event's name. NCCL runs several kinds with one kernel (``ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t``), so its name is the
+    weakest evidence.
     """
     table = attribution.table
     stated_kinds = table.texts_at(COLLECTIVE_NAME, rows)
@@ -410,7 +411,7 @@ def messages(attribution: Attribution, rows: Ids, launch: Ids) -> Messages:
     kinds = []
     for name, stated_kind, position in zip(table.name[rows].tolist(), stated_kinds, launch.tolist(), strict=True):
         kind = (
-            collective_kind(stated_kind) or collective_kind(table.names[name]) or _kind_by_call(attribution, position)
+            collective_kind(stated_kind) or _kind_by_call(attribution, position) or collective_kind(table.names[name])
         )
         kinds.append(kind or OTHER_KIND)
     return Messages(kinds, np.where(is_known, np.clip(elements, 0, _MAX_ELEMENTS) * size, NONE).tolist())

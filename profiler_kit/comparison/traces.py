@@ -52,9 +52,9 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
         )
     labels = _labels(a.file, b.file)
     sides = (_side(a, labels[0], ranks), _side(b, labels[1], ranks))
-    per_step = bool(a.steps) and bool(b.steps) and len(a.steps) != len(b.steps)
-    a_means = _TraceMeans(a, ranks * (len(a.steps) if per_step else 1))
-    b_means = _TraceMeans(b, ranks * (len(b.steps) if per_step else 1))
+    per_step = bool(a.steps) and bool(b.steps) and len(a.working_steps) != len(b.working_steps)
+    a_means = _TraceMeans(a, ranks * (len(a.working_steps) if per_step else 1))
+    b_means = _TraceMeans(b, ranks * (len(b.working_steps) if per_step else 1))
     phases = tuple(_changes((*TRACE_PHASES, NO_PHASE), a_means.phases, b_means.phases))
     causes = tuple(_changes(IDLE_CAUSES, a_means.causes, b_means.causes))
     busy, idle = _total("busy", phases), _total("idle", causes)
@@ -183,7 +183,7 @@ def _side(trace: TraceSummary, label: str, ranks: int) -> TraceSide:
         label=label,
         file=trace.file,
         device=", ".join(devices),
-        steps=len(trace.steps),
+        steps=len(trace.working_steps),
         step_ns=trace.step_ns if trace.clock == "device" else trace.host_step_ns,
         spread=spread,
         ranks=ranks,

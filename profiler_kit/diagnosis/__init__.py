@@ -21,7 +21,9 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
 
 
 def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
-    """Return the findings of all rules that read traces, in the order of `diagnose`."""
+    """Return the findings of all rules that read traces, in the order of `diagnose`; none if kernels were replayed."""
+    if any(trace.hardware_counters for trace in report.traces):
+        return ()  # replays take most of the time
     rules = [(rule, rule.check_trace) for rule in all_rules()]
     pairs = [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
     return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})

@@ -28,6 +28,9 @@ _BOUND_OF_CAUSE: Final[dict[str, Bound]] = {
     "launch latency": "launches",
     "python": "python",
     "communication": "communication",
+    "compilation": "compilation",
+    "cold start": "cold start",
+    "memory allocation": "memory allocation",
     "another stream": "communication",
 }
 # Kernels of these families do few operations per byte.
@@ -58,7 +61,9 @@ class StepParts:
 
 
 def step_parts(report: Report | TraceReport) -> StepParts | None:
-    """Return the parts of the step of `report`; None without times."""
+    """Return the parts of the step of `report`; None without times of the program."""
+    if isinstance(report, TraceReport) and any(trace.hardware_counters for trace in report.traces):
+        return None
     cells = step_cells(report, ())
     if not cells:
         return None

@@ -50,7 +50,7 @@ class IdleStep:
 
     - `name`: the trace's name, or the run's name in quotes; empty for a single trace. `where`: the same for evidence.
     - `on_device`: the idle time is that of a device. Otherwise it is time outside operators.
-    - `steps`: the number of steps in the times. `span_ns`: busy plus idle time.
+    - `steps`: the number of steps in the times; 0 for a trace without steps. `span_ns`: busy plus idle time.
     - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
@@ -245,7 +245,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         name=name,
         where=name,
         on_device=trace.clock == "device",
-        steps=max(1, len(trace.steps)),
+        steps=len(trace.working_steps),
         span_ns=trace.span_ns,
         busy_ns=trace.busy_ns,
         idle=trace.idle,
@@ -265,7 +265,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:
-    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.steps]
+    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.working_steps]
     first, others = times[:1], [ns for ns in times[1:] if ns is not None]
     if len(others) < 2 or first[0] is None:
         return 0

@@ -225,7 +225,7 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
     )
     on_device = trace.clock == "device"
     # On the host, a wait before the first operator of a step is not in the span of the operators.
-    marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.steps)
+    marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.working_steps)
     span_ns = max(trace.span_ns, marked_ns)
     modules: Counter[str] = Counter()
     for module in trace.modules:
@@ -236,7 +236,7 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
     return StepWork(
         source=source,
         clock="device" if on_device else "operator",
-        steps=max(1, len(trace.steps)),
+        steps=max(1, len(trace.working_steps)),
         span_ns=span_ns,
         busy_ns=trace.busy_ns,
         kernels=kernels if on_device else operators,

@@ -101,7 +101,7 @@ def step_share(trace: TraceSummary, ns: float) -> float:
 
     On the host, the steps' marks may be longer than the span of the operators: a wait before the first operator counts too.
     """
-    marked_ns = (trace.host_step_ns or 0) * len(trace.steps) if trace.clock == "host" else 0
+    marked_ns = (trace.host_step_ns or 0) * len(trace.working_steps) if trace.clock == "host" else 0
     total_ns = max(trace.span_ns, marked_ns)
     return min(1.0, ns / total_ns) if total_ns else 0.0
 
@@ -131,8 +131,8 @@ def extent_text(trace: TraceSummary) -> str:
 
 
 def step_count(trace: TraceSummary) -> int:
-    """Return the number of marked steps, or 1 without step marks."""
-    return max(1, len(trace.steps))
+    """Return the number of marked steps with work, or 1 without step marks."""
+    return max(1, len(trace.working_steps))
 
 
 def module_times(trace: TraceSummary) -> Counter[str]:

@@ -194,7 +194,7 @@ def _advice(trace: TraceSummary) -> str:
 
 def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKernel, ...], float] | None:
     """Return the longest kernels that run once per step, with their share of the busy time."""
-    steps = len(trace.steps)
+    steps = len(trace.working_steps)
     if steps < 2 or not on_device(trace) or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
         return None
     layer_kernels = [k for k in trace.kernels if is_contraction(k.family) or k.family.startswith("attention")]

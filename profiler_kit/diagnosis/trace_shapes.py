@@ -29,7 +29,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
         return None
     trace, operator = worst.trace, worst.match
     share = operator.kernel_ns / trace.busy_ns
-    steps = len(trace.steps)
+    steps = len(trace.working_steps)
     # The profiler may start within a step, so there may be one more call than step marks.
     is_single_layer = operator.calls <= max(steps, 1) + (steps > 1)
     subject = "One layer takes" if is_single_layer else "Calls with the same shapes take"

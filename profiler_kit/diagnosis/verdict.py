@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -11,6 +12,7 @@ from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
+from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import remedies
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.records.counts import StaticCount
@@ -35,6 +37,11 @@ MIN_CAUSE_SHARE: Final = 0.25
 MIN_IDLE: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
+# Shares of a trace are those of a step only if its steps cover most of it.
+MIN_COVERED: Final = 0.5
+# A share that the title of the main cause states is not repeated.
+SAME_PERCENT: Final = 0.5
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
@@ -46,6 +53,9 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "synchronization": "synchronization of host and device",
     "data": "data loading",
     "communication": "communication between ranks",
+    "cold start": "work that happens once (cold start)",
+    "compilation": "compilation",
+    "memory allocation": "memory allocation on the device",
     "unknown": "idle time of unknown cause",
 }
 _CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
@@ -56,7 +66,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
     parts = step_parts(report)
     account = account_of(report) if parts is not None else None
     useful, without_gain = remedies(report)
-    cause = next((i for i, finding in enumerate(report.findings, start=1) if _is_cause(finding)), None)
+    cause = _main_cause(report.findings)
     unexplained_busy = account.unexplained(idle=False) if account is not None else None
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
@@ -77,6 +87,14 @@ def verdict(report: Report | TraceReport) -> Verdict:
         remedies=useful,
         without_gain=without_gain,
     )
+
+
+def _main_cause(findings: tuple[Finding, ...]) -> int | None:
+    """Return the number of the finding that explains most, if it explains enough; that of a note only without another."""
+    topics = {rule.name: rule.topic for rule in all_rules()}
+    numbers = [i for i, finding in enumerate(findings, start=1) if _is_cause(finding)]
+    causes = [i for i in numbers if topics.get(findings[i - 1].rule) != "note"]
+    return next(iter(causes or numbers), None)
 
 
 def _is_cause(finding: Finding) -> bool:
@@ -124,15 +142,21 @@ def _trace_cost(report: TraceReport) -> str:
     (trace,) = report.traces
     if not trace.span_ns:
         return "The trace has no device events and no operators."
+    if trace.hardware_counters:
+        return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
     if (ns := _step_ns(trace)) is None:
-        no_device = " of host time, without device work" if trace.clock == "host" else ""
-        return f"The trace covers {text(trace.span_ns, 'ns')}{no_device} and has no steps."
+        if trace.clock == "host":
+            return f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has no steps and no device work."
+        return f"The trace covers {text(trace.span_ns, 'ns')} and has no steps."
     steady = sum(step.steady for step in trace.steps)
     median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
     inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
     clock = "device" if trace.step_ns is not None else "host"
     no_device = "; the trace has no device work" if trace.clock == "host" else ""
-    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}."
+    steps_ns = ns * len(trace.working_steps)
+    most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
+    is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
+    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}"
 
 
 def _step_ns(trace: TraceSummary) -> int | None:
@@ -162,7 +186,9 @@ def _bound(parts: StepParts) -> str:
         causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
         prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
         shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
-    own = f" ({percent(parts.bound_share)} of the time)" if parts.bound in ("communication", "data") else ""
+    own = percent(parts.bound_share)
+    is_shown = parts.bound not in ("communication", "data") or own in shares
+    own = "" if is_shown else f" ({own} of the time)"
     if parts.late_rank is not None:
         return f"Rank {parts.late_rank}, which the others wait for, is bound by {_BOUNDS[parts.bound]}; of all ranks, {shares}."
     return f"Bound by {_BOUNDS[parts.bound]}{own}: {shares}."
@@ -190,7 +216,16 @@ def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | N
     findings = report.findings
     if cause is not None:
         finding = findings[cause - 1]
-        yield f"Main cause, {percent(finding.share or 0.0)} of the time: {_clause(finding.title)} [{cause}]."
+        topic = next((rule.topic for rule in all_rules() if rule.name == finding.rule), "")
+        if topic in ("reading", "note"):
+            prefix = "Read first" if topic == "reading" else "Largest part"
+            yield f"{prefix}: {_clause(finding.title)} [{cause}]."
+            return
+        several = isinstance(report, TraceReport) and len(report.traces) > 1
+        share = finding.share or 0.0
+        is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
+        share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
+        yield f"Main cause{share_text}: {_clause(finding.title)} [{cause}]."
         return
     if parts is not None and parts.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)

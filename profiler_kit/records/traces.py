@@ -310,7 +310,8 @@ class TraceSummary:
       the same kernel of another step has one.
     - `unattributed_ns`: busy time without a phase.
     - `moduleless_ns`: busy time of linked work outside communication without a module.
-    - `step_ns`: the median period of the steady steps on the device. `host_step_ns`: the median duration of the steps' marks.
+    - `step_ns`: the median period of the steady steps on the device. `host_step_ns`: the median duration of the
+      marks of steps with work.
     - `outside_steps`: the part of `phases` that lies outside `steps`: work launched before, between or after them. Empty if
       `steps` is.
     - `shapes`: the operators with the most device time by the shapes of their inputs, at most twenty; empty if the trace has no
@@ -324,6 +325,8 @@ class TraceSummary:
     - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
+    - `hardware_counters`: True if the profiler replayed kernels one by one, so times are not those of the program.
+    - `host_events`: operators and ranges on the host. `missing_events`: those that were recorded and removed from the file.
     """
 
     file: str
@@ -367,7 +370,20 @@ class TraceSummary:
     activities: tuple[HostActivity, ...] = ()
     compile_ns: int = 0
     compiled_frames: int = 0
+    hardware_counters: bool = False
+    host_events: int = 0
+    missing_events: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def missing_share(self) -> float:
+        """The share of the recorded host events that the file lacks."""
+        return self.missing_events / (self.missing_events + self.host_events) if self.missing_events else 0.0
+
+    @property
+    def working_steps(self) -> tuple[TraceStep, ...]:
+        """The steps with work: all, or without the empty mark that the last call of ``profiler.step()`` begins."""
+        return tuple(step for step in self.steps if step.kernel_ns) or self.steps
 
     @property
     def step_phases(self) -> tuple[PhaseTime, ...]:

@@ -9,7 +9,7 @@ from profiler_kit.records.samples import Outcome
 
 Bound = Literal[
     "compute", "memory bandwidth", "kernels", "operators", "overhead", "launches", "python", "synchronization", "data",
-    "communication", "unknown",
+    "communication", "cold start", "compilation", "memory allocation", "unknown",
 ]  # fmt: skip
 RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]
 

@@ -15,6 +15,8 @@ MIN_CLOCK_RATIO: Final = 1.5
 MAX_NAME_CHARS: Final = 80
 # Of the span: a shorter phase or wait gets no sentence.
 MIN_SPAN_SHARE: Final = 0.02
+# Of the host events: a file that lacks more was filtered, so the kernels of a phase are not all its work.
+MAX_MISSING_SHARE: Final = 0.5
 # Of a phase's host time: from here on the phase mostly waits.
 MIN_WAIT_SHARE: Final = 0.5
 
@@ -25,7 +27,10 @@ def place(trace: TraceSummary) -> str:
     ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
     rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
     kind = "inferred" if trace.steps_inferred else "marked"
-    steps = plural(len(trace.steps), f"{kind} step") if trace.steps else "no steps"
+    working = len(trace.working_steps)
+    steps = plural(working, f"{kind} step") if trace.steps else "no steps"
+    if working < len(trace.steps):
+        steps += f" and {len(trace.steps) - working} without work"
     events = f"{plural(trace.events, 'event')}, {trace.device_events:,} on the device"
     sentence = "; ".join(part for part in (devices, rank, steps, events) if part)
     return f"{sentence[0].upper()}{sentence[1:]}."
@@ -55,14 +60,18 @@ def steps(trace: TraceSummary) -> str | None:
         median = f" (median of {steady} steady steps)" if steady > 1 else ""
         parts.append(f"{text(trace.step_ns, 'ns')} on the device{median}")
     if trace.host_step_ns is not None:
-        median = f" (median of {len(trace.steps)} steps)" if trace.clock == "host" and len(trace.steps) > 1 else ""
+        median = (
+            f" (median of {len(trace.working_steps)} steps)"
+            if trace.clock == "host" and len(trace.working_steps) > 1
+            else ""
+        )
         parts.append(f"{text(trace.host_step_ns, 'ns')} on the host{median}")
     return f"Step time: {', '.join(parts)}."
 
 
 def clocks(trace: TraceSummary) -> Iterator[str]:
-    """The phases whose host time is most misleading, at most two, with the reason."""
-    if trace.clock != "device":
+    """The phases whose host time is most misleading, at most two, with the reason; none for a filtered trace."""
+    if trace.clock != "device" or trace.missing_share >= MAX_MISSING_SHARE:
         return
     misleading = [timing for timing in trace.step_phases if _is_misleading(timing, trace)]
     misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
@@ -98,8 +107,8 @@ def queue(launches: Queue | None) -> str | None:
     """Distance of the launches ahead of the device; None where the trace does not show it."""
     if launches is None or not launches.max_depth:
         return None
-    delay = text(launches.delay_ns, "ns")
-    sentence = f"Launched work waits {delay} (median) to start, at most {launches.max_depth:,} launches at a time."
+    delay, depth = text(launches.delay_ns, "ns"), plural(launches.max_depth, "launch", "launches")
+    sentence = f"Launched work waits {delay} (median) to start, at most {depth} at a time."
     if launches.full:
         return f"{sentence} The launch queue was full: launches were blocked for {text(launches.blocked_ns, 'ns')}."
     return f"{sentence} The launch queue was still growing at the end." if launches.growing else sentence
@@ -133,7 +142,11 @@ def waits(trace: TraceSummary) -> str | None:
     phases = waited_for(longest)
     where = f" in {longest.phase}" if longest.phase not in ("", "other") else ""
     during = f" while the device ran {phases}" if phases else ""
-    calls = f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    calls = (
+        f"{plural(longest.calls, 'launch', 'launches')} into the full launch queue"
+        if longest.name == FULL_QUEUE_NAME
+        else f"{plural(longest.calls, 'call')} of {shorten(longest.name)}"
+    )
     return f"The host waits {text(longest.wait_ns, 'ns')} in {calls}{where}{during}."
 
 

@@ -178,10 +178,10 @@ def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None
 
 
 def _caption(trace: TraceSummary) -> str:
-    count = plural(len(trace.steps), "step")
+    count = plural(len(trace.working_steps), "step")
     if trace.outside_ns:
         return f"whole trace: {count}, and work outside"
-    return f"whole trace, {count}" if len(trace.steps) > 1 else "whole trace"
+    return f"whole trace, {count}" if len(trace.working_steps) > 1 else "whole trace"
 
 
 def _traces_table(report: TraceReport) -> Table:
@@ -205,7 +205,7 @@ def _table(
 
 def _phases(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     lines, total = trace_tables.phase_lines(trace)
-    caption = f"{plural(len(trace.steps), 'step')}, and one row for work outside" if trace.outside_ns else None
+    caption = f"{plural(len(trace.working_steps), 'step')}, and one row for work outside" if trace.outside_ns else None
     return _table(trace, "trace_phases", TRACE_PHASE_COLUMNS, lines, caption=caption, total=total)
 
 

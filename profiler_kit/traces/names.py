@@ -71,6 +71,8 @@ _COLLECTIVE_KINDS: Final = tuple(
         ("send_recv", r"send|recv|batch_?isend"),
     )
 )
+# What `record_param_comms` of a process group encloses is the launch of a collective.
+_COLLECTIVE_RECORD: Final = "record_param_comms"
 _ELEMENT_BYTES: Final = {
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2, "bfloat16": 2,
     "short": 2, "float16": 2, "int": 4, "float": 4, "float32": 4, "int32": 4, "long": 8, "double": 8, "int64": 8, "float64": 8,
@@ -160,6 +162,8 @@ def operator_family(name: str) -> str:
     """Return the family of the operator called `name` (``aten::addmm`` → ``gemm``); ``other`` if unknown."""
     if _ENGINE.match(name):
         return "autograd"
+    if calls_collective(name) or name == _COLLECTIVE_RECORD:
+        return "comm"
     plain = _NAMESPACE.sub("", name)
     for value, pattern in _CONTAINS:
         if pattern.search(plain):
@@ -170,4 +174,4 @@ def operator_family(name: str) -> str:
 
 def operator_families() -> frozenset[str]:
     """Return all families that `operator_family` can return."""
-    return frozenset({"autograd", "other", *(value for value, _ in (*_CONTAINS, *_IS_WORD))})
+    return frozenset({"autograd", "comm", "other", *(value for value, _ in (*_CONTAINS, *_IS_WORD))})

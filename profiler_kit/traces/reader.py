@@ -55,7 +55,7 @@ def read(
         _require_trace(document, rows, source, partial=partial)
         table = rows.table(
             where,
-            _info(document.values),
+            _info(document.values, hardware_counters=dialect.COUNTERS_OF_KERNELS in rows.categories),
             cut_off=document.cut_off or document.damage is not None,
             notes=lambda rows: _notes(document, rows, source),
         )
@@ -133,7 +133,8 @@ def _notes(document: Document[Run], rows: Rows, source: Source) -> tuple[str, ..
         notes.append(f"The file has {document.lists} event lists. They were read as one.")
     if dialect.COUNTERS_OF_KERNELS in rows.categories:
         notes.append(
-            "Recorded with hardware counters: kernels were replayed one by one, so the trace has no device timeline."
+            "Recorded with hardware counters: kernels were replayed one by one, so the trace has no device timeline, and "
+            "host times include the replays."
         )
     return tuple(notes)
 
@@ -142,7 +143,7 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _info(values: Mapping[str, bytes]) -> TraceInfo:
+def _info(values: Mapping[str, bytes], *, hardware_counters: bool) -> TraceInfo:
     """Return the properties in the document's header. Values of an unexpected type are ignored."""
 
     def header_value(key: str) -> Any:
@@ -164,6 +165,7 @@ def _info(values: Mapping[str, bytes]) -> TraceInfo:
         record_shapes=bool(_count(header_value("record_shapes"))),
         with_stack=bool(_count(header_value("with_stack"))),
         profile_memory=bool(_count(header_value("profile_memory"))),
+        hardware_counters=hardware_counters,
     )
 
 

@@ -92,6 +92,7 @@ class TraceInfo:
     """Properties of a trace beside its events; None if unknown.
 
     `base_ns`: the origin of all times, in ns since 1970; 0 if the times themselves count from 1970.
+    `hardware_counters`: the profiler replayed each kernel to count its instructions, which the program waits for.
     """
 
     rank: int | None = None
@@ -102,6 +103,7 @@ class TraceInfo:
     record_shapes: bool = False
     with_stack: bool = False
     profile_memory: bool = False
+    hardware_counters: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

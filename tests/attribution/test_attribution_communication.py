@@ -7,7 +7,7 @@ from inspection_written import Written
 
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import Communication
-from profiler_kit.traces.names import collective_kind
+from profiler_kit.traces.names import collective_kind, operator_family
 from profiler_kit.traces.table import Kind
 
 
@@ -80,6 +80,21 @@ def test_a_kernel_that_does_every_collective_is_named_by_the_call_around_its_lau
         ("all_reduce", 1),
         ("collective", 1),
     ]
+
+
+def test_the_call_states_the_kind_before_the_kernel_which_may_be_one_for_all() -> None:
+    trace = Written()
+    trace.op("c10d::alltoall_base_", 0, 100)
+    generic = "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
+    trace.work(200, 210, trace.launch(20, 30), name=generic, phase="communication")
+    collective(trace, 300, 310, generic)
+    assert [kind.kind for kind in communication_of(trace).by_kind] == ["all_to_all", "send_recv"]
+
+
+def test_operators_of_collectives_are_communication() -> None:
+    for name in ("c10d::_allgather_base_", "record_param_comms", "nccl:all_reduce", "_c10d_functional::all_reduce"):
+        assert operator_family(name) == "comm"
+    assert operator_family("aten::gather") == "index"
 
 
 @pytest.mark.parametrize(

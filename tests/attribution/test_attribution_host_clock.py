@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspection_written import Written
 
 from profiler_kit.attribution.host_time import phase_host_ns
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.traces import TRACE_PHASES, idle_by_cause
 from profiler_kit.traces.table import Kind
 
 
@@ -128,3 +130,23 @@ def test_steps_without_device_work_have_the_hosts_duration_alone() -> None:
         (8, 120, None, 80),
     ]
     assert (summary.step_ns, summary.host_step_ns) == (None, 110)
+
+
+def test_a_backward_pass_without_its_nodes_runs_in_threads_that_the_trace_lacks() -> None:
+    ms = 1_000_000
+    trace = Written()
+    trace.op("aten::mm", 0, ms, phase="forward")
+    trace.host("## backward ##", 2 * ms, 32 * ms, Kind.ANNOTATION, phase="backward")
+    trace.op("aten::ones_like", 2 * ms, 3 * ms, phase="backward")
+    trace.op("aten::add_", 33 * ms, 34 * ms, phase="optimizer")
+    assert idle_by_cause(summarize(trace.attribution()).idle) == {"python": ms + ms, "unknown": 29 * ms}
+
+
+def test_a_trace_of_a_machine_with_a_device_says_how_to_record_it() -> None:
+    trace = Written()
+    trace.op("aten::mm", 0, 100, phase="forward")
+    attribution = trace.attribution()
+    advice = "If the program uses the device, record with ProfilerActivity.CUDA, too."
+    assert not any(advice in note for note in summarize(attribution).notes)
+    table = replace(attribution.table, info=replace(attribution.table.info, devices=("NVIDIA A100-SXM4-40GB",)))
+    assert any(advice in note for note in summarize(replace(attribution, table=table)).notes)

@@ -176,3 +176,13 @@ def test_entries_left_out_are_counted_in_the_notes() -> None:
     assert first == "read so far"
     assert "1,200 malformed" in malformed
     assert "3 begin or end" in unpaired
+
+
+def test_the_empty_mark_after_the_last_step_counts_for_no_step() -> None:
+    trace = Written()
+    trace.step(1, 0, 100)
+    trace.step(2, 100, 104)
+    trace.work(20, 60, trace.launch(10, 15), phase="forward")
+    summary = summarize(trace.attribution())
+    assert [step.number for step in summary.working_steps] == [1]
+    assert summary.host_step_ns == 100

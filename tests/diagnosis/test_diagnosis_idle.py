@@ -120,6 +120,20 @@ def test_long_gaps_are_python_or_operators_on_the_cpu_and_not_launches() -> None
     assert list(found(queued)) == ["launch_bound"], "work that was launched before the gap did not wait for the host"
 
 
+def test_a_gap_without_a_recorded_call_is_to_be_looked_at_and_may_happen_once() -> None:
+    base = trace(phases={"forward": (100.0, 20.0, 0.0)}, idle={("python", "forward"): 80.0})
+    once = replace(base, activities=(activity("", 80.0, calls=1),))
+    finding = found(once)["host_overhead"]
+    assert finding.severity == "medium"
+    assert "80 ms in total" in finding.explanation
+    assert "with_stack=True" in finding.advice
+    assert found(replace(once, **steps(4, 25.0, 25.0)))["host_overhead"].severity == "high"
+    marked = replace(base, activities=(activity("## backward ##", 80.0, phase="backward"),))
+    assert "with_stack=True" in found(marked)["host_overhead"].advice
+    metrics = replace(base, activities=(activity("metrics", 80.0),))
+    assert "out of the loop: do it" in found(metrics)["host_overhead"].advice
+
+
 def test_a_wait_explains_the_idle_time_until_new_work_and_names_its_source() -> None:
     wait = SyncWait(
         name="aten::nonzero",
@@ -171,15 +185,16 @@ def test_waits_for_copies_to_the_device_are_host_copies() -> None:
 
 
 def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
+    call = replace(activity("hipLaunchKernel", 680.0, calls=3), ns=ms(690.0))  # with usual launches
     case = trace(
         phases={"forward": (100.0, 100.0, 0.0)},
         idle={("cold start", "forward"): 680.0, ("launch latency", "forward"): 20.0},
-        activities=(activity("hipLaunchKernel", 680.0, calls=3),),
+        activities=(call,),
     )
     findings = found(case)
     assert list(findings) == ["cold_start"]
     assert "hipLaunchKernel (680 ms)" in findings["cold_start"].explanation
-    assert "idle:cold start" in findings["cold_start"].claims
+    assert findings["cold_start"].claims == ("idle:cold start",)
 
 
 @pytest.mark.parametrize(("first_ms", "expected"), [(80.0, True), (40.0, False)])
@@ -216,6 +231,19 @@ def test_idle_time_of_a_fifth_always_has_a_finding() -> None:
     whole = {finding.rule: finding for finding in diagnose_traces(traces(small))}
     assert whole["unknown_idle"].severity == "low"
     assert whole["unknown_idle"].weight == pytest.approx(0.21)
+
+
+def test_activities_of_causes_with_a_rule_are_not_listed_for_the_rest() -> None:
+    case = trace(
+        phases={"forward": (1.0, 40.0, 0.0)},
+        idle={("waiting for data", "forward"): 45.0, ("unknown", "forward"): 15.0},
+        activities=(
+            activity("enumerate(DataLoader)#_Iter.__next__", 45.0, phase="data", launched=True),
+            activity("Optimizer.step#SGD.step", 9.0, phase="optimizer", launched=True),
+        ),
+    )
+    rest = next(finding for finding in diagnose_traces(traces(case)) if finding.rule == "unknown_idle")
+    assert "Meanwhile the host was in Optimizer.step#SGD.step (9 ms)." in rest.explanation
 
 
 def test_allocation_in_the_loop() -> None:
@@ -266,6 +294,21 @@ def test_communication_has_one_finding_by_its_kind() -> None:
         "an all-to-all has the same kernels"
     )
     assert "BACKWARD_PRE" in found(exposed("all_gather", 15, None))["communication_exposed"].advice
+
+
+def test_advice_about_collectives_names_the_call_that_starts_them() -> None:
+    advice = found(exposed("all_to_all", 15, None))["communication_exposed"].advice
+    assert "all_to_all_single(output, input, async_op=True)" in advice
+    assert "DistributedDataParallel" not in advice
+    case = on_host(idle=(IdleTime(cause="communication", ns=ms(80.0), gaps=2),))
+    finding = found(case)["communication_exposed"]
+    assert "all_reduce(tensor, async_op=True)" in finding.advice
+    assert "Collectives run for 80 ms of 100 ms while no operator runs." in finding.explanation
+    reducer = TraceOperator(
+        name="torch::distributed::reducer::mul_out", family="other", calls=9, kernel_ns=0, host_self_ns=0
+    )
+    ddp = found(replace(case, operators=(reducer,)))["communication_exposed"]
+    assert "DistributedDataParallel" in ddp.advice
 
 
 def test_waiting_for_a_straggler_gets_no_advice_about_buckets() -> None:
@@ -334,3 +377,18 @@ def test_threads_beyond_the_cores(threads: int, severity: str | None) -> None:
 def test_a_busy_device_has_no_finding_about_the_host() -> None:
     assert found(trace(phases={"forward": (100.0, 97.0, 0.0)}, idle={("launch latency", "forward"): 3.0})) == {}
     assert MS == 1_000_000
+
+
+def test_removed_events_explain_the_idle_time_of_a_filtered_trace() -> None:
+    case = trace(
+        phases={"forward": (1.0, 40.0, 0.0)},
+        idle={("unknown", "forward"): 40.0, ("python", "forward"): 20.0},
+        host_events=50,
+        missing_events=950,
+    )
+    findings = found(case)
+    assert list(findings) == ["filtered_trace"]
+    assert findings["filtered_trace"].share == pytest.approx(0.6)
+    assert "at least 95.0 % of its host events" in findings["filtered_trace"].title
+    assert "filtered_trace" not in found(replace(case, host_events=500))
+    assert "filtered_trace" not in found(replace(case, host_events=1, missing_events=400))

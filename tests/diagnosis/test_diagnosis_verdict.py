@@ -9,6 +9,7 @@ import pytest
 from sample_reports import count_only, failed, v0_cpu, v0_h100
 from trace_reports import Idle, Phases, empty, host_only, ms, steps, trace, traces, two_ranks
 
+from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.verdict import verdict
@@ -74,6 +75,9 @@ def test_a_trace_of_a_device() -> None:
         ({("synchronization", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "synchronization"),
         ({("op dispatch", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "launches"),
         ({("unknown", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "unknown"),
+        ({("cold start", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "cold start"),
+        ({("compilation", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "compilation"),
+        ({("memory allocation", "forward"): 60.0}, {"forward": (1.0, 30.0, 0.0)}, "memory allocation"),
         ({}, {"forward": (1.0, 30.0, 0.0), "communication": (None, 60.0, 0.0)}, "communication"),
         ({("waiting for data", "forward"): 20.0}, {"forward": (1.0, 30.0, 0.0)}, "kernels"),
     ],
@@ -82,9 +86,39 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
     assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
 
 
+def test_a_note_is_the_main_cause_only_alone_and_its_share_is_not_repeated() -> None:
+    report = traces(
+        trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 40.0, ("python", "forward"): 20.0})
+    )
+    unknown = finding("unknown_idle", "", 0.4, "idle:unknown", title="Idle time of unknown cause: 40.0 % of the time")
+    python = finding(
+        "host_overhead", "", 0.2, "idle:python", title="The device waits for Python for 20.0 % of the time"
+    )
+    assert (
+        "Main cause: The device waits for Python for 20.0 % of the time [2]."
+        in judged(report, unknown, python).sentences
+    )
+    assert "Largest part: Idle time of unknown cause: 40.0 % of the time [1]." in judged(report, unknown).sentences
+
+
+def test_times_of_replayed_kernels_are_not_judged() -> None:
+    report = traces(replace(host_only(), hardware_counters=True))
+    assert judged(report).sentences == (
+        "The profiler replayed the kernels one by one to count their work: times are not those of the program.",
+    )
+    assert diagnose_traces(report) == ()
+
+
+def test_marked_steps_that_cover_little_of_a_trace_are_compared_with_it() -> None:
+    few = replace(host_only(), **(steps(1, 10.0, 20.0) | {"step_ns": None}))
+    assert judged(traces(few)).sentences[0] == (
+        "A step takes 20 ms on the host; the trace has no device work. The marked steps cover 20 ms of 90 ms."
+    )
+
+
 def test_other_kinds_of_reports_have_a_cost() -> None:
     assert judged(traces(host_only())).sentences[:2] == (
-        "The trace covers 90 ms of host time, without device work and has no steps.",
+        "The trace covers 90 ms of host time; it has no steps and no device work.",
         "Bound by computation (matrix products and convolutions): operators take 100.0 % of the time.",
     )
     assert judged(traces(empty())).sentences == ("The trace has no device events and no operators.",)

@@ -95,6 +95,10 @@ def test_clocks_that_agree_are_no_matter() -> None:
     assert len(list(trace_sentences.clocks(convnet()))) == 2
 
 
+def test_the_clocks_of_a_filtered_trace_are_not_compared() -> None:
+    assert list(trace_sentences.clocks(replace(convnet(), host_events=10, missing_events=90))) == []
+
+
 def test_a_full_queue_is_said() -> None:
     written = " ".join(page(traces(full_queue())).split())
     assert "at most 1,022 launches" in written
@@ -120,7 +124,7 @@ def test_what_has_no_owner_is_shown() -> None:
 
 def test_a_trace_without_a_device_speaks_of_operators() -> None:
     written = page(CASES["host only"])
-    assert "The trace covers 90 ms of host time, without device work" in written
+    assert "The trace covers 90 ms of host time; it has no steps and no device work." in written
     assert "operators" in written
     assert "idle before" not in written
     assert "host / device" not in written

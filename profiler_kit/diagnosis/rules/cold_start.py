@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import (
@@ -75,7 +76,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else f"{step.prefix}First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or "
             "start "
             "libraries.",
-            f"The longest: {calls_text(start.calls)}." if start.calls else "",
+            f"The longest: {calls_text(replace(call, ns=call.long_ns) for call in start.calls)}."
+            if start.calls
+            else "",
             "Later steps do not have this cost.",
             worst.others_sentence(),
         ),
@@ -90,10 +93,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
         ),
         weight=start.share,
-        claims=("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
-        if step.on_device
-        else ("idle:python", "busy"),
+        claims=_claims(step, start),
     )
+
+
+def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
+    if not step.on_device:
+        return ("idle:python", "busy")
+    if start.ns == step.idle_ns("cold start"):
+        return ("idle:cold start",)
+    return ("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
 
 
 def _start(step: IdleStep) -> _Start | None:

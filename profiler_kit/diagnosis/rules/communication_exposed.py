@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, worst_exposed
+from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, Exposed, worst_exposed
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import CollectiveTime
+from profiler_kit.records.traces import CollectiveTime, TraceSummary
 from profiler_kit.units import percent, text
 
 # Above a third of the span, an added process brings little more than two thirds of its cost.
@@ -42,13 +43,31 @@ _ALL_RANKS_ADVICE: Final = (
 )
 # A PCIe link moves about 10 GB/s, NVLink and Infinity Fabric move more. Slower collectives wait, or cross a slow network.
 LINK_BYTES_PER_S: Final = 5e9
+# The calls of kinds that neither DDP nor FSDP makes. They return at once with async_op=True.
+_ASYNC_CALLS: Final = {
+    "all_to_all": "all_to_all_single(output, input, async_op=True)",
+    "broadcast": "broadcast(tensor, src=0, async_op=True)",
+    "gather": "gather(tensor, tensors, async_op=True)",
+    "scatter": "scatter(tensor, tensors, async_op=True)",
+    "reduce": "reduce(tensor, dst=0, async_op=True)",
+    "send_recv": "isend(tensor, dst=1)",
+    "barrier": "barrier(async_op=True)",
+}
+_ALL_REDUCE_CALL: Final = "all_reduce(tensor, async_op=True)"
+# The operators that DDP's reducer runs beside its all-reduces.
+_DDP_OPERATOR: Final = re.compile(r"distributed.*reducer::")
 
 DOC = f"""
 Fires on a trace in which collectives run alone, with no computation at the same time, for more than
-{limit_percent(MIN_EXPOSED_SHARE)} of the span. Without a device, it is the time in which the host waits for other ranks.
+{limit_percent(MIN_EXPOSED_SHARE)} of the span. Without a device, it is the time in which collectives and no operators run.
 
 - `high`: from a third of the span.
 - `medium`: otherwise.
+
+The advice depends on the main kind of collective: all-reduces are DDP's, all-gathers and reduce-scatters those of sharded
+parameters. Any other collective overlaps if the program starts it with `async_op=True` and waits for it later. Without a
+device, the threads of a process group run the collectives, and the advice names DDP only if the trace has operators of its
+reducer.
 
 A collective also lasts while it waits for the last rank to arrive. If the traces of all ranks are inspected together, this
 waiting is not counted (rule `stragglers`). One trace alone cannot show whether the links are slow or another rank is late. It
@@ -70,7 +89,6 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         f"{_kind_text(kind)} ({text(kind.sum_ns, 'ns')})"
         for kind in (trace.communication.by_kind if trace.communication is not None else ())
     ]
-    sharded = exposed.main is not None and exposed.main.kind in _SHARDED_KINDS
     yield RULE.finding(
         severity="high" if exposed.share >= HIGH_SHARE else "medium",
         title=f"Exposed communication takes {percent(exposed.share)} of the time: no computation overlaps it",
@@ -78,8 +96,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"{worst.sentence_prefix}Collectives run for {text(exposed.union_ns, 'ns')}, and for "
             f"{text(exposed.exposed_ns, 'ns')} of it no other work runs."
             if device
-            else f"{worst.sentence_prefix}The host waits for other ranks for {text(exposed.exposed_ns, 'ns')} of "
-            f"{text(trace.span_ns, 'ns')}.",
+            else f"{worst.sentence_prefix}Collectives run for {text(exposed.exposed_ns, 'ns')} of {text(trace.span_ns, 'ns')} "
+            "while no operator runs.",
             f"Waiting for late ranks, {percent(exposed.wait_share)} of the time, is not counted."
             if exposed.wait_share
             else "",
@@ -90,7 +108,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else "One trace cannot show whether the links are slow or another rank is late.",
             worst.others_sentence(),
         ),
-        advice=_advice(_SHARDED_ADVICE if sharded else _replicated_advice(exposed.main), is_alone=report.ranks is None),
+        advice=_advice(trace, exposed, is_alone=report.ranks is None),
         evidence=(
             Evidence(
                 name="exposed communication, of the span",
@@ -107,12 +125,24 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(advice: str, *, is_alone: bool) -> str:
+def _advice(trace: TraceSummary, exposed: Exposed, *, is_alone: bool) -> str:
+    """Return the advice for the main kind of collective. One trace does not show a late rank, so it starts with all of them."""
+    advice = _own_advice(trace, exposed)
     return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
 
 
-def _replicated_advice(main: CollectiveTime | None) -> str:
-    """Return the advice for gradients of a replicated model: smaller buckets if they are larger than DDP's default."""
+def _own_advice(trace: TraceSummary, exposed: Exposed) -> str:
+    main = exposed.main
+    kind = main.kind if main is not None else ""
+    if kind in _SHARDED_KINDS:
+        return _SHARDED_ADVICE
+    is_ddp = on_device(trace) or any(_DDP_OPERATOR.search(operator.name) for operator in trace.operators)
+    if kind in _ASYNC_CALLS or not is_ddp:
+        call = _ASYNC_CALLS.get(kind, _ALL_REDUCE_CALL)
+        return (
+            f"Overlap it with computation: `work = torch.distributed.{call}`, then other work, and `work.wait()` before the result "
+            "is used. Or send less: a smaller dtype, or larger batches."
+        )
     is_large = main is not None and main.bytes is not None and main.bytes > LARGE_BUCKET_BYTES * main.events
     return _LARGE_BUCKET_ADVICE if is_large else _REPLICATED_ADVICE
 

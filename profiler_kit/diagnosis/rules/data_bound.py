@@ -96,7 +96,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, data = worst.trace, worst.match
     device = on_device(trace)
     loader = trace.loaders[0] if trace.loaders else ""
-    steps = f", over {plural(len(trace.steps), 'step')}" if trace.steps else ""
+    steps = f", over {plural(len(trace.working_steps), 'step')}" if trace.steps else ""
     yield RULE.finding(
         severity="high" if data.share >= HIGH_SHARE else "medium",
         title=f"The device waits for data for {percent(data.share)} of the time"

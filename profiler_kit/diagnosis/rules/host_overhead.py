@@ -41,6 +41,10 @@ LONG_CALL_ADVICE: Final = (
     "Move this work out of the loop: do it before training, in DataLoader workers, or every few hundred steps only. "
     "If it computes on tensors, do it with torch operators on the device."
 )
+SEE_CODE_ADVICE: Final = (
+    "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need out of the "
+    "loop, into DataLoader workers, or to every few hundred steps."
+)
 
 DOC = f"""
 Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_OUTSIDE_SHARE)} of the median timed step. The rest
@@ -59,7 +63,8 @@ is Python and autograd.
 
 Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
-metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it.
+metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it. A single long gap of a trace
+without steps is at most `medium`: it may happen once.
 """
 
 
@@ -151,16 +156,20 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
     step = worst.step
     calls_ns = _total_ns(worst.match)
     share = step.share(calls_ns)
+    main = max(worst.match, key=lambda activity: activity.long_ns)
+    is_once = step.steps == 0 and main.calls == 1
+    # ranges of a phase, such as one around backward, do not say what runs in them
+    is_named = any(activity.source for activity in worst.match) or (main.name != "" and main.phase in ("", "other"))
     yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+        severity="high" if share >= HIGH_SHARE and not is_once else "medium",
         title=f"The device waits for Python for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{step.prefix}Long calls keep the device idle for {text(calls_ns, 'ns')} {step.per_step}: "
-            f"{calls_text(worst.match)}.",
+            f"{step.prefix}Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(calls_ns, 'ns')} "
+            f"{step.per_step}. Meanwhile the host is in {calls_text(worst.match)}.",
             "Record with with_stack=True to see the lines of code." if not step.with_stack else "",
             worst.others_sentence(),
         ),
-        advice=LONG_CALL_ADVICE,
+        advice=LONG_CALL_ADVICE if is_named else SEE_CODE_ADVICE,
         evidence=(
             Evidence(name="idle time in Python, share", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="idle time in Python", value=calls_ns, unit="ns", where=step.where),

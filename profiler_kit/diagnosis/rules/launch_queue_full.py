@@ -78,11 +78,11 @@ def _largest_difference(trace: TraceSummary) -> str:
 
 def _step_marks(trace: TraceSummary) -> str:
     """Return a sentence that compares step marks on the host with the device's step; empty if they agree."""
-    marks = [step.host_ns for step in trace.steps]
+    marks = [step.host_ns for step in trace.working_steps]
     if not marks or not trace.step_ns or min(marks) > AGREEING_STEP_SHARE * trace.step_ns:
         return ""
     low, high = text(min(marks), "ns"), text(max(marks), "ns")
-    return f"Step marks on the host are {low} to {high} apart; a step takes the device {text(trace.step_ns, 'ns')}."
+    return f"Step marks on the host last {low} to {high}; a step takes the device {text(trace.step_ns, 'ns')}."
 
 
 RULE = Rule("launch_queue_full", DOC, no_findings, "reading", check_trace)

@@ -19,6 +19,14 @@ HIGH_SHARE: Final = 0.50
 # A shorter call of the host says nothing about the idle time.
 MIN_CALL_SHARE: Final = 0.05
 _ALWAYS: Final[frozenset[IdleCause]] = frozenset({"unknown", "another stream"})
+_ON_DEVICE: Final = (
+    "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
+    "filtered out, or of another process."
+)
+_ON_HOST: Final = (
+    "The main thread waits for a backward pass whose operators are not in the trace: for a model on a device, autograd runs "
+    "them in threads of its own."
+)
 
 DOC = f"""
 Fires if idle time takes at least {limit_percent(LARGE_IDLE_SHARE)} of the step, and at least {limit_percent(MIN_SHARE)} of the
@@ -28,7 +36,8 @@ step is idle for an unknown reason or for causes that are too small for a rule o
 - `low`: below that.
 
 Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
-work that the trace does not hold. The finding lists the host's activity meanwhile. The rule reads reports and traces.
+work that the trace does not hold. Without a device, it is time in a marked backward pass without autograd nodes. The finding
+lists the host's activity meanwhile. The rule reads reports and traces.
 """
 
 
@@ -49,7 +58,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     long_calls = [
         activity
         for activity in step.activities
-        if activity.long_ns >= MIN_CALL_SHARE * ns and activity.launched == is_unknown
+        if activity.long_ns >= MIN_CALL_SHARE * ns
+        and activity.launched == (is_unknown and step.on_device)
+        and activity.ns <= ns  # longer ones belong to a cause that has a rule of its own
+        and (activity.phase != "data" or "waiting for data" in causes)
     ]
     cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
     yield RULE.finding(
@@ -58,10 +70,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         f"{'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
-            "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
-            "filtered out, or of another process."
-            if is_unknown
-            else "",
+            (_ON_DEVICE if step.on_device else _ON_HOST) if is_unknown else "",
             f"Meanwhile the host was in {calls_text(long_calls)}." if long_calls else "",
             worst.others_sentence(),
         ),
@@ -78,6 +87,11 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def _unknown_advice(step: IdleStep) -> str:
     """Return how to record the part that is missing from the trace."""
+    if not step.on_device:
+        return (
+            "Record all threads and the device: "
+            "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
+        )
     activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
     return (
         f"Record a few whole steps{activities}: call torch.cuda.synchronize() before the first recorded step. And look for "
