@@ -57,8 +57,8 @@ host launches the next ones. If it is less than {limit_percent(LARGE_IDLE_SHARE)
 - `low`: below that, *partly launch-bound*.
 
 Idle time before launches is that of dispatch, Python and launch latency. It does not include idle time that waits of the host
-cause (rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or more
-(rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
+cause (rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or
+more (rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
 
 In a report, the share of the step comes from timed steps, its causes from traced steps. If other configurations are faster than
 the baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound. A report without
