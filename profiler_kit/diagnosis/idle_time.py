@@ -35,7 +35,7 @@ MAX_LISTED_CALLS: Final = 3
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
 # Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
 MIN_LAUNCH_SHARE: Final = 0.1
-# Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
+# Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
 # With fewer events a trace does not show a training loop.
 MIN_DEVICE_EVENTS: Final = 30
@@ -145,7 +145,7 @@ class IdleStep:
         share = self.share(launching_ns)
         if share < MIN_LAUNCH_SHARE:
             return None
-        is_main = launching_ns >= MIN_LAUNCH_SHARE_OF_IDLE * sum(part.ns for part in self.idle)
+        is_main = launching_ns >= MIN_LAUNCH_SHARE_OF_IDLE * self.idle_ns("unknown", *LAUNCH_CAUSES)
         return share if is_main or share >= LARGE_IDLE_SHARE else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from diagnose_cases import CPU, MS, cpu
+from diagnose_cases import CPU, MS, around, cpu
 from diagnose_lab import moving, roofed, twice
 
 from profiler_kit.diagnosis import diagnose
@@ -13,6 +13,7 @@ from profiler_kit.diagnosis.arithmetic import step_arithmetic
 from profiler_kit.diagnosis.roofline import roofline
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.traces import IdleTime
 
 GPU_WORDS = re.compile(
     r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE
@@ -60,3 +61,22 @@ def test_the_roofline_of_a_cpu_does_not_name_kernels() -> None:
     on_cpu = roofline(static, source.target, roof, source.runs[0])
     assert on_cpu.arithmetic == step_arithmetic(source.target, roof, source.runs[0]).reason
     assert "kernels" in roofline(static, gpu.target, roof, gpu.runs[0]).arithmetic
+
+
+def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step() -> None:
+    """Times of operators from a slow traced step leave no bound for the timed one."""
+    source = cpu()
+    run = source.runs[0]
+    operators_ns = run.device_ns or 0
+    traced = replace(
+        run,
+        step_ns=around(operators_ns // 2),
+        span_ns=2 * operators_ns,
+        idle=(IdleTime(cause="python", phase="forward", ns=operators_ns, gaps=90),),
+    )
+    (finding,) = (item for item in diagnose(replace(source, runs=(traced,))) if item.rule == "host_overhead")
+    assert finding.severity == "medium"
+    assert finding.weight == 0.5
+    assert "traced step" in finding.title
+    few = replace(traced, idle=(IdleTime(cause="python", phase="forward", ns=operators_ns // 2, gaps=90),))
+    assert not [item for item in diagnose(replace(source, runs=(few,))) if item.rule == "host_overhead"]

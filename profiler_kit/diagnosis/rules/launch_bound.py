@@ -50,7 +50,7 @@ LAUNCH_ADVICE: Final = (
 DOC = f"""
 Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
 host launches the next ones. If it is less than {limit_percent(LARGE_IDLE_SHARE)}, it also has to be at least
-{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time. cuDNN flags do not help then.
+{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time before launches and of unknown cause. cuDNN flags do not help then.
 
 - `high`: for at least {limit_percent(LARGE_LAUNCH_SHARE)} of the step, *launch-bound*.
 - `medium`: at least {limit_percent(MEDIUM_LAUNCH_SHARE)}, *partly launch-bound*.

@@ -31,7 +31,8 @@ Fires on a CPU if operators with a mean self time of at most {MAX_MEAN_NS // 100
 {limit_percent(MIN_OPERATOR_SHARE)} of the operator time, there are at least {MIN_CALLS} calls per step, and they take at least
 {limit_percent(MIN_SHARE)} of the step, with the short gaps of Python between them. `high` from {limit_percent(LARGE_SHARE)} on,
 `medium` below. An optimizer that takes at least {limit_percent(OPTIMIZER_SHARE)} of the step does not count: rule
-`optimizer_bound` covers it. In a trace the same limits hold. Rule `launch_bound` covers devices.
+`optimizer_bound` covers it. Neither do operators that make batches (rule `data_bound`). In a trace the same limits hold. Rule
+`launch_bound` covers devices.
 
 Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. A step of short operators
 takes this cost times their number, so a larger batch costs almost nothing.
@@ -84,13 +85,15 @@ def _small_operators(work: StepWork) -> _SmallOperators | None:
     gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
     if calls < MIN_CALLS or ns < MIN_OPERATOR_SHARE * work.busy_ns:
         return None
+    ns -= min(ns, work.host_data_ns)
+    gaps = [part for part in gaps if part.phase != "data"]
     optimizer = optimizer_time(work)
     if optimizer is not None and optimizer.share >= OPTIMIZER_SHARE:
         ns -= min(ns, optimizer.ns)
         gaps = [part for part in gaps if part.phase != "optimizer"]
     gaps_ns = sum(part.ns for part in gaps)
     share = work.share(ns + gaps_ns)
-    if share < MIN_SHARE:
+    if share < MIN_SHARE or not ns:
         return None
     return _SmallOperators(calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 

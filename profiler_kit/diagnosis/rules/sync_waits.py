@@ -89,8 +89,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
         explanation=join_sentences(
-            f"{step.prefix}The host launches nothing while it waits. Without its waits it would launch ahead of the device, which "
-            f"is idle for {text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')} because of them.",
+            f"{step.prefix}The host launches nothing while it waits. Without its waits it would launch ahead of the device, "
+            f"which is idle for {text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')} because of them.",
             _longest_wait(longest),
             worst.others_sentence(),
         ),
