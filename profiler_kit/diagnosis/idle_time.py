@@ -36,10 +36,12 @@ MAX_LISTED_CALLS: Final = 3
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
 # Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
 MIN_LAUNCH_SHARE: Final = 0.1
-# Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time.
+# Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
 # The forward pass of a small model has ten launches. With fewer events a trace does not show a model.
 MIN_DEVICE_EVENTS: Final = 10
+# Operators that copy a number to the host and wait for it: launches and waits inside them are the price of reading.
+_READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
 
@@ -54,6 +56,7 @@ class IdleStep:
     - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
+    - `from_user`: the host's waits are those of the user's own loop, not of the tool that times the steps.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
     - `per_step`: the words after a time: ``in 3 steps``.
@@ -75,6 +78,7 @@ class IdleStep:
     scale: float = 1.0
     compile_ns: int = 0
     launching: frozenset[str] = frozenset()
+    from_user: bool = False
     first_excess_ns: int = 0
     per_step: str = "per step"
     with_stack: bool = True
@@ -115,15 +119,26 @@ class IdleStep:
             and not is_runtime_call(activity.name)
         )
 
-    def wait_idle_ns(self) -> int:
-        """Return the idle time after waits of the host, at most the idle time of the causes that it can have."""
-        after_waits_ns = sum(wait.idle_ns for wait in self.waits)
-        return min(after_waits_ns, self.idle_ns("synchronization", *LAUNCH_CAUSES))
+    def wait_idle_ns(self, waits: Iterable[SyncWait]) -> int:
+        """Return the idle time that `waits` of the host cause, at most the idle time of the causes that it can have.
+
+        Without waits, the host is ahead by the time that it waited, and fills later gaps too, except those of long calls. Waits
+        of a tool that times steps are not those of the user's loop, so only the gap after each of them counts.
+        """
+        followed = [wait for wait in waits if wait.idle_ns]
+        caused_ns = sum(wait.idle_ns for wait in followed)
+        possible_ns = self.idle_ns("synchronization", *LAUNCH_CAUSES)
+        if self.from_user and followed:
+            ahead_ns = sum(wait.wait_ns for wait in followed)
+            long_ns = sum(activity.long_ns for activity in self.long_calls())
+            reading_ns = sum(activity.ns for activity in self.activities if _is_wait(activity))
+            caused_ns = max(caused_ns, min(ahead_ns, possible_ns - long_ns), reading_ns)
+        return min(caused_ns, possible_ns)
 
     def launch_ns(self) -> int:
         """Return the idle time before launches: without long calls and without what follows a wait."""
         launching_ns = self.idle_ns(*LAUNCH_CAUSES)
-        waiting_ns = max(0, self.wait_idle_ns() - self.idle_ns("synchronization"))
+        waiting_ns = max(0, self.wait_idle_ns(self.waits) - self.idle_ns("synchronization"))
         return max(0, launching_ns - waiting_ns - sum(activity.long_ns for activity in self.long_calls()))
 
     def launch_share(self) -> float | None:
@@ -134,13 +149,17 @@ class IdleStep:
         share = self.share(launching_ns)
         if share < MIN_LAUNCH_SHARE:
             return None
-        is_main = launching_ns >= MIN_LAUNCH_SHARE_OF_IDLE * sum(part.ns for part in self.idle)
+        is_main = launching_ns >= MIN_LAUNCH_SHARE_OF_IDLE * self.idle_ns("unknown", *LAUNCH_CAUSES)
         return share if is_main or share >= LARGE_IDLE_SHARE else None
 
 
 def is_operator(name: str) -> bool:
     """Return whether `name` is that of an operator, as ``aten::sort``."""
     return "::" in name and ".py(" not in name
+
+
+def _is_wait(activity: HostActivity) -> bool:
+    return not activity.launched and (activity.name in _READS or "Synchronize" in activity.name)
 
 
 def is_runtime_call(name: str) -> bool:
@@ -255,6 +274,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         events=trace.device_events,
         compile_ns=trace.compile_ns,
         launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
+        from_user=True,
         first_excess_ns=_first_excess_ns(trace),
         per_step=extent_text(trace),
         with_stack=trace.with_stack,

@@ -4,7 +4,8 @@ The step is a list of cells: idle time per cause, and busy time per phase, modul
 claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
 larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most, after the
-causes of which it is a symptom (`Rule.symptoms`). A finding on a trace that others explain almost wholly is at most `low`.
+causes of which it is a symptom (`Rule.symptoms`). Findings of at least `medium` severity precede the others, which are less
+certain or save less. A finding on a trace that earlier ones mostly explain is at most `low`.
 
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
@@ -14,6 +15,7 @@ one rule the largest counts, and rules add up to at most the peak.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +35,10 @@ TIE: Final = 0.01
 MIN_PART_OF_SYMPTOM: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
+# Neither does one of which earlier findings explain more than this part, unless much of the step is left.
+MAX_EXPLAINED_PART: Final = 0.5
+LARGE_ADDED_SHARE: Final = 0.25
+SERIOUS: Final = ("high", "medium")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +111,22 @@ def rank(
     findings: Sequence[Finding],
     symptoms: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
-    """Return `findings` with their shares: first those that explain time, then the peak, largest share first, then the others.
+    """Return `findings` with their shares: first those that explain time, then the peak, then those without claims.
 
-    Findings with about the same share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules
-    whose findings rank after its own.
+    Of those that explain time or the peak, serious ones precede the others, then the largest share. Findings with about the same
+    share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules whose findings rank after
+    its own.
     """
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
     alone = {finding.rule: account.share(finding) for finding in with_claims}
     ordered: list[Finding] = []
-    for about_peak in (False, True):
-        remaining = [finding for finding in with_claims if (PEAK in finding.claims) is about_peak]
+    for about_peak, is_serious in itertools.product((False, True), (True, False)):
+        remaining = [
+            finding
+            for finding in with_claims
+            if (PEAK in finding.claims) is about_peak and (finding.severity in SERIOUS) is is_serious
+        ]
         while remaining:
             shares = [account.share(finding) for finding in remaining]
             largest = max(share or 0.0 for share in shares)
@@ -124,11 +135,17 @@ def rank(
             share = account.share(remaining[i])
             account.add(remaining[i])
             finding = replace(remaining.pop(i), share=share)
-            is_explained = isinstance(report, TraceReport) and (share or 0.0) < MIN_ADDED_SHARE <= (
-                alone[finding.rule] or 0.0
-            )
+            is_explained = isinstance(report, TraceReport) and _is_explained(share or 0.0, alone[finding.rule] or 0.0)
             ordered.append(_at_most_low(finding) if is_explained else finding)
+    ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
+
+
+def _is_explained(added: float, alone: float) -> bool:
+    """Return whether earlier findings explain so much of a finding that little is left."""
+    if alone < MIN_ADDED_SHARE:
+        return False
+    return added < MIN_ADDED_SHARE or (added < LARGE_ADDED_SHARE and added < (1.0 - MAX_EXPLAINED_PART) * alone)
 
 
 def _cause_of(i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collection[str]]) -> int:

@@ -70,6 +70,11 @@ class StepWork:
         return clock_name("kernel" if self.clock == "device" else "operator")
 
     @property
+    def host_data_ns(self) -> int:
+        """The time of operators that make batches on the host; operators have no phase, so it may be part of any of them."""
+        return self.phase_ns.get("data", 0) if self.clock == "operator" else 0
+
+    @property
     def sentence_prefix(self) -> str:
         """Prefix of a sentence that names the run or trace; empty for a single trace."""
         return f"In {self.source}: " if self.source else ""

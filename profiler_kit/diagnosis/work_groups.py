@@ -8,6 +8,9 @@ from typing import Final
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
 from profiler_kit.diagnosis.timing import is_product_family
 
+_HALF: Final = ("f16", "bf16")
+# cuBLAS's kernels for 16 bits on Hopper and later do not name the type otherwise.
+_HALF_PRODUCT: Final = re.compile(r"nvjet(_sm\d+)?_(hsh|tst|hss|tss)_")
 # Names of the copy kernels that convert between data types.
 _CONVERSION_KERNEL: Final = re.compile(r"b?float16_copy|bfloat16tofloat32|LoadWithCast|convert_element_type")
 _COMPILED_KERNEL: Final = re.compile(r"\Atriton_|cpp_fused")
@@ -36,10 +39,15 @@ def is_conversion(work: Work) -> bool:
     return _CONVERSION_KERNEL.search(work.name) is not None
 
 
+def is_half_product(work: Work) -> bool:
+    """Return whether the kernel `work` is a product in 16 bits."""
+    return is_product(work) and (work.math in _HALF or _HALF_PRODUCT.search(work.name) is not None)
+
+
 def pointwise_ns(work: StepWork) -> int:
-    """Return the time of pointwise kernels outside the optimizer; at least, as an optimizer may run others too."""
+    """Return the time of pointwise kernels outside the optimizer and host data loading; at least, as both may run others too."""
     total = total_ns(work.select(is_eager_pointwise))
-    return max(0, total - _optimizer_ns(work))
+    return max(0, total - _optimizer_ns(work) - work.host_data_ns)
 
 
 def pointwise_calls(work: StepWork) -> int:
@@ -69,6 +77,12 @@ def conversion_ns(work: StepWork) -> int:
     return total_ns(to_copy) + copied_ns
 
 
+def conversion_calls(work: StepWork) -> int:
+    """Return the number of copies to another data type."""
+    matches = is_conversion if work.clock == "device" else (lambda item: item.name == _COPY_TO_TYPE)
+    return sum(item.calls for item in work.kernels if matches(item))
+
+
 def copies(work: StepWork) -> tuple[Work, ...]:
     """Return the kernels that copy a tensor without changing it, longest first; layout conversions do not count."""
     return work.select(
@@ -79,7 +93,7 @@ def copies(work: StepWork) -> tuple[Work, ...]:
 def copy_ns(work: StepWork) -> int:
     """Return the time of `copies`, without conversions to another data type."""
     converted = conversion_ns(work) if work.clock == "operator" else 0
-    return max(0, total_ns(copies(work)) - converted - work.phase_ns.get("data", 0))
+    return max(0, total_ns(copies(work)) - converted - work.host_data_ns)
 
 
 def _optimizer_ns(work: StepWork) -> int:

@@ -16,7 +16,15 @@ from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceKernel, TraceModule, TraceOperator, TraceSummary
+from profiler_kit.records.traces import (
+    IdleTime,
+    PhaseTime,
+    ShapedOperator,
+    TraceKernel,
+    TraceModule,
+    TraceOperator,
+    TraceSummary,
+)
 
 # The rules about device and operator time. None of them may fire on a step without such a cause.
 CAUSES = {
@@ -227,6 +235,15 @@ def test_conversions_count_as_autocast_and_not_as_copies() -> None:
     assert "1.5x as long" in finding.explanation
     pays = gpu_trace(replace(GEMM, kernel_ns=ms(60.0)), replace(cast, kernel_ns=ms(20.0)), kernel("norm", 20.0, 30))
     assert "autocast_useless" not in rules(pays), "conversions that take less than the products may pay"
+    images = replace(cast, name="unrolled_elementwise_kernel<LoadWithCast<1>>")
+    float32 = replace(GEMM, kernel_ns=ms(30.0), math="tf32", name="sm80_xmma_gemm_tf32")
+    assert "autocast_useless" not in rules(gpu_trace(float32, images, kernel("norm", 25.0, 30))), (
+        "no product in 16 bits"
+    )
+    few = operator("_to_copy", "cat/copy", 20.0, 6)
+    assert "autocast_useless" not in rules(
+        cpu_trace(operator("mm", "gemm", 10.0, 60), few, operator("sum", "reduce", 20.0, 6))
+    )
 
 
 def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -> None:
@@ -258,6 +275,25 @@ def test_one_kind_of_operators_dominates() -> None:
     assert finding.title == "Sorting and scans (aten::sort) take 70.0 % of the step"
     assert "topk" in finding.advice
     assert rules(cpu_trace(operator("mm", "gemm", 80.0, 9), operator("sort", "sort/scan", 20.0, 6))) == set()
+
+
+@pytest.mark.parametrize(
+    ("work", "rule"),
+    [
+        (operator("avg_pool2d", "pool", 70.0, 576), "dominant_operator"),
+        (operator("mul", "pointwise", 70.0, 576), "pointwise_chain"),
+        (operator("cat", "cat/copy", 70.0, 576), "tensor_copies"),
+        (operator("flip", "view", 70.0, 60_000), "small_operators"),
+    ],
+)
+def test_operators_that_make_batches_are_data_loading(work: TraceOperator, rule: str) -> None:
+    step = cpu_trace(operator("mm", "gemm", 30.0, 9), work)
+    assert rule in rules(step)
+    loading = PhaseTime(
+        phase="data", host_ns=ms(70.0), kernel_ns=ms(70.0), sum_ns=ms(70.0), idle_ns=0, wait_ns=0, events=576
+    )
+    forward = replace(step.phases[0], kernel_ns=ms(30.0), sum_ns=ms(30.0))
+    assert rules(replace(step, phases=(loading, forward))) == set()
 
 
 def test_short_operators_on_a_cpu() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import CPU, MS, conv, cpu, report, static, target
+from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target
 from diagnose_lab import moving, roofed, twice
 
 from profiler_kit.diagnosis import diagnose
@@ -195,3 +195,20 @@ def test_a_single_vector_has_no_batch() -> None:
     assert "launches" not in small.explanation
     vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
     assert rule_finding(replace(source, target=vector), "small_batch") is None
+def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step() -> None:
+    """Times of operators from a slow traced step leave no bound for the timed one."""
+    source = cpu()
+    run = source.runs[0]
+    operators_ns = run.device_ns or 0
+    traced = replace(
+        run,
+        step_ns=around(operators_ns // 2),
+        span_ns=2 * operators_ns,
+        idle=(IdleTime(cause="python", phase="forward", ns=operators_ns, gaps=90),),
+    )
+    (finding,) = (item for item in diagnose(replace(source, runs=(traced,))) if item.rule == "host_overhead")
+    assert finding.severity == "medium"
+    assert finding.weight == 0.5
+    assert "traced step" in finding.title
+    few = replace(traced, idle=(IdleTime(cause="python", phase="forward", ns=operators_ns // 2, gaps=90),))
+    assert not [item for item in diagnose(replace(source, runs=(few,))) if item.rule == "host_overhead"]

@@ -157,8 +157,52 @@ def test_a_wait_explains_the_idle_time_until_new_work_and_names_its_source() -> 
     assert "boolean indexing" in finding.explanation
     assert "model.py(44): forward" in finding.explanation
     assert "torch.where" in finding.advice
-    short = replace(case, syncs=(replace(wait, idle_ns=ms(0.1)),))
+    short = replace(case, syncs=(replace(wait, wait_ns=ms(0.1), idle_ns=ms(0.1)),))
     assert "sync_waits" not in found(short)
+
+
+def waiting(wait_ms: float, gap_ms: float, *activities: HostActivity) -> TraceSummary:
+    """Return a step of 100 ms that is idle for 40 ms before launches, with one kind of waits."""
+    wait = SyncWait(
+        name="aten::item", call="cudaStreamSynchronize", phase="forward", calls=5, wait_ns=ms(wait_ms), waited_for=(),
+        idle_ns=ms(gap_ms),
+    )  # fmt: skip
+    return trace(
+        phases={"forward": (100.0, 60.0, 0.0)},
+        idle={("op dispatch", "forward"): 40.0},
+        syncs=(wait,),
+        activities=activities,
+    )
+
+
+def test_long_waits_cause_later_gaps_too_because_the_host_would_be_ahead() -> None:
+    """Without waits of 50 ms the host needs 50 ms for a step and the device 60: no idle time is left."""
+    findings = found(waiting(50.0, 2.0))
+    assert list(findings) == ["sync_waits"]
+    assert findings["sync_waits"].weight == pytest.approx(0.4)
+
+
+def test_short_waits_of_a_host_that_never_catches_up_leave_it_launch_bound() -> None:
+    """Without waits of 4 ms the host still needs 96 ms for a step."""
+    findings = found(waiting(4.0, 1.0))
+    assert list(findings) == ["launch_bound"]
+    assert findings["launch_bound"].weight == pytest.approx(0.36)
+
+
+def test_a_wait_that_no_work_follows_causes_no_idle_time() -> None:
+    assert list(found(waiting(50.0, 0.0))) == ["launch_bound"]
+
+
+def test_launches_inside_reads_belong_to_the_reads() -> None:
+    read = replace(activity("aten::_local_scalar_dense", 30.0, calls=5000), long_ns=0)
+    findings = found(waiting(4.0, 4.0, read))
+    assert next(iter(findings)) == "sync_waits"
+    assert findings["sync_waits"].weight == pytest.approx(0.3)
+
+
+def test_idle_time_in_a_long_call_is_not_that_of_a_wait_elsewhere() -> None:
+    findings = found(waiting(50.0, 1.0, activity("metrics.py(3): f1", 40.0, source="metrics.py(3): f1")))
+    assert list(findings) == ["host_overhead"]
 
 
 def test_waits_for_copies_to_the_device_are_host_copies() -> None:

@@ -306,7 +306,7 @@ def test_flags_that_the_model_changes() -> None:
 # --- arithmetic and efficiency
 
 
-@pytest.mark.parametrize(("share", "expected"), [(9, None), (11, "medium"), (33, "medium"), (34, "high")])
+@pytest.mark.parametrize(("share", "expected"), [(9, None), (11, "low"), (21, "medium"), (33, "medium"), (34, "high")])
 def test_plain_float32_by_share(share: int, expected: str | None) -> None:
     modules = (layer("a", "forward", share * MS, DIRECT), layer("b", "forward", (100 - share) * MS, XMMA))
     kernels = tuple(kernel for item in modules for kernel in item.kernels)

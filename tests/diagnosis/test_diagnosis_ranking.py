@@ -58,14 +58,32 @@ def test_cells_sum_to_one() -> None:
     assert step_cells(replace(v0_cuda(), runs=()), [claims]) == ()
 
 
-def test_largest_share_first_then_peak_then_no_claims() -> None:
+def test_serious_and_largest_share_first_then_peak_then_no_claims() -> None:
     assert shares(
         finding("reading", 0.9, severity="high"),
         finding("peak", 0.9, "peak", severity="high"),
         finding("python", 0.1, "idle:python", severity="high"),
         finding("loader", 0.3, "idle:waiting for data", severity="low"),
         finding("layer", 0.25, "busy:module:net.a"),
-    ) == [("loader", 0.3), ("layer", 0.25), ("python", 0.1), ("peak", 0.9), ("reading", None)]
+    ) == [("layer", 0.25), ("python", 0.1), ("loader", 0.3), ("peak", 0.9), ("reading", None)]
+
+
+def test_a_finding_that_others_mostly_explain_is_low_and_ranks_last() -> None:
+    cause = finding("cause", 0.3, "busy:kernel:gemm", severity="high")
+    consequence = finding("consequence", 0.3, "busy:module:net.a", "busy:kernel:gemm", severity="high")
+    other = finding("other", 0.1, "idle:python")
+    ranked = rank(report(), [consequence, cause, other], {"cause": ("consequence",)})
+    assert [(f.rule, f.severity) for f in ranked] == [("cause", "high"), ("other", "medium"), ("consequence", "low")]
+
+
+def test_much_time_left_keeps_the_severity() -> None:
+    data = finding("data", 0.3, "idle:waiting for data", severity="high")
+    everything = finding("everything", 1.0, "busy", "idle", severity="high")
+    ranked = rank(report(), [data, everything], {"data": ("everything",)})
+    assert [(f.rule, f.severity, f.share) for f in ranked] == [
+        ("data", "high", 0.3),
+        ("everything", "high", pytest.approx(0.7)),
+    ]
 
 
 def test_about_the_same_share_keeps_the_order() -> None:

@@ -39,6 +39,7 @@ from profiler_kit.records.traces import (
     Queue,
     ShapedOperator,
     SyncWait,
+    TraceKernel,
     TraceModule,
     TraceOperator,
     TraceSummary,
@@ -268,14 +269,15 @@ def test_limits_of_launch_bound(busy_ms: float, mean_us: int, events: int, expec
     assert severity(case, "launch_bound") == expected
 
 
-def test_a_device_that_waits_for_data_is_not_launch_bound() -> None:
+def test_a_device_that_waits_for_data_is_at_most_partly_launch_bound() -> None:
     gaps: dict[object, float] = {("waiting for data", "forward"): 30.0, ("op dispatch", "forward"): 11.0}
     case = trace(
         phases={"forward": (100.0, 59.0, 0.0)},
         idle=gaps,  # type: ignore[arg-type]
         kernels=[kernel("pointwise", 59.0, 10_000)],
     )
-    assert found(case, "launch_bound") == []
+    assert severity(case, "launch_bound") == "low"
+    assert severity(case, "data_bound") == "medium"
 
 
 @pytest.mark.parametrize(("gap_ms", "expected"), [(4.9, None), (5.1, "medium"), (26.0, "high")])
@@ -353,7 +355,8 @@ def test_limits_of_layouts(spent_ms: float, expected: str | None) -> None:
     ("spent_ms", "device", "expected"),
     [
         (9.0, "NVIDIA H100 80GB HBM3", None),
-        (11.0, "NVIDIA H100 80GB HBM3", "medium"),
+        (11.0, "NVIDIA H100 80GB HBM3", "low"),
+        (21.0, "NVIDIA H100 80GB HBM3", "medium"),
         (34.0, "NVIDIA H100 80GB HBM3", "high"),
         (34.0, "Tesla V100-SXM2-16GB", None),
         (34.0, "AMD Instinct MI300X", None),
@@ -364,6 +367,34 @@ def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, e
         phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("gemm", spent_ms, 10, math="fp32")], devices=(device,)
     )
     assert severity(case, "no_tensor_cores") == expected
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [
+        ([kernel("gemm", 40.0, 10_000, math="fp32")], None),
+        ([kernel("gemm", 40.0, 10, math="fp32", name="gemv2T_kernel_val<float>")], None),
+        ([kernel("conv:legacy_direct", 40.0, 10, math="fp32")], "high"),
+        ([kernel("conv:legacy_direct", 40.0, 10, math="fp32"), kernel("conv:xmma_igemm", 40.0, 9, math="tf32")], None),
+        ([kernel("gemm", 40.0, 10, math="fp32"), kernel("conv:xmma_igemm", 40.0, 9, math="tf32")], "high"),
+    ],
+    ids=["short", "matrix and vector", "convolution", "cuDNN chose float32", "the other setting"],
+)
+def test_float32_products_that_tensor_cores_cannot_help_do_not_count(
+    kernels: list[TraceKernel], expected: str | None
+) -> None:
+    case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=kernels)
+    assert severity(case, "no_tensor_cores") == expected
+
+
+def test_copies_over_the_bus_are_not_memory_bound() -> None:
+    kernels = [
+        kernel("memcpy/memset", 90.0, 10, name="Memcpy HtoD (Pageable -> Device)"), kernel("pointwise", 10.0, 10),
+    ]  # fmt: skip
+    case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=kernels)
+    assert severity(case, "memory_bound") is None
+    on_device = replace(kernels[0], name="Memcpy DtoD (Device -> Device)")
+    assert severity(replace(case, kernels=(on_device, kernels[1])), "memory_bound") == "medium"
 
 
 @pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium"), (20.1, "high")])

@@ -208,13 +208,13 @@ def test_the_line_to_paste_is_in_the_advice(advice: str, code: str) -> None:
 
 
 def test_an_estimate_is_the_affected_share_and_needs_time_of_its_own() -> None:
-    report = traces(trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("python", "forward"): 60.0}))
-    all_idle = finding("launch_bound", "Launch less.", 0.6, "idle")
-    inside = finding("host_overhead", "Run less Python.", 0.5, "idle:python")
+    report = traces(trace(phases={"forward": (1.0, 55.0, 0.0)}, idle={("python", "forward"): 45.0}))
+    all_idle = finding("launch_bound", "Launch less.", 0.45, "idle")
+    inside = finding("host_overhead", "Run less Python.", 0.4, "idle:python")
     assert [remedy.action for remedy in judged(report, inside, all_idle).remedies] == ["Launch less"]
     busy = finding("memory_bound", "Fuse.", 0.4, "busy", "idle:python")
     (first, second) = judged(report, busy, all_idle).remedies
-    assert (first.gain_percent, second.gain_percent) == (60.0, 40.0)
+    assert (first.gain_percent, second.gain_percent) == (45.0, 40.0)
 
 
 def test_idle_time_without_a_finding_is_shown_as_unexplained() -> None:

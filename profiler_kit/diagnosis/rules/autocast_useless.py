@@ -8,8 +8,14 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, work_claims, worst_step
-from profiler_kit.diagnosis.work_groups import conversion_ns, is_conversion, is_product
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.work_groups import (
+    conversion_calls,
+    conversion_ns,
+    is_conversion,
+    is_half_product,
+    is_product,
+)
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -19,7 +25,6 @@ MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 0.20
 # The peak in 16 bits is twice the peak in TF32, so 16 bits save at most about the time that the products still take.
 MIN_CONVERSION_FACTOR: Final = 1.0
-_HALF: Final = ("f16", "bf16")
 
 DOC = f"""
 Fires if conversions between data types take at least {limit_percent(MIN_SHARE)} of the step, and at least as long as the
@@ -27,7 +32,8 @@ convolutions and matrix products in 16 bits. `medium` from {limit_percent(LARGE_
 
 Autocast converts the inputs and weights of each product. Tensor cores are twice as fast in 16 bits as in TF32, so the products
 save at most the time that they take in 16 bits. If the conversions take as long, nothing is gained: the layers are too small.
-Names of kernels show conversions; on a CPU, calls of `_to_copy` do, and all products count. In a trace the same limits hold.
+Names of kernels show conversions; on a CPU, calls of `_to_copy` do, and all products count. Without products in 16 bits, or with
+fewer conversions than products, the conversions have another reason. In a trace the same limits hold.
 """
 
 
@@ -71,9 +77,12 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def _conversions(work: StepWork) -> _Conversions | None:
     ns = conversion_ns(work)
-    products_ns = work.kernel_ns(lambda item: is_product(item) and (item.math in _HALF or work.clock == "operator"))
+    products = work.select(is_product if work.clock == "operator" else is_half_product)
+    products_ns = total_ns(products)
     share = work.share(ns)
     if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
+        return None
+    if not products or conversion_calls(work) < total_calls(products):
         return None
     return _Conversions(ns=ns, products_ns=products_ns, share=share)
 

@@ -38,16 +38,18 @@ network: sorting and scans, indexing, Fourier transforms, interpolation, random 
 {limit_percent(LARGE_SHARE)} on, `medium` below.
 
 Convolutions, matrix products, attention, normalization, pointwise operations, copies, the loss and the optimizer have their own
-rules. In a trace the same limits hold.
+rules. In a trace the same limits hold. On a CPU, operators that make batches do not count (rule `data_bound`): their time is
+subtracted, so the share is a lower bound.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """The kernels (on a CPU: operators) of one family, and their share of the step."""
+    """The kernels (on a CPU: operators) of one family, their time and share of the step without what makes batches."""
 
     family: str
     kernels: tuple[Work, ...]
+    ns: int
     share: float
 
 
@@ -66,14 +68,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"{family_name(match.family).capitalize()} ({largest}) take {percent(match.share)} of the step",
         explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}, in "
-            f"{calls:,} calls per step: {join_list(parts)}.",
+            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
+            f"{', without data loading' if work.host_data_ns else ''}. In all, there are {calls:,} calls per step: "
+            f"{join_list(parts)}.",
             worst.others_sentence(),
         ),
         advice=_ADVICE[match.family],
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name=family_name(match.family), value=total_ns(match.kernels), unit="ns", where=work.source),
+            Evidence(name=family_name(match.family), value=match.ns, unit="ns", where=work.source),
         ),
         weight=match.share,
         claims=work_claims(work, match.kernels),
@@ -93,8 +96,9 @@ def _dominant_kind(work: StepWork) -> _Kind | None:
     if not by_family:
         return None
     family = max(by_family, key=lambda name: total_ns(by_family[name]))
-    share = work.share(total_ns(by_family[family]))
-    return _Kind(family=family, kernels=tuple(by_family[family]), share=share) if share >= MIN_SHARE else None
+    ns = max(0, total_ns(by_family[family]) - work.host_data_ns)
+    share = work.share(ns)
+    return _Kind(family=family, kernels=tuple(by_family[family]), ns=ns, share=share) if share >= MIN_SHARE else None
 
 
 RULE = Rule("dominant_operator", DOC, check, "cause", check)

@@ -81,8 +81,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
+def is_host_copy(name: str) -> bool:
+    """Return whether `name` is that of a copy between host and device."""
+    return _HOST_DEVICE_COPY.search(name) is not None
+
+
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:
-    kernels = [kernel for kernel in trace.kernels if _HOST_DEVICE_COPY.search(kernel.name)]
+    kernels = [kernel for kernel in trace.kernels if is_host_copy(kernel.name)]
     if not kernels or not on_device(trace):
         return None
     calls, copy_ns = sum(kernel.calls for kernel in kernels), sum(kernel.kernel_ns for kernel in kernels)

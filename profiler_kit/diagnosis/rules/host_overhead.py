@@ -16,10 +16,11 @@ from profiler_kit.diagnosis.idle_time import (
     is_own_call,
     worst_idle,
 )
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import HostActivity, idle_by_cause
 from profiler_kit.units import percent, text
 
@@ -55,6 +56,8 @@ is Python and autograd.
 - `low`: below that.
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound. On a busy machine timed and traced steps differ, so it is at most the idle share of the traced ones.
+  If operators even take longer than the timed step, the bound is empty, and the share of Python in the traced steps counts, at
+  most as `medium`: the profiler slows Python down too.
 - Data loading is not counted: the data phase is subtracted from the step, and its operators from the operator time. Rule
   `data_bound` covers it. The severity is that of the share of the whole step, which has to be {limit_percent(MIN_HOST_SHARE)}.
   Waiting for other ranks and compilation are not counted either.
@@ -78,6 +81,8 @@ def check(report: Report) -> Iterator[Finding]:
     step_ns = run.step_ns.median - data_ns
     operators_ns = run.device_ns - sum(item.kernel_ns for item in run.modules if item.phase == "data")
     operator_share = ratio(operators_ns, step_ns)
+    if operator_share is not None and operator_share >= 1.0:
+        yield from _traced_overhead(run)
     if operator_share is None:
         return
     outside_share = 1.0 - operator_share
@@ -102,6 +107,33 @@ def check(report: Report) -> Iterator[Finding]:
             ("median step", run.step_ns.median, "ns"),
             ("data phase", data_ns or None, "ns"),
             ("operator time", operators_ns, "ns"),
+        ),
+        weight=share,
+        claims=("idle:python",),
+    )
+
+
+def _traced_overhead(run: ConfigRun) -> Iterator[Finding]:
+    """Yield a finding for a run whose traced operators take longer than its timed step."""
+    python_ns = sum(part.ns for part in run.idle if part.cause == "python" and part.phase != "data")
+    share = ratio(python_ns, run.span_ns)
+    if share is None or share < MEDIUM_SHARE:
+        return
+    calls = sum(kernel.calls for kernel in run.kernels)
+    yield RULE.finding(
+        severity="medium",
+        title=f"Host overhead: {percent(share)} of a traced step is spent outside operators",
+        explanation=join_sentences(
+            f"In {quoted_name(run)}, Python and autograd take {text(python_ns, 'ns')} of a traced step of "
+            f"{text(run.span_ns, 'ns')}, with {plural(calls, 'call')} of operators.",
+            "The profiler slows both down, so the share without it is uncertain.",
+        ),
+        advice=ADVICE,
+        evidence=evidence_of(
+            run.config.name,
+            ("share outside operators", 100.0 * share, "percent"),
+            ("traced step", run.span_ns, "ns"),
+            ("calls of operators", calls, "count"),
         ),
         weight=share,
         claims=("idle:python",),

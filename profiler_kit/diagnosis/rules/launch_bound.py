@@ -26,12 +26,12 @@ from profiler_kit.records.traces import idle_by_cause
 from profiler_kit.statistics.noise import mean_saved_share, noise_of, verdict
 from profiler_kit.units import percent, text
 
-# Below this busy share, launches decide the length of the step.
-LAUNCH_BOUND_BUSY_SHARE: Final = 0.6
+# From this idle share before launches on, launches decide the length of the step.
+LARGE_LAUNCH_SHARE: Final = 0.4
+# From a fifth of the step on, fewer launches are worth acting on.
+MEDIUM_LAUNCH_SHARE: Final = 0.2
 # Up to this busy share, fewer launches still save a tenth or more of the step.
 PARTLY_BOUND_BUSY_SHARE: Final = 0.9
-# Below this busy share, a partly launch-bound step is worth acting on: the device is idle for more than a fifth.
-MEDIUM_BUSY_SHARE: Final = 0.8
 # A launch through PyTorch takes the host 5 to 10 us. A shorter kernel ends before the next one is launched.
 SHORT_KERNEL_NS: Final = 10_000
 # Configurations with fewer or larger kernels; the smallest change of the training script first.
@@ -58,15 +58,15 @@ _COMPILED_ADVICE: Final = (
 DOC = f"""
 Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
 host launches the next ones. If it is less than {limit_percent(LARGE_IDLE_SHARE)}, it also has to be at least
-{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time. cuDNN flags do not help then.
+{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time before launches and of unknown cause. cuDNN flags do not help then.
 
-- `high`: the device is busy for less than {limit_percent(LAUNCH_BOUND_BUSY_SHARE)} of the step, *launch-bound*.
-- `medium`: below {limit_percent(MEDIUM_BUSY_SHARE)}, *partly launch-bound*.
-- `low`: below {limit_percent(PARTLY_BOUND_BUSY_SHARE)}, *partly launch-bound*.
+- `high`: for at least {limit_percent(LARGE_LAUNCH_SHARE)} of the step, *launch-bound*.
+- `medium`: at least {limit_percent(MEDIUM_LAUNCH_SHARE)}, *partly launch-bound*.
+- `low`: below that, *partly launch-bound*.
 
-Idle time before launches is that of dispatch, Python and launch latency. It does not include idle time after a wait of the host
-(rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or more
-(rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
+Idle time before launches is that of dispatch, Python and launch latency. It does not include idle time that waits of the host
+cause (rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or
+more (rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
 
 In a report, the share of the step comes from timed steps, its causes from traced steps. If other configurations are faster than
 the baseline, the rule also checks the fastest of them: with faster kernels, a step often becomes launch-bound. A report without
@@ -110,8 +110,8 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
     launches = sum(k.calls for k in kernels_of(run))
     causes = [f"{cause} {text(ns, 'ns')}" for cause, ns in idle_by_cause(run.idle).items()][:MAX_LISTED_CAUSES]
     yield RULE.finding(
-        severity=_severity(busy),
-        title=f"{_degree(busy)}{place}: kernels run for {percent(busy)} of the step, the device is idle for the rest",
+        severity=_severity(share),
+        title=f"{_degree(share)}{place}: kernels run for {percent(busy)} of the step, the device is idle for the rest",
         explanation=join_sentences(
             f"In {quoted_name(run)}, {plural(launches, 'kernel')} {'takes' if launches == 1 else 'take'} "
             f"{text(run.device_ns, 'ns')} of a step of {text(run.step_ns.median, 'ns')}; half of them take at most "
@@ -135,14 +135,14 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
     )
 
 
-def _degree(busy: float) -> str:
-    return "Launch-bound" if busy < LAUNCH_BOUND_BUSY_SHARE else "Partly launch-bound"
+def _degree(share: float) -> str:
+    return "Launch-bound" if share >= LARGE_LAUNCH_SHARE else "Partly launch-bound"
 
 
-def _severity(busy: float) -> Severity:
-    if busy < LAUNCH_BOUND_BUSY_SHARE:
+def _severity(share: float) -> Severity:
+    if share >= LARGE_LAUNCH_SHARE:
         return "high"
-    return "medium" if busy < MEDIUM_BUSY_SHARE else "low"
+    return "medium" if share >= MEDIUM_LAUNCH_SHARE else "low"
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
@@ -152,8 +152,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     step, share = worst.step, worst.match
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := step.idle_ns(cause))]
     yield RULE.finding(
-        severity=_severity(step.busy_share),
-        title=f"{_degree(step.busy_share)}: the device is busy for {percent(step.busy_share)} of the time and waits for launches "
+        severity=_severity(share),
+        title=f"{_degree(share)}: the device is busy for {percent(step.busy_share)} of the time and waits for launches "
         f"for {percent(share)}",
         explanation=join_sentences(
             f"{step.prefix}The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "

@@ -12,6 +12,7 @@ from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.rules.attention_by_hand import attention_by_operators
 from profiler_kit.diagnosis.rules.depthwise import depthwise_layers
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
+from profiler_kit.diagnosis.rules.host_copies import is_host_copy
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
 from profiler_kit.diagnosis.rules.pointwise_chain import pointwise_chain
 from profiler_kit.diagnosis.rules.slice_gradients import slice_gradients
@@ -24,7 +25,7 @@ from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.roofline import LayerBound
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # From half of the device time on, moving fewer bytes helps more than faster arithmetic.
@@ -72,7 +73,8 @@ the optimizer, attention by hand, embedding gradients, gradients of slices, dept
 The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the step.
 
 A trace of `inspect` has no byte counts. There, kernels of families that hardly compute are memory-bound: pointwise operations,
-normalization, pooling, reductions, copies, indexing, the optimizer. The same limits hold for them.
+normalization, pooling, reductions, copies, indexing, the optimizer. The same limits hold for them. Copies between host and device
+use the bus, not the memory bandwidth, and do not count.
 """
 
 
@@ -155,7 +157,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, share = worst.trace, worst.match
     times: Counter[str] = Counter()
     for kernel in trace.kernels:
-        if kernel.family in MEMORY_BOUND_FAMILIES:
+        if _is_memory_bound(kernel):
             times[kernel.family] += kernel.kernel_ns
     largest = [f"{family_name(family)} {text(ns, 'ns')}" for family, ns in times.most_common(3)]
     yield RULE.finding(
@@ -175,7 +177,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             ),
         ),
         weight=step_share(trace, times.total()),
-        claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family in MEMORY_BOUND_FAMILIES),
+        claims=names_claims(kernel.name for kernel in trace.kernels if _is_memory_bound(kernel)),
     )
 
 
@@ -191,11 +193,15 @@ def _trace_advice(trace: TraceSummary) -> str:
 def _memory_bound_share(trace: TraceSummary) -> float | None:
     if not is_mostly_busy(trace):
         return None
-    share = kernels_ns(trace, lambda kernel: kernel.family in MEMORY_BOUND_FAMILIES) / trace.busy_ns
+    share = kernels_ns(trace, _is_memory_bound) / trace.busy_ns
     if share < MIN_MEMORY_BOUND_SHARE:
         return None
     is_explained = has_specific_cause(trace_work(trace, ""), None, step_share(trace, share * trace.busy_ns))
     return None if is_explained else share
+
+
+def _is_memory_bound(kernel: TraceKernel) -> bool:
+    return kernel.family in MEMORY_BOUND_FAMILIES and not is_host_copy(kernel.name)
 
 
 RULE = Rule("memory_bound", DOC, check, "place", check_trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -21,29 +22,37 @@ from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.families import is_convolution
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # Tensor cores make such kernels up to eight times faster. From a tenth of the device time on, the gain is noticeable.
 MIN_SHARE: Final = 0.10
-# A third of the device time decides the length of the step.
+# A third of the step decides its length. Below a fifth of it, other changes usually save more.
 LARGE_SHARE: Final = 1 / 3
+MEDIUM_SHARE: Final = 0.20
+# Starting a kernel and reading its operands takes some microseconds, in any arithmetic.
+MIN_KERNEL_NS: Final = 10_000
+# A product of a matrix and a vector reads each value once: the bandwidth limits it, not the arithmetic.
+_MATRIX_VECTOR: Final = re.compile("gemv|dot_kernel", re.IGNORECASE)
 
 DOC = f"""
 Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
 least {limit_percent(MIN_SHARE)} of the baseline's device time. The target must compute in float32, and the device must have
-compute capability 8.0 or later.
+compute capability 8.0 or later. Kernels that take less than {MIN_KERNEL_NS // 1000} us on average do not count, and neither do
+products of a matrix and a vector: other costs than arithmetic limit them.
 
-- `high`: at least a third of the device time.
-- `medium`: below that.
+- `high`: at least a third of the step.
+- `medium`: at least {limit_percent(MEDIUM_SHARE)} of the step.
+- `low`: below that.
 
 The finding gives the measured peaks of both kinds of arithmetic, if the report has them. TF32 and bfloat16 are less accurate:
 rule `tf32_in_use` and the trial give the error.
 
 In a trace, the same limits hold if the device has tensor cores for TF32 and bfloat16: by its name in the table of datasheets, or
 because other kernels of the trace use them. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of the span.
+Convolutions do not count where others use TF32: the setting is on, and cuDNN chose float32 for their shapes.
 """
 
 
@@ -68,8 +77,9 @@ def check(report: Report) -> Iterator[Finding]:
     settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
     words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
     trials = find_trials(report, run, (*words, "amp_bf16"))
+    weight = share * busy_share(report)
     yield RULE.finding(
-        severity="high" if share >= LARGE_SHARE else "medium",
+        severity=_severity(weight),
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=join_sentences(
             f"In {quoted_name(run)}, kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} per step"
@@ -86,13 +96,21 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=paths,
         trials=trials,
-        weight=share * busy_share(report),
+        weight=weight,
         claims=names_claims(kernel.name for kernel in fp32_kernels),
     )
 
 
+def _severity(share: float) -> Severity:
+    if share >= LARGE_SHARE:
+        return "high"
+    return "medium" if share >= MEDIUM_SHARE else "low"
+
+
 def _is_fp32_contraction(kernel: KernelStat | TraceKernel) -> bool:
-    return kernel.math == "fp32" and is_contraction(kernel.family)
+    if kernel.math != "fp32" or not is_contraction(kernel.family) or _MATRIX_VECTOR.search(kernel.name):
+        return False
+    return kernel.kernel_ns >= MIN_KERNEL_NS * kernel.calls
 
 
 def _is_tf32_convolution(kernel: TraceKernel) -> bool:
@@ -134,10 +152,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_trace(report, _fp32_share, lambda share: share)) is None:
         return
     trace, share = worst.trace, worst.match
-    fp32_ns = kernels_ns(trace, _is_fp32_contraction)
-    convolution_ns = kernels_ns(trace, lambda k: _is_fp32_contraction(k) and k.family.startswith("conv"))
+    kernels = _fp32_kernels(trace)
+    fp32_ns = sum(kernel.kernel_ns for kernel in kernels)
+    convolution_ns = sum(kernel.kernel_ns for kernel in kernels if kernel.family.startswith("conv"))
+    weight = step_share(trace, fp32_ns)
     yield RULE.finding(
-        severity="high" if share >= LARGE_SHARE else "medium",
+        severity=_severity(weight),
         title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
         explanation=join_sentences(
             f"{worst.sentence_prefix}Kernels of plain float32 arithmetic take "
@@ -150,8 +170,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=worst.where),
             Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=worst.where),
         ),
-        weight=step_share(trace, fp32_ns),
-        claims=names_claims(kernel.name for kernel in trace.kernels if _is_fp32_contraction(kernel)),
+        weight=weight,
+        claims=names_claims(kernel.name for kernel in kernels),
     )
 
 
@@ -161,8 +181,18 @@ def _fp32_share(trace: TraceSummary) -> float | None:
     by_kernels = any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)
     if not is_mostly_busy(trace) or not (by_datasheet or by_kernels):
         return None
-    share = kernels_ns(trace, _is_fp32_contraction) / trace.busy_ns
+    share = sum(kernel.kernel_ns for kernel in _fp32_kernels(trace)) / trace.busy_ns
     return share if share >= MIN_SHARE else None
+
+
+def _fp32_kernels(trace: TraceSummary) -> tuple[TraceKernel, ...]:
+    """Return the kernels that could use tensor cores, without convolutions where the setting for them is on."""
+    allows_tf32 = any(kernel.math == "tf32" and kernel.family.startswith("conv") for kernel in trace.kernels)
+    return tuple(
+        kernel
+        for kernel in trace.kernels
+        if _is_fp32_contraction(kernel) and not (allows_tf32 and kernel.family.startswith("conv"))
+    )
 
 
 RULE = Rule("no_tensor_cores", DOC, check, "cause", check_trace)

@@ -28,7 +28,8 @@ LARGE_SHARE: Final = 0.50
 
 DOC = f"""
 Fires on a CPU if operators with a mean self time of at most {MAX_MEAN_NS // 1000} us, and the short gaps of Python between
-operators, take at least {limit_percent(MIN_SHARE)} of the step, in at least {MIN_CALLS} calls.
+operators, take at least {limit_percent(MIN_SHARE)} of the step, in at least {MIN_CALLS} calls. Operators that make batches do not
+count: rule `data_bound` covers them.
 
 - `high`: at least {limit_percent(LARGE_SHARE)} of the step.
 - `medium`: at least {limit_percent(MEDIUM_SHARE)}.
@@ -106,6 +107,8 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
     if calls < MIN_CALLS:
         return None
+    ns -= min(ns, work.host_data_ns)
+    gaps = [part for part in gaps if part.phase != "data"]
     gaps_ns = sum(part.ns for part in gaps)
     claims = work_claims(work, short)
     if (optimizer := optimizer_time(work)) is not None:
@@ -115,7 +118,7 @@ def small_operators(work: StepWork) -> SmallOperators | None:
         ns -= min(ns, optimizer.ns)
         gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
     share = work.share(ns + gaps_ns)
-    if share < MIN_SHARE:
+    if share < MIN_SHARE or not ns:
         return None
     return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 

@@ -66,8 +66,9 @@ _OTHER: Final = (
 DOC = f"""
 Fires if the device is idle for more than {limit_percent(MIN_HOST_SHARE)} of the step because the host waited for it (`.item()`,
 `.cpu()`, `synchronize()`, boolean indexing). The host launches nothing while it waits, so the device has no work when the wait
-ends. The idle time from the end of a wait to the next work counts, at most as long as the wait: with a shorter wait the host
-would have launched that work no earlier.
+ends. In a trace, idle time before launches counts up to the length of the waits that work follows: without them the host would
+be ahead by this time. So short waits of a host that never catches up count little, and rule `launch_bound` covers the rest.
+Idle time inside calls that read a number counts too. In a report only the gap after each wait counts.
 
 - `high`: at least {limit_percent(LARGE_IDLE_SHARE)} of the step.
 - `medium`: below that.
@@ -88,15 +89,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= LARGE_IDLE_SHARE else "medium",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
         explanation=join_sentences(
-            f"{step.prefix}After such waits, the device is idle until new work arrives, in total for "
-            f"{text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')}.",
+            f"{step.prefix}The host launches nothing while it waits. Without its waits it would launch ahead of the device, "
+            f"which is idle for {text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')} because of them.",
             _longest_wait(longest),
             worst.others_sentence(),
         ),
         advice=_source(longest)[1] if longest is not None else _OTHER[1],
         evidence=(
-            Evidence(name="share of idle time after waits", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="idle time after waits", value=_idle_ns(step, report), unit="ns", where=step.where),
+            Evidence(name="share of idle time because of waits", value=100.0 * share, unit="percent", where=step.where),
+            Evidence(name="idle time because of waits", value=_idle_ns(step, report), unit="ns", where=step.where),
             *(
                 evidence_of(step.where, (f"wait in {longest.name}", longest.wait_ns, "ns"))
                 if longest is not None
@@ -115,12 +116,12 @@ def _waits(step: IdleStep, report: Report | TraceReport) -> list[SyncWait]:
 
 
 def _idle_ns(step: IdleStep, report: Report | TraceReport) -> int:
-    """Return the idle time after the waits that count, at most that of the causes that it can have."""
-    after_waits_ns = sum(wait.idle_ns for wait in _waits(step, report))
+    """Return the idle time because of the waits that count, at most that of the causes that it can have."""
+    caused_ns = step.wait_idle_ns(_waits(step, report))
     waiting_ns = step.idle_ns("synchronization") - step.idle_before("transfer", "synchronization")
     if isinstance(report, Report):
         waiting_ns = 0
-    return min(max(after_waits_ns, waiting_ns), step.idle_ns("synchronization", *LAUNCH_CAUSES))
+    return min(max(caused_ns, waiting_ns), step.idle_ns("synchronization", *LAUNCH_CAUSES))
 
 
 def _own_share(step: IdleStep, report: Report | TraceReport) -> float | None:
