@@ -158,17 +158,19 @@ def _activities(
     named = named[~table.named(host.rows[pieces.event[named]], _STEP)]
     name_of[named] = table.name[host.rows[pieces.event[named]]]
     phase_of[named] = host.phase[pieces.event[named]]
-    groups, group = np.unique(np.stack((name_of, phase_of, launched)), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    total = sum_by(group, ns, groups.shape[1])
-    long_ns = sum_by(group, np.where(is_long, ns, 0), groups.shape[1])
+    phase_numbers = int(phase_of.max()) - NONE + 1
+    key = ((name_of.astype(np.int64) - NONE) * phase_numbers + phase_of - NONE) * 2 + launched
+    groups, first, group = np.unique(key, return_index=True, return_inverse=True)
+    total = sum_by(group, ns, len(groups))
+    long_ns = sum_by(group, np.where(is_long, ns, 0), len(groups))
     activities = []
     for number in np.argsort(-total, kind="stable")[:_MAX_ACTIVITIES].tolist():
         members = np.flatnonzero(group == number)
         events, index = np.unique(pieces.event[members], return_inverse=True)
         by_event = sum_by(index.reshape(-1), ns[members], len(events))
         longest = int(np.argmax(by_event))
-        name, phase, was_launched = groups[:, number].tolist()
+        piece = first[number]
+        name, phase = int(name_of[piece]), int(phase_of[piece])
         activities.append(
             HostActivity(
                 name=table.names[name] if name != NONE else "",
@@ -178,7 +180,7 @@ def _activities(
                 ns=int(total[number]),
                 longest_ns=int(by_event[longest]),
                 long_ns=int(long_ns[number]),
-                launched=bool(was_launched),
+                launched=bool(launched[piece]),
             )
         )
     return tuple(activities)

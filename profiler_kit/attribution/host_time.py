@@ -91,8 +91,10 @@ def _made_by_profiler(attribution: Attribution, position: Ids) -> Mask:
     steps, operators and Python calls.
     """
     table, host, launch = attribution.table, attribution.host, attribution.device.launch
-    python = np.unique(host.python[host.python != NONE])
     functions = np.zeros(len(host.rows), np.bool_)
+    functions[host.python[host.python != NONE]] = True
+    python = np.flatnonzero(functions)  # of a million calls; numpy.unique takes 30 times as long
+    functions[:] = False
     functions[python[table.named(host.rows[python], _PROFILER_FUNCTION)]] = True
     if functions.any():
         inside: Mask = innermost_enclosing(host.parent, functions)[position] != NONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import sys
 import threading
@@ -13,7 +14,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from profiler_kit.cli import streams
-from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, KitError
+from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
 # leaves child processes and git worktrees behind.
@@ -21,6 +22,7 @@ TERMINATION_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
 PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
+MAX_PATH_CHARS: Final = 100  # of a path in an error that the system refuses as too long
 
 
 def entry() -> NoReturn:
@@ -63,6 +65,12 @@ def _run(argv: Sequence[str] | None) -> int:
         streams.discard_stdout()
         return OK
     except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
+            path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
+            print(
+                f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path", file=sys.stderr
+            )
+            return USAGE
         shadowing_file = _shadowing_file(error)
         if shadowing_file is not None:
             print(

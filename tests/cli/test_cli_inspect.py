@@ -135,12 +135,17 @@ def test_nothing_but_bad_files_is_one_error(here: Path, capfd: pytest.CaptureFix
         (["inspect", "cuda.json.gz", "--top", "0"], "--top"),
         (["inspect", "cuda.json.gz", "-f", "pdf"], "'pdf'"),
         (["inspect", "cuda.json.gz", "-o", "no/such/a.md"], "no such folder"),
+        (["inspect", "cuda.json.gz", "-o", "a" * 5000 + ".md"], "not a path of a file"),
+        (["inspect", "cuda.json.gz", "--annotate", "a/" * 2500 + "b.json"], "not a path of a file"),
+        (["inspect", "cuda.json.gz", "--events", "a" * 5000 + ".csv"], "not a path of a file"),
+        (["show", "a" * 5000], "not a path of a file"),
     ],
 )
 def test_usage(here: Path, capfd: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
     done = call(argv, capfd)
     assert (done.code, done.out) == (USAGE, "")
     assert said in done.err
+    assert max(map(len, done.err.splitlines())) < 300  # not the whole of a long path
 
 
 def test_ctrl_c_keeps_what_was_read(

@@ -29,7 +29,7 @@ from trace_reports import (
 )
 
 import profiler_kit.diagnosis.rules as family
-from profiler_kit.diagnosis import all_rules, diagnose_traces
+from profiler_kit.diagnosis import all_rules, diagnose_traces, step_work
 from profiler_kit.diagnosis.rules.data_bound import LOADER_ADVICE
 from profiler_kit.diagnosis.trace_shapes import operator_text
 from profiler_kit.records.report import Finding, TraceReport
@@ -437,6 +437,17 @@ def test_order_of_traces_changes_no_finding(make: Callable[[], TraceSummary]) ->
     other = replace(trace(), file="b.json")
     there = {(f.rule, f.title) for f in diagnose_traces(traces(case, other))}
     assert there == {(f.rule, f.title) for f in diagnose_traces(traces(other, case))}
+
+
+def test_rules_share_the_work_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    trace_work = step_work.trace_work
+    monkeypatch.setattr(
+        step_work, "trace_work", lambda summary, name: calls.append(summary.file) or trace_work(summary, name)
+    )
+    for report in (traces(convnet()), traces(convnet())):  # equal reports: each gets its own
+        diagnose_traces(report)
+    assert len(calls) == 2
 
 
 def test_a_new_rule_on_traces_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
