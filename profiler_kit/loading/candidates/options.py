@@ -48,7 +48,9 @@ def _defaults(tree: ast.Module) -> dict[str, Any]:
     """The options that have a default without running the script, by the names of their attributes."""
     options: dict[str, Any] = {}
     for call in ast.walk(tree):
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"):
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
+        ):
             continue
         words = {word.arg: word.value for word in call.keywords}
         name = _name(call, words)
