@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from profiler_kit.loading.batch import tensors_in
 
 _NEEDS_VALUES: Final = re.compile(
-    r"meta tensors?\b|meta device|data-independent|data-dependent|SparseMeta|SparseCsrMeta|fake impl|NestedTensorImpl"
+    r"meta tensors?\b|\dD meta\b|meta device|data-independent|data-dependent|SparseMeta|SparseCsrMeta|fake impl|NestedTensorImpl"
 )
 
 

@@ -23,6 +23,7 @@ Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for eac
 DIFFUSION_STEPS: Final = 1000  # of the noise schedules that denoising networks are trained with
 NODES: Final = 100
 EDGES: Final = 400
+MASKS: Final = frozenset({Role.MASK, Role.PADDING_MASK, Role.ATTENTION_MASK})
 POINTS: Final = 1024  # per shape in the data sets of PointNet
 MAX_POINT_FEATURES: Final = 9  # coordinates, normals or colors, and coordinates in the room
 ATTENTION_HEADS: Final = 8  # of the transformer's paper: 8 heads of width 64
@@ -142,6 +143,8 @@ def proposals(
     if role is Role.DATA and roles & {Role.ADJACENCY, Role.EDGES}:  # one row of features per node
         widths = [text.shape[-1] for text in texts if len(text.shape) == 2 and not text.is_whole]
         texts = [InputText(name=name, shape=(NODES, width)) for width in dict.fromkeys(widths)] + texts
+    elif role is Role.DATA and roles & MASKS and facts.first(nn.Conv2d, nn.Conv3d) is None:  # masks are for sequences
+        texts.sort(key=lambda text: len(text.shape) != 3)
     elif role is Role.DATA and name_words(name) & IMAGE_WORDS:
         texts.sort(key=lambda text: len(text.shape) not in (4, 5))
     elif role in (Role.DATA, Role.NOISE) and len(parameters) > 1 and roles & {Role.CLASS, Role.TOKENS, Role.NOISE}:

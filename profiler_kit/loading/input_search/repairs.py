@@ -33,8 +33,9 @@ from profiler_kit.loading.input_search.states import (
 )
 from profiler_kit.loading.inputs import InputText
 
-# Image sizes of data sets and pretrained models: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari.
-USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8)
+# Image sizes of data sets, pretrained models and papers: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari; the
+# last one is U-Net's, whose convolutions without padding need maps that stay even.
+USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8, 572)
 _NEEDS_INTEGERS: Final = re.compile(
     r"indices'? to have one of|used as indices must be|Expected dtype int64|index tensor|expected.*\blong\b.*\bbut got"
     r"|Expected tensor for argument #1 'indices'|must be long|dtype of indices|IntTensor|one_hot is only",

@@ -49,7 +49,7 @@ TOKEN_WORDS: Final = frozenset(
     {
         "ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words",
         "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq",
-        "seqs", "input_ids", "tokenids", "chars", "utterance", "source",
+        "seqs", "input_ids", "tokenids", "chars", "utterance", "source", "segment", "segments",
     }
 )  # fmt: skip
 # Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
