@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from profiler_kit.loading.candidates.classes import is_module_class
 from profiler_kit.loading.candidates.conditions import attribute_choices
-from profiler_kit.loading.candidates.options import declared_options
+from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.scripts.placeholders import Placeholder
@@ -55,7 +55,7 @@ def assumed_config(
     """A configuration for `factory`.
 
     From the annotated class, the default of the class (``get_default_config()``), the ``*Config`` class among `names`, the
-    command-line options of a script in the repository of `file`, or an object whose attributes have usual values.
+    hyperparameters that a file in the repository of `file` states, or an object whose attributes have usual values.
     """
     for config_class in _config_classes(parameter, factory, names):
         config = _instance(config_class)
@@ -68,7 +68,7 @@ def assumed_config(
                 with_usual_values(config, DATA_FIELD)
                 return config
     choices = attribute_choices(factory, parameter.name)
-    options = declared_options(file, factory, parameter.name) if file is not None else {}
+    options = stated_options(file, factory, parameter.name) if file is not None else {}
     return AssumedConfig(choices | options)
 
 
