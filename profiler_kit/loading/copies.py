@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.user_locations import one_line_message
-from profiler_kit.loading.values import copy_values
+from profiler_kit.loading.values import copy_values, stored_values
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
@@ -24,6 +24,20 @@ def meta_copy(model: nn.Module) -> nn.Module:
     if isinstance(model, torch.jit.ScriptModule):
         return _scripted_on_meta(model)
     return copy_with_tensors(model, _on_meta).to("meta")
+
+
+def cpu_copy(model: nn.Module) -> nn.Module:
+    """A deep copy of `model` on the CPU with small random weights, to run code that reads values."""
+    generator = torch.Generator().manual_seed(0)
+
+    def filled(tensor: Tensor) -> Tensor:
+        known = stored_values(tensor)
+        if known is None and tensor.is_floating_point():
+            known = torch.rand(tensor.shape, generator=generator).mul_(0.02).to(tensor.dtype)
+        value = torch.zeros(tensor.shape, dtype=tensor.dtype) if known is None else known
+        return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
+
+    return copy_with_tensors(model, filled)
 
 
 def copy_with_tensors(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:

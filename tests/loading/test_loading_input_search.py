@@ -219,7 +219,27 @@ def test_a_model_that_always_fails_ends_the_search() -> None:
     assert isinstance(getattr(result.failure, "error", None), KeyError)
 
 
+class ReadsThenMixes(nn.Module):
+    """Meta tensors show only that the input has at least three features; the second layer needs six."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(6, 1)
+
+    def forward(self, points: Tensor) -> Tensor:
+        near = points[:, :3].sum(1) > -100
+        y: Tensor = self.net(points.transpose(1, 2)[near])
+        return y
+
+
+def test_a_guess_for_code_that_reads_values_is_checked_on_the_cpu() -> None:
+    result = search_inputs(ReadsThenMixes().to("meta"), {})
+    assert isinstance(result, InputGuess)
+    assert (result.doubt, result.texts[0].shape[1]) == ("", 6)
+
+
 def test_values_that_are_not_known_leave_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler_kit.loading.input_search.search.MAX_CPU_PARAMETERS", 0)
     result = search_inputs(Reads().to("meta"), {})
     assert isinstance(result, InputGuess)
     assert "reads values" in result.doubt

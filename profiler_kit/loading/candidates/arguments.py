@@ -17,6 +17,7 @@ from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
+    config_class_of,
     is_config,
     is_config_parameter,
     with_usual_values,
@@ -177,8 +178,8 @@ class Binder:
     ) -> Any:
         if (name, parameter.name) in self.sequences:
             return self.sequences[name, parameter.name]
-        if is_config_parameter(parameter):
-            return assumed_config(parameter, factory, self.names)
+        if is_config_parameter(parameter) or config_class_of(parameter.annotation, self.names) is not None:
+            return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
         if parameter.name in _BLOCK_PARAMETERS:
             return blocks[0] if blocks else UNKNOWN

@@ -45,11 +45,25 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
     return next((size for size in candidates if _holds(tests, name, size, bound)), value)
 
 
+def attribute_choices(factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
+    """The first value that the text of `factory` accepts for each attribute of `parameter` that it compares with constants."""
+    node = function_node(factory)
+    if node is None:
+        return {}
+    attributes = {
+        inner.attr: ast.unparse(inner)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == parameter
+    }
+    choices = {attribute: _choices(node, text) for attribute, text in attributes.items()}
+    return {attribute: values[0] for attribute, values in choices.items() if values}
+
+
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
-    """The constants that the function compares the parameter with: of one ``in``, or of at least two ``==``."""
+    """The constants that the function compares `name` with: of one ``in``, or of at least two ``==``."""
     equal: list[Any] = []
     for compare in ast.walk(node):
-        if not (isinstance(compare, ast.Compare) and isinstance(compare.left, ast.Name) and compare.left.id == name):
+        if not (isinstance(compare, ast.Compare) and ast.unparse(compare.left) == name):
             continue
         operator, right = compare.ops[0], compare.comparators[0]
         if isinstance(operator, ast.In) and isinstance(right, (ast.List, ast.Tuple, ast.Set)) and right.elts:

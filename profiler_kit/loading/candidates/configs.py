@@ -6,10 +6,14 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.loading.candidates.classes import is_module_class
+from profiler_kit.loading.candidates.conditions import attribute_choices
+from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.scripts.placeholders import Placeholder
@@ -39,11 +43,19 @@ def is_config(value: object) -> bool:
     return hasattr(value, "__dict__") and not callable(value) and not isinstance(value, (ModuleType, AssumedConfig))
 
 
-def assumed_config(parameter: inspect.Parameter, factory: Callable[..., Any], names: Mapping[str, Any]) -> Any:
+def config_class_of(annotation: Any, names: Mapping[str, Any]) -> type | None:
+    """The dataclass that the annotation of a parameter names: its fields are the configuration. None for others."""
+    value = names.get(annotation.strip("'\"")) if isinstance(annotation, str) else annotation
+    return value if isinstance(value, type) and is_dataclass(value) and not is_module_class(value) else None
+
+
+def assumed_config(
+    parameter: inspect.Parameter, factory: Callable[..., Any], names: Mapping[str, Any], file: Path | None = None
+) -> Any:
     """A configuration for `factory`.
 
-    From the annotated class, the default of the class (``get_default_config()``), the ``*Config`` class among `names`, or an
-    object whose attributes have usual values.
+    From the annotated class, the default of the class (``get_default_config()``), the ``*Config`` class among `names`, the
+    hyperparameters that a file in the repository of `file` states, or an object whose attributes have usual values.
     """
     for config_class in _config_classes(parameter, factory, names):
         config = _instance(config_class)
@@ -55,7 +67,9 @@ def assumed_config(parameter: inspect.Parameter, factory: Callable[..., Any], na
             if config is not None:
                 with_usual_values(config, DATA_FIELD)
                 return config
-    return AssumedConfig()
+    choices = attribute_choices(factory, parameter.name)
+    options = stated_options(file, factory, parameter.name) if file is not None else {}
+    return AssumedConfig(choices | options)
 
 
 def _config_classes(
@@ -125,12 +139,20 @@ def with_usual_values(
 
 
 class AssumedConfig:
-    """A configuration whose attributes and items have the usual values of their names. Keeps those that were read."""
+    """A configuration whose attributes and items are those of `presets`, else the usual values of their names.
+
+    Keeps those that were read.
+    """
+
+    __slots__ = ("__dict__", "_presets")
+
+    def __init__(self, presets: Mapping[str, Any]) -> None:
+        self._presets = presets
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name == "_presets":
             raise AttributeError(name)
-        value = plausible_value(name, vars(self))  # by its name
+        value = self._presets[name] if name in self._presets else plausible_value(name, vars(self))  # by its name
         if value is UNKNOWN:
             value = False  # most fields without a usual name are switches
         vars(self)[name] = value

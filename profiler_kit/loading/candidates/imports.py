@@ -81,7 +81,8 @@ class TargetNames:
         if level:
             bases = [folder if level == 1 else folder.resolve().parents[min(level, len(folder.resolve().parents)) - 2]]
         else:
-            bases = [folder.resolve(), *list(folder.resolve().parents)[:_MAX_PARENTS]]
+            folders = [folder.resolve(), *list(folder.resolve().parents)[:_MAX_PARENTS]]
+            bases = [*folders, *(parent / "src" for parent in folders)]
         for base in bases:
             location = base.joinpath(*parts)
             for file in (location.with_suffix(".py") if parts else None, location / "__init__.py"):

@@ -74,6 +74,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
         (r"(max_?)?(seq|sequence|text|context|src|tgt|trg)_?(len|length|size)|block_size|context_?(window|"
          r"size)?|max_?len(gth)?|n_?ctx|"
          r"max_(position|seq|sequence|position_embeddings|positions)|max_seq_length|maxlen|seqlen|n_position", 128),
+        (r"(n|num)_?(symbols|chars|characters|letters|phonemes|phones)", 128),
         (r"(.*_)?pad(ding)?_?(idx|id|index|token|token_id)", 0),
         (r"(.*_)?(bos|eos|sos|start|end|mask|cls|sep)_?(idx|id|token_id|index)", 1),
         (r"(latent|z|noise|code|bottleneck)_?(dim|size|features|channels)?|nz", 100),

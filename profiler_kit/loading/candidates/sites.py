@@ -31,7 +31,7 @@ _NO_MODEL: Final = re.compile(
     r"config|args|load|path|optim|loss|criterion|tokenizer|dataset|params|state_dict|summary|get_default", re.I
 )
 _MODEL_VARIABLE: Final = re.compile(
-    r"(.*_)?(model|net|network|generator|discriminator|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$"
+    r"(.*_)?(model|net|network|generator|discriminator|classifier|netG|netD|G|D|vit|unet|resnet|gpt)(_\w)?$"
 )
 
 
@@ -243,6 +243,7 @@ def _is_conversion(call: ast.Call) -> bool:
     return _NO_MODEL.search(last_name(call.func)) is not None or last_name(call.func) in (
         "load", "deepcopy", "copy", "Variable", "tensor", "load_model", "getattr", "super", "next", "iter", "len", "list", "dict",
         "add_argument", "join", "format", "str", "int", "float", "get", "pop", "train", "fit", "symbolic_trace",
+        "import_module",
     )  # fmt: skip
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.loading.candidates.classes import is_part_name
-from profiler_kit.loading.scripts.repository import local_sources, repository_root
+from profiler_kit.loading.scripts.repository import imported_files, local_sources, repository_root
 from profiler_kit.loading.syntax import root_classes
 
 _MAX_FILES: Final = 40
@@ -17,9 +18,13 @@ _MODULE_CLASS: Final = re.compile(r"^class \w+\([^)]*\bModule\b[^)]*\):", re.MUL
 
 
 def file_with_model(excluded: Path) -> Path | None:
-    """The nearest file of the repository that defines a model, relative to the working directory; None without one."""
+    """The file of the repository that defines a model, relative to the working directory; None without one.
+
+    The files that `excluded` imports, directly or through others, come before those that are near.
+    """
     fallback: Path | None = None
-    for count, (path, text) in enumerate(local_sources(excluded, repository_root(excluded))):
+    root = repository_root(excluded)
+    for count, (path, text) in enumerate((*_imported_sources(excluded, root), *local_sources(excluded, root))):
         if count == _MAX_FILES:
             break
         if path == excluded or not _MODULE_CLASS.search(text):
@@ -39,6 +44,26 @@ def file_with_model(excluded: Path) -> Path | None:
             return _relative(path)
         fallback = fallback or (path if roots else None)
     return _relative(fallback) if fallback is not None else None
+
+
+def _imported_sources(file: Path, root: Path) -> Iterator[tuple[Path, str]]:
+    """The files that `file` imports and their texts, then those that these import."""
+    level, visited = [file], {file}
+    while level and len(visited) <= _MAX_FILES:
+        deeper: list[Path] = []
+        for importer in level:
+            try:
+                text = importer.read_text(encoding="utf-8", errors="replace")
+                tree = ast.parse(text)
+            except (OSError, SyntaxError, ValueError, RecursionError):
+                continue  # only for suggestions, so unreadable files are skipped
+            if importer != file:
+                yield importer, text
+            for node in ast.walk(tree):
+                imports = imported_files(node, importer, root) - visited
+                visited |= imports
+                deeper += sorted(imports)
+        level = deeper
 
 
 def _relative(path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.input_search.meta_run import Failure, LayerInputError, origins
+from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
 from profiler_kit.loading.layers import needed_shape
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts
-from profiler_kit.loading.input_search.meta_run import Outcome
+from profiler_kit.loading.input_search.outcomes import Outcome
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
 from profiler_kit.loading.inputs import InputText
 

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase as NormBase
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, IMAGE_CHANNELS, SIGNAL_LENGTH, Facts
-from profiler_kit.loading.input_search.meta_run import META
+from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.roles import IMAGE_WORDS, Parameter, Role, name_words, role_of
 from profiler_kit.loading.inputs import InputText, text_of
 
@@ -23,6 +23,9 @@ Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for eac
 DIFFUSION_STEPS: Final = 1000  # of the noise schedules that denoising networks are trained with
 NODES: Final = 100
 EDGES: Final = 400
+MASKS: Final = frozenset({Role.MASK, Role.PADDING_MASK, Role.ATTENTION_MASK})
+POINTS: Final = 1024  # per shape in the data sets of PointNet
+MAX_POINT_FEATURES: Final = 9  # coordinates, normals or colors, and coordinates in the room
 ATTENTION_HEADS: Final = 8  # of the transformer's paper: 8 heads of width 64
 HEAD_WIDTH: Final = 64
 GENERIC_WIDTHS: Final = (100, 10)
@@ -130,22 +133,38 @@ def proposals(
         members = tuple(Parameter(name=key, role=role_of(key)) for key in parameter.keys if key.isidentifier())
         parts = [proposals(member, members, facts, model, batch)[0][0] for member in members]
         return [tuple(replace(part, name=f"{name}.{member.name}") for part, member in zip(parts, members, strict=True))]
+    by_item = _items(parameter, facts, model, batch) if role in (Role.LIST, Role.DATA, Role.TOKENS) else []
     if role is Role.LIST:
-        counts = dict.fromkeys((parameter.items or 2, 1, 3, 4))
-        return [as_list(text, count) for text in data_inputs(name, facts, batch)[:4] for count in counts]
+        counts = dict.fromkeys((len(parameter.items) or 2, 1, 3, 4))
+        return by_item + [as_list(text, count) for text in data_inputs(name, facts, batch)[:4] for count in counts]
     if role is Role.STATE:
         return [*_states(name, facts, model, batch), *((text,) for text in data_inputs(name, facts, batch))]
     texts = _single(name, role, facts, batch)
     if role is Role.DATA and roles & {Role.ADJACENCY, Role.EDGES}:  # one row of features per node
         widths = [text.shape[-1] for text in texts if len(text.shape) == 2 and not text.is_whole]
         texts = [InputText(name=name, shape=(NODES, width)) for width in dict.fromkeys(widths)] + texts
+    elif role is Role.DATA and roles & MASKS and facts.first(nn.Conv2d, nn.Conv3d) is None:  # masks are for sequences
+        texts.sort(key=lambda text: len(text.shape) != 3)
     elif role is Role.DATA and name_words(name) & IMAGE_WORDS:
         texts.sort(key=lambda text: len(text.shape) not in (4, 5))
     elif role in (Role.DATA, Role.NOISE) and len(parameters) > 1 and roles & {Role.CLASS, Role.TOKENS, Role.NOISE}:
         texts.sort(key=lambda text: text.is_whole)  # the embedding is for the other parameter
     if role in (Role.TOKENS, Role.DATA) and facts.is_sequence_first and roles & {Role.STATE, Role.ATTENTION_MASK}:
         texts = [replace(text, shape=text.shape[::-1]) if text.is_integer else text for text in texts]
-    return [(text,) for text in texts]
+    return [*by_item, *((text,) for text in texts)]
+
+
+def _items(parameter: Parameter, facts: Facts, model: nn.Module, batch: int) -> list[Value]:
+    """A list with an item for each name that forward unpacks the parameter into, if their names say different things."""
+    members = tuple(Parameter(name=item, role=role_of(item)) for item in parameter.items)
+    if len({member.role for member in members}) < 2 or Role.STATE in {member.role for member in members}:
+        return []
+    length = InputText(
+        name="", shape=(batch,), dtype="int64", low=facts.sequence_length, high=facts.sequence_length + 1
+    )
+    parts = [proposals(member, members, facts, model, batch)[0][0] for member in members]
+    parts = [part if part.literal is None else length for part in parts]  # an item is a tensor
+    return [tuple(replace(part, name=f"{parameter.name}[{index}]") for index, part in enumerate(parts))]
 
 
 def as_list(text: InputText, count: int) -> Value:
@@ -184,6 +203,12 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
             return list(dict.fromkeys([*first, *latent, *data]))
         case Role.CLASS:
             return [ids, tokens(name, facts, batch=batch), *data] if facts.rows is not None else [*data, ids]
+        case Role.POINTS:
+            first = facts.first(nn.Conv1d, nn.Linear)
+            width = getattr(first, "in_channels", getattr(first, "in_features", 0))
+            widths = dict.fromkeys((width if 3 <= width <= MAX_POINT_FEATURES else 3, 3, 6))
+            clouds = [(batch, *shape) for size in widths for shape in ((size, POINTS), (POINTS, size))]
+            return [*(InputText(name=name, shape=shape) for shape in clouds), *data]
         case Role.ADJACENCY:
             return [InputText(name=name, shape=(NODES, NODES)), InputText(name=name, shape=(batch, NODES, NODES))]
         case Role.EDGES:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_CHANNELS, Facts
-from profiler_kit.loading.input_search.meta_run import Failure, input_name, origins
 from profiler_kit.loading.input_search.mismatches import DimensionMismatch, SizeMismatch, mismatches, named_tensors
+from profiler_kit.loading.input_search.outcomes import Failure, input_name, origins
 from profiler_kit.loading.input_search.proposals import (
     GENERIC_WIDTHS,
     as_list,
@@ -33,8 +33,9 @@ from profiler_kit.loading.input_search.states import (
 )
 from profiler_kit.loading.inputs import InputText
 
-# Image sizes of data sets and pretrained models: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari.
-USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8)
+# Image sizes of data sets, pretrained models and papers: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari; the
+# last one is U-Net's, whose convolutions without padding need maps that stay even.
+USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8, 572)
 _NEEDS_INTEGERS: Final = re.compile(
     r"indices'? to have one of|used as indices must be|Expected dtype int64|index tensor|expected.*\blong\b.*\bbut got"
     r"|Expected tensor for argument #1 'indices'|must be long|dtype of indices|IntTensor|one_hot is only",
@@ -57,6 +58,7 @@ _TOO_SMALL: Final = re.compile(
     r"|invalid shape dimension|Trying to create tensor with negative|must be greater|should be at least"
 )
 _NEEDS_LIST: Final = re.compile(r"must be tuple of Tensors|expects? a (list|tuple|sequence) of|argument 'tensors'")
+_SAME_SIZES: Final = re.compile(r"same size|same shape|batch_size|must match", re.IGNORECASE)
 _SINGLE_ROW: Final = "more than 1 value per channel"
 
 
@@ -294,6 +296,8 @@ def _same_shapes(state: State, failure: Failure) -> Iterator[State]:
         for n in dict.fromkeys(n for t in tensors_in(list(failure.arguments)) for n in sorted(origins(t)))
         if n in texts
     ]
+    if _SAME_SIZES.search(str(failure.error)):  # ids and targets, also if both are hidden in views
+        names += [name for name, text in texts.items() if text.is_integer and name not in names]
     for first in names:
         for second in names:
             if texts[first].shape != texts[second].shape:

@@ -29,6 +29,7 @@ class Role(Enum):
     STATE = "state"
     ADJACENCY = "adjacency"
     EDGES = "edges"
+    POINTS = "points"
     POSITIONS = "positions"
     INTEGER = "integer"
     NUMBER = "number"
@@ -48,7 +49,7 @@ TOKEN_WORDS: Final = frozenset(
     {
         "ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words",
         "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq",
-        "seqs", "input_ids", "tokenids", "chars", "utterance", "source",
+        "seqs", "input_ids", "tokenids", "chars", "utterance", "source", "segment", "segments",
     }
 )  # fmt: skip
 # Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
@@ -63,6 +64,7 @@ _WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
     (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
     (Role.STATE, STATE_WORDS),
     (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
+    (Role.POINTS, frozenset({"xyz", "pointcloud", "pcd", "pc", "cloud", "point_cloud", "points", "pts"})),
     (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
     (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
     (Role.NUMBER, frozenset({"ratio", "temperature", "alpha", "lambda", "lambd", "eps", "beta", "gamma", "weight"})),
@@ -83,13 +85,16 @@ _ANNOTATIONS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter of forward that needs a value. `keys` are the keys that forward reads from a dict, or the count of a list."""
+    """One parameter of forward that needs a value.
+
+    `keys` are the keys that forward reads from a dict, and `items` the names that it unpacks a list into.
+    """
 
     name: str
     role: Role
     is_keyword: bool = False
     keys: tuple[str, ...] = ()
-    items: int = 0
+    items: tuple[str, ...] = ()
 
 
 def role_of(name: str, annotation: str = "") -> Role:
@@ -152,8 +157,10 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
     )
 
 
-def _parameter(parameter: inspect.Parameter, reads: dict[str, tuple[set[str], int]], *, by_name: bool) -> Parameter:
-    keys, items = reads.get(parameter.name, (set(), 0))
+def _parameter(
+    parameter: inspect.Parameter, reads: dict[str, tuple[set[str], tuple[str, ...]]], *, by_name: bool
+) -> Parameter:
+    keys, items = reads.get(parameter.name, (set(), ()))
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
     if keys:
         role = Role.DICT
@@ -174,19 +181,20 @@ def _annotation_text(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _reads(model: nn.Module) -> dict[str, tuple[set[str], int]]:
-    """For each parameter of forward: the keys that it is subscripted with, and the number of names it is unpacked into."""
+def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
+    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
-    reads: dict[str, tuple[set[str], int]] = {}
+    reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-                reads.setdefault(node.value.id, (set(), 0))[0].add(node.slice.value)
+                reads.setdefault(node.value.id, (set(), ()))[0].add(node.slice.value)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
             target = node.targets[0]
             if isinstance(target, (ast.Tuple, ast.List)):
-                reads[node.value.id] = (reads.get(node.value.id, (set(), 0))[0], len(target.elts))
+                names = tuple(name.id if isinstance(name, ast.Name) else "_" for name in target.elts)
+                reads[node.value.id] = (reads.get(node.value.id, (set(), ()))[0], names)
     return reads

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,12 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.copies import meta_copy
+from profiler_kit.loading.copies import cpu_copy, meta_copy
 from profiler_kit.loading.input_search.facts import Facts, facts_of
-from profiler_kit.loading.input_search.meta_run import META, Failure, MetaRunner, Outcome, input_name, mark
+from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
+from profiler_kit.loading.input_search.outcomes import Failure, Outcome, input_name, mark
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
+from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
@@ -35,6 +37,9 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
+CPU: Final = torch.device("cpu")
+MAX_CPU_TRIALS: Final = 24
+MAX_CPU_PARAMETERS: Final = 50_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,7 @@ class _Search:
         needs_batch: bool,
         corrects: bool,
         max_trials: int,
+        runner: MetaRunner | None = None,
     ) -> None:
         self._corrects = corrects
         self._max_trials = max_trials
@@ -121,7 +127,7 @@ class _Search:
         self._facts = facts
         self._model = model
         self._seed = seed
-        self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
+        self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self._outcomes: dict[State, Outcome] = {}
         self._deadline = time.thread_time() + MAX_SECONDS
@@ -132,7 +138,10 @@ class _Search:
         self.refused_batch = False
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
-        for state in self._first_states(start):
+        return self._run_from(self._first_states(start))
+
+    def _run_from(self, states: Iterable[State]) -> InputGuess | NoGuess:
+        for state in states:
             self._push(state, (-1, -1))
         best: tuple[tuple[int, int], State, Failure | None] | None = None
         while self._queue and not self._is_over():
@@ -151,8 +160,9 @@ class _Search:
                     None,
                 )
                 if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
-                    doubt = READS_VALUES if failure.needs_values else TAKES_LONG
-                    return self._guess(state, outcome, doubt=doubt)
+                    if not failure.needs_values:
+                        return self._guess(state, outcome, doubt=TAKES_LONG)
+                    return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
             if best is None or failure.progress > best[0]:
                 best = (failure.progress, state, failure)
             if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
@@ -164,6 +174,18 @@ class _Search:
                 self._push(changed, failure.progress)
         state, failure = (best[1], best[2]) if best is not None else ((), None)
         return NoGuess(texts=self._texts(state), failure=failure, trials=len(self._outcomes))
+
+    def _checked_on_cpu(self, state: State) -> InputGuess | None:
+        """The guess that a few trials with values, beginning with `state`, give; None if none runs or the model is large."""
+        if self._runner.device != META or sum(p.numel() for p in self._model.parameters()) > MAX_CPU_PARAMETERS:
+            return None
+        runner = MetaRunner(cpu_copy(self._model), seed=self._seed, needs_batch=self._strict, device=CPU)
+        search = _Search(
+            self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
+            max_trials=MAX_CPU_TRIALS, runner=runner,
+        )  # fmt: skip
+        result = search._run_from([state])
+        return result if isinstance(result, InputGuess) else None
 
     def _takes_flag(self, failure: Failure) -> bool:
         names = {input_name(value) for value in failure.names.values() if isinstance(value, Tensor)}
@@ -223,7 +245,7 @@ class _Search:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter, value in zip(self._parameters, state, strict=True):
-            positional, named = build_arguments((text, _meta_tensor(text)) for text in value)
+            positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
             argument = named[parameter.name] if named else positional[0]
             if parameter.is_keyword:
                 kwargs[parameter.name] = argument
@@ -340,8 +362,6 @@ class _Search:
         return tuple(texts)
 
 
-def _meta_tensor(text: InputText) -> Any:
-    if text.literal is not None or text.name is None:
-        return text.make(generator=torch.Generator(), dtype=torch.float32, device=META)
-    small = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=META)
-    return mark(small, text.name) if isinstance(small, Tensor) else small
+def _marked_tensor(text: InputText, device: torch.device) -> Any:
+    value = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=device)
+    return mark(value, text.name) if isinstance(value, Tensor) and text.name is not None else value

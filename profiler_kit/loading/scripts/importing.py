@@ -40,6 +40,7 @@ class ImportSession:
     - `module`: the target's module, once it exists; other names of the same file lead to it.
     - `runs`: how each file was imported. `loaded`: the names of its module and of all modules imported since.
     - `notes`: folders that were added to the search.
+    - `path_entries`: what user code added to ``sys.path``, which the next block of `sliced_imports` needs too.
     """
 
     folders: tuple[Path, ...]
@@ -51,6 +52,7 @@ class ImportSession:
     runs: dict[Path, ModuleRun] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    path_entries: list[str] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -75,9 +77,12 @@ def sliced_imports(session: ImportSession) -> Iterator[None]:
     sys.meta_path.insert(0, finder)
     sys.meta_path.append(parent_finder)
     _sessions.append(session)
+    sys.path += [entry for entry in session.path_entries if entry not in sys.path]
+    before = set(sys.path)
     try:
         yield
     finally:
+        session.path_entries += [entry for entry in sys.path if entry not in before]
         _sessions.remove(session)
         sys.meta_path.remove(finder)
         sys.meta_path.remove(parent_finder)
@@ -162,7 +167,8 @@ def with_slices(spec: importlib.machinery.ModuleSpec, session: ImportSession) ->
 class _ParentFinder:
     """Finds top-level modules that no folder of ``sys.path`` has, in the folders above the importing file.
 
-    The scripts of many repositories are run from another folder than their own.
+    The scripts of many repositories are run from another folder than their own, so relative entries of ``sys.path``
+    count from the folder of the importing file too.
     """
 
     def __init__(self, session: ImportSession) -> None:
@@ -177,7 +183,8 @@ class _ParentFinder:
         if not self._session.contains(str(importer)) and importer != self._session.target:
             return None
         root = repository_root(importer)
-        for folder in list(importer.parents)[: MAX_LEVELS + 1]:
+        relative = [importer.parent / entry for entry in sys.path if entry and not Path(entry).is_absolute()]
+        for folder in (*relative, *list(importer.parents)[: MAX_LEVELS + 1]):
             spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
             if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
                 self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")

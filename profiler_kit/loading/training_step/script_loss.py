@@ -155,7 +155,10 @@ def _on_meta(tensor: Tensor) -> Tensor:
 
 def _moved(value: Any, device: torch.device, change: Callable[[nn.Module], nn.Module]) -> Any:
     if isinstance(value, nn.Module):
-        return change(value).to(device)
+        changed = change(value)
+        tensors = (*changed.parameters(), *changed.buffers())
+        # a move replaces parameters, which fails for fake ones and for those that an optimizer of the script refers to
+        return changed if all(tensor.device == device for tensor in tensors) else changed.to(device)
     if isinstance(value, torch.device) or (
         isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "mps")
     ):

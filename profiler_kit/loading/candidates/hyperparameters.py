@@ -1,0 +1,97 @@
+"""Hyperparameters that a file of the repository states, for a model that takes them as one object."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from profiler_kit.loading.scripts.repository import local_sources, repository_root
+
+_CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
+_MIN_VALUES: Final = 4  # a call or dict with fewer is no configuration
+_CALCULATION: Final = (
+    ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop, ast.expr_context,
+)  # fmt: skip
+
+
+def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
+    """The hyperparameters of the place that states the most of those that the model reads from `parameter`.
+
+    A place is the parser of a script, a call with keywords, or a dict. The model is `factory` and the other classes of its
+    module. Empty if no place in the repository of `file` states at least half of what they read.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(inspect.getmodule(factory)))  # type: ignore[arg-type]
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    read = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter
+    }
+    best: dict[str, Any] = {}
+    for _, text in local_sources(file, repository_root(file)) if read else ():
+        if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):
+            continue  # without parsing it
+        try:
+            stated = list(_stated(ast.parse(text)))
+        except (SyntaxError, ValueError, RecursionError):
+            continue  # Python 2, or a template
+        for options in stated:
+            if len(read & options.keys()) > len(read & best.keys()):
+                best = options
+    return best if 2 * len(read & best.keys()) >= len(read) else {}
+
+
+def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:
+    """The option defaults of the file's parsers, and the keywords or keys of each call and dict of several values."""
+    parsed: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            words = {word.arg: word.value for word in node.keywords if word.arg is not None}
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+                parsed.update(_option(node, words))
+            elif len(words) >= _MIN_VALUES:
+                yield _values(words)
+        elif isinstance(node, ast.Dict) and len(node.keys) >= _MIN_VALUES:
+            pairs = zip(node.keys, node.values, strict=True)
+            yield _values({str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)})
+    yield parsed
+
+
+def _option(call: ast.Call, words: dict[str, ast.expr]) -> dict[str, Any]:
+    """The attribute and the default of a command-line option; empty if it has none without running the script."""
+    name, action, default = _name(call, words), words.get("action"), words.get("default")
+    if name is None:
+        return {}
+    if default is not None:
+        return _values({name: default})
+    is_switch = isinstance(action, ast.Constant) and action.value in ("store_true", "store_false")
+    return {name: action.value == "store_false"} if is_switch and isinstance(action, ast.Constant) else {}
+
+
+def _values(expressions: dict[str, ast.expr]) -> dict[str, Any]:
+    """The values of `expressions` that are calculations with constants; without those that are None."""
+    values: dict[str, Any] = {}
+    for name, expression in expressions.items():
+        if not all(isinstance(inner, _CALCULATION) for inner in ast.walk(expression)):
+            continue
+        try:
+            code = compile(ast.Expression(body=expression), "<value>", "eval")
+            values[name] = eval(code, {"__builtins__": _CONSTRUCTORS}, {})  # noqa: S307  # numbers and texts only
+        except (ArithmeticError, LookupError, NameError, TypeError, ValueError):
+            continue  # depends on the script
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _name(call: ast.Call, words: dict[str, ast.expr]) -> str | None:
+    """The attribute that an option sets: its `dest`, else its first long name; None if the text does not say it."""
+    dest = words.get("dest")
+    flags = [flag.value for flag in call.args if isinstance(flag, ast.Constant) and isinstance(flag.value, str)]
+    if isinstance(dest, ast.Constant):
+        return str(dest.value)
+    name = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else None)
+    return name.lstrip("-").replace("-", "_") if name is not None else None
