@@ -195,6 +195,8 @@ def test_a_single_vector_has_no_batch() -> None:
     assert "launches" not in small.explanation
     vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
     assert rule_finding(replace(source, target=vector), "small_batch") is None
+
+
 def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step() -> None:
     """Times of operators from a slow traced step leave no bound for the timed one."""
     source = cpu()

@@ -140,8 +140,8 @@ def _own_advice(trace: TraceSummary, exposed: Exposed) -> str:
     if kind in _ASYNC_CALLS or not is_ddp:
         call = _ASYNC_CALLS.get(kind, _ALL_REDUCE_CALL)
         return (
-            f"Overlap it with computation: `work = torch.distributed.{call}`, then other work, and `work.wait()` before the result "
-            "is used. Or send less: a smaller dtype, or larger batches."
+            f"Overlap it with computation: `work = torch.distributed.{call}`, then other work, and `work.wait()` before the "
+            "result is used. Or send less: a smaller dtype, or larger batches."
         )
     is_large = main is not None and main.bytes is not None and main.bytes > LARGE_BUCKET_BYTES * main.events
     return _LARGE_BUCKET_ADVICE if is_large else _REPLICATED_ADVICE
