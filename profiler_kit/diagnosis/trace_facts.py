@@ -127,7 +127,7 @@ def extent_text(trace: TraceSummary) -> str:
     """Return words that say of what part of `trace` its times are: ``in 3 steps``."""
     if not trace.steps or trace.outside_ns:
         return "in the whole trace"
-    return f"in {plural(len(trace.steps), 'step')}"
+    return f"in {plural(step_count(trace), 'step')}"
 
 
 def step_count(trace: TraceSummary) -> int:

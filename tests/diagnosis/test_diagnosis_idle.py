@@ -125,7 +125,7 @@ def test_a_gap_without_a_recorded_call_is_to_be_looked_at_and_may_happen_once() 
     once = replace(base, activities=(activity("", 80.0, calls=1),))
     finding = found(once)["host_overhead"]
     assert finding.severity == "medium"
-    assert "80 ms in total" in finding.explanation
+    assert "80 ms in the whole trace" in finding.explanation
     assert "with_stack=True" in finding.advice
     assert found(replace(once, **steps(4, 25.0, 25.0)))["host_overhead"].severity == "high"
     marked = replace(base, activities=(activity("## backward ##", 80.0, phase="backward"),))

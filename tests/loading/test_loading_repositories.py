@@ -168,7 +168,8 @@ class Batched(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         text_ids, text_lengths, mels = batch
-        assert text_lengths.dim() == 1 and not text_lengths.is_floating_point()
+        assert text_lengths.dim() == 1
+        assert not text_lengths.is_floating_point()
         return self.table(text_ids).sum(1) + self.project(mels)
 
 

@@ -60,7 +60,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "cudnn": "cudnn_off_by_accident not_on_cudnn cudnn_off_fallback",
         "embedding": "embedding_gradients",
         "pointwise": "pointwise_chain memory_bound",
-        "copies": "tensor_copies layout_overhead",
+        "copies": "tensor_copies layout_overhead slice_gradients",
         "loss": "loss_bound",
         "recompute": "recompute_share",
         "memory": "memory_allocation activations_peak workspace_peak startup_peak",
