@@ -268,7 +268,7 @@ def _untried(report: Report | TraceReport, parts: StepParts | None, cause: int |
     """What to do first where no finding advises anything: measure other settings, if none was measured."""
     if not isinstance(report, Report) or parts is None or cause is not None or len(measured_runs(report)) != 1:
         return ""
-    return "Try first: a longer --budget, which measures other settings too, such as bfloat16 and the memory layout."
+    return "Try first: a longer --budget, to measure other settings too (bfloat16, memory layout)."
 
 
 def _clause(title: str) -> str:
