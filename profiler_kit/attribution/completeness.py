@@ -25,15 +25,19 @@ def missing_host_events(table: Table) -> int:
         return 0
     number, thread = table.external[is_numbered] - 1, table.thread[is_numbered]
     block = number // _BLOCK
-    numbers = np.unique(number)
-    blocks, first_index, present = np.unique(numbers // _BLOCK, return_index=True, return_counts=True)
-    lowest, highest = numbers[first_index], numbers[first_index + present - 1]
-    thread_number = np.unique(thread, return_inverse=True)[1]
-    threads = int(thread_number.max()) + 1
-    entered = np.full(threads, np.iinfo(np.int64).max)
-    left = np.full(threads, np.iinfo(np.int64).min)
-    np.minimum.at(entered, thread_number, block)
-    np.maximum.at(left, thread_number, block)
-    start = np.where(np.isin(blocks, entered), lowest, blocks * _BLOCK)
-    end = np.where(np.isin(blocks, left), highest, blocks * _BLOCK + _BLOCK - 1)
+    thread_starts = np.flatnonzero(np.diff(thread, prepend=-2))  # few: the rows of a thread are mostly adjacent
+    entered: dict[int, int] = {}
+    left: dict[int, int] = {}
+    lows, highs = np.minimum.reduceat(block, thread_starts), np.maximum.reduceat(block, thread_starts)
+    for owner, low, high in zip(thread[thread_starts].tolist(), lows.tolist(), highs.tolist(), strict=True):
+        entered[owner] = min(low, entered.get(owner, low))
+        left[owner] = max(high, left.get(owner, high))
+    number.sort(kind="stable")  # linear, as the numbers mostly ascend
+    number = number[np.diff(number, prepend=-1) > 0]
+    first_index = np.flatnonzero(np.diff(number // _BLOCK, prepend=-1))
+    present = np.diff(first_index, append=len(number))
+    lowest, highest = number[first_index], number[first_index + present - 1]
+    blocks = lowest // _BLOCK
+    start = np.where(np.isin(blocks, list(entered.values())), lowest, blocks * _BLOCK)
+    end = np.where(np.isin(blocks, list(left.values())), highest, blocks * _BLOCK + _BLOCK - 1)
     return int((end - start + 1 - present).sum())
