@@ -298,7 +298,38 @@ def test_allocation_in_the_loop() -> None:
     )
     findings = found(case)
     assert list(findings) == ["memory_allocation"]
-    assert "cudaFree, cudaMalloc (10 calls)" in findings["memory_allocation"].explanation
+    finding = findings["memory_allocation"]
+    assert "cudaFree, cudaMalloc (10 calls)" in finding.explanation
+    assert finding.advice.startswith("Remove torch.cuda.empty_cache()")
+    assert "num_alloc_retries" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("calls", "freeing_operator", "words", "absent"),
+    [
+        (("cudaMalloc",), "aten::empty", "expandable_segments:True", "empty_cache"),
+        (("cudaMalloc",), "aten::cudnn_convolution", "Remove torch.cuda.empty_cache()", "counts"),
+        (("cudaMalloc",), None, "pad inputs", "empty_cache"),
+        (("cudaHostAlloc",), None, "pin_memory=True", "PYTORCH_CUDA_ALLOC_CONF"),
+    ],
+)  # fmt: skip
+def test_advice_on_allocation_follows_the_calls(
+    calls: tuple[str, ...], freeing_operator: str | None, words: str, absent: str
+) -> None:
+    free = SyncWait(
+        name=freeing_operator or "", call="cudaFree", phase="forward", calls=3, wait_ns=ms(1.0), waited_for=()
+    )
+    case = replace(
+        trace(
+            phases={"forward": (100.0, 80.0, 0.0)},
+            idle={("memory allocation", "forward"): 20.0},
+            activities=tuple(activity(name, 9.0) for name in calls),
+        ),
+        syncs=(free,) if freeing_operator else (),
+    )
+    advice = found(case)["memory_allocation"].advice
+    assert words in advice
+    assert absent not in advice
 
 
 def test_anomaly_detection_is_recognized_by_its_checks() -> None:

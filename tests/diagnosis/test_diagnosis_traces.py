@@ -442,9 +442,12 @@ def test_order_of_traces_changes_no_finding(make: Callable[[], TraceSummary]) ->
 def test_rules_share_the_work_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     trace_work = step_work.trace_work
-    monkeypatch.setattr(
-        step_work, "trace_work", lambda summary, name: calls.append(summary.file) or trace_work(summary, name)
-    )
+
+    def counted_trace_work(summary: TraceSummary, source: str) -> step_work.StepWork:
+        calls.append(summary.file)
+        return trace_work(summary, source)
+
+    monkeypatch.setattr(step_work, "trace_work", counted_trace_work)
     for report in (traces(convnet()), traces(convnet())):  # equal reports: each gets its own
         diagnose_traces(report)
     assert len(calls) == 2

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, IdleStep, worst_idle
+from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, IdleStep, is_operator, worst_idle
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
+ALLOCATION: Final = re.compile(r"(cuda|hip)(Malloc|Free|Host)")
+RETRIES: Final = 'torch.cuda.memory_stats()["num_alloc_retries"]'
+SETTING: Final = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 DOC = f"""
 Fires if the device is idle for at least {limit_percent(MIN_HOST_SHARE)} of the step while the host calls `cudaMalloc`, `cudaFree`
@@ -20,10 +25,15 @@ or a function that allocates pinned memory, or because `cudaFree` waited for the
 - `high`: at least {limit_percent(HIGH_SHARE)} of the step.
 - `medium`: below that.
 
-PyTorch keeps freed memory in a cache, so a steady step allocates nothing from the driver. It does where the memory of the
-device is nearly full (the allocator frees its cache and tries again), where shapes change, or where the loop calls
-`torch.cuda.empty_cache()`. Calls of ten milliseconds and more are those that start the device (rule `cold_start`). The rule reads
-reports and traces.
+PyTorch keeps freed memory in a cache, so a steady step allocates nothing from the driver. The calls tell why a step does:
+
+- `cudaFree` inside an operator: memory is full, and the allocator frees its cache and tries again (a retry, counted by
+  `torch.cuda.memory_stats()["num_alloc_retries"]`). Convolutions do not count: cuDNN's benchmark frees its workspaces.
+- `cudaFree` elsewhere: the loop calls `torch.cuda.empty_cache()`, or a retry.
+- `cudaMalloc` without `cudaFree`: sizes change, or the first steps were recorded.
+- Pinned memory alone: the loop pins new buffers.
+
+Calls of ten milliseconds and more are those that start the device (rule `cold_start`). The rule reads reports and traces.
 """
 
 
@@ -32,20 +42,21 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_idle(report, _share, lambda share: share)) is None:
         return
     step, share = worst.step, worst.match
-    calls = [activity for activity in step.activities if "Malloc" in activity.name or "Free" in activity.name]
-    names = sorted({activity.name for activity in calls})
+    calls = [activity for activity in step.activities if ALLOCATION.match(activity.name)]
+    names = sorted({*(activity.name for activity in calls), *(wait.call for wait in _frees(step))})
+    count = sum(activity.calls for activity in calls) or sum(wait.calls for wait in _frees(step))
+    reason, advice = _reason_and_advice(step, names)
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Memory allocation: the device is idle for {percent(share)} of the time while the host allocates or frees memory",
         explanation=join_sentences(
             f"{step.prefix}It is idle for {text(_ns(step), 'ns')} {step.per_step}.",
-            f"The calls: {', '.join(names)} ({plural(sum(a.calls for a in calls), 'call')})." if names else "",
+            f"The calls: {', '.join(names)} ({plural(count, 'call')})." if names else "",
             "A steady step reuses memory and calls none of these.",
+            reason,
             worst.others_sentence(),
         ),
-        advice="Remove torch.cuda.empty_cache() from the loop. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. If "
-        "memory is "
-        "nearly full, use a smaller batch or activation checkpointing; if shapes change, pad them to a few sizes.",
+        advice=advice,
         evidence=(
             Evidence(name="idle time in allocation, share", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="idle time in allocation", value=_ns(step), unit="ns", where=step.where),
@@ -55,8 +66,40 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
+def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
+    """Return the reason for calls of these names, and advice."""
+    retries = [wait.name for wait in _frees(step) if is_operator(wait.name) and "conv" not in wait.name.lower()]
+    if retries:
+        return (
+            f"Memory is nearly full: inside {retries[0]} the allocator frees its cache and tries again.",
+            f"Use a smaller batch or activation checkpointing. Against fragmentation, set {SETTING}. {RETRIES} counts "
+            "these retries.",
+        )
+    if any(name.endswith("Free") for name in names):
+        return (
+            "Memory goes back to the driver in the step: the loop calls torch.cuda.empty_cache(), or memory is full and the "
+            "allocator frees its cache and tries again.",
+            f"Remove torch.cuda.empty_cache() from the loop. If {RETRIES} grows, memory is full: use a smaller batch or "
+            f"activation checkpointing, and set {SETTING} against fragmentation.",
+        )
+    if names and all("Host" in name for name in names):
+        return (
+            "The memory is pinned host memory.",
+            "Pin buffers once, before the loop, and copy each batch into them; or use DataLoader(pin_memory=True), which pins "
+            "in a thread of its own.",
+        )
+    return (
+        "No memory is freed, so sizes change or the first steps were recorded." if names else "",
+        f"Record after a few warm-up steps. If the calls remain, pad inputs to a few sizes and set {SETTING}.",
+    )
+
+
+def _frees(step: IdleStep) -> list[SyncWait]:
+    return [wait for wait in step.waits if wait.call.endswith("Free")]
+
+
 def _ns(step: IdleStep) -> int:
-    after_free_ns = sum(wait.idle_ns for wait in step.waits if wait.call.endswith("Free"))
+    after_free_ns = sum(wait.idle_ns for wait in _frees(step))
     return step.idle_ns("memory allocation") + min(after_free_ns, step.idle_ns("synchronization"))
 
 
