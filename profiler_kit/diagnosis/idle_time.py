@@ -37,7 +37,7 @@ LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch 
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
-# With fewer events a trace does not show a training loop.
+# With fewer events and without several steps, a trace does not show a loop.
 MIN_DEVICE_EVENTS: Final = 30
 # Operators that copy a number to the host and wait for it: launches and waits inside them are the price of reading.
 _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
@@ -56,6 +56,7 @@ class IdleStep:
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
     - `from_user`: the host's waits are those of the user's own loop, not of the tool that times the steps.
+    - `compiled`, `graphs`: torch.compile, CUDA graphs are in use already.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
     """
@@ -75,6 +76,8 @@ class IdleStep:
     compile_ns: int = 0
     launching: frozenset[str] = frozenset()
     from_user: bool = False
+    compiled: bool = False
+    graphs: bool = False
     first_excess_ns: int = 0
 
     @property
@@ -139,7 +142,7 @@ class IdleStep:
 
     def launch_share(self) -> float | None:
         """Return the share of the step that is idle before launches; None below the limits."""
-        if self.events < MIN_DEVICE_EVENTS:
+        if self.events < MIN_DEVICE_EVENTS and self.steps < 2:
             return None
         launching_ns = self.launch_ns()
         share = self.share(launching_ns)
@@ -271,6 +274,8 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         compile_ns=trace.compile_ns,
         launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
         from_user=True,
+        compiled=trace.compiled,
+        graphs=trace.graph_launches > 0,
         first_excess_ns=_first_excess_ns(trace),
     )
 
