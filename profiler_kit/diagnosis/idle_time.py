@@ -38,7 +38,7 @@ LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch 
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
-# The forward pass of a small model has ten launches. With fewer events a trace does not show a model.
+# The forward pass of a small model has ten launches. With fewer events and without several steps, a trace does not show a loop.
 MIN_DEVICE_EVENTS: Final = 10
 # Operators that copy a number to the host and wait for it: launches and waits inside them are the price of reading.
 _READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
@@ -57,11 +57,11 @@ class IdleStep:
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
     - `from_user`: the host's waits are those of the user's own loop, not of the tool that times the steps.
+    - `compiled`, `graphs`: torch.compile, CUDA graphs are in use already.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
     - `per_step`: the words after a time: ``in 3 steps``.
-    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
-    - `compiled`: the model is compiled. `has_optimizer`: the step has an optimizer.
+    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded. `has_optimizer`: the step has an optimizer.
     """
 
     name: str
@@ -79,10 +79,11 @@ class IdleStep:
     compile_ns: int = 0
     launching: frozenset[str] = frozenset()
     from_user: bool = False
+    compiled: bool = False
+    graphs: bool = False
     first_excess_ns: int = 0
     per_step: str = "per step"
     with_stack: bool = True
-    compiled: bool = False
     has_optimizer: bool = True
     has_launches: bool = True
 
@@ -143,7 +144,7 @@ class IdleStep:
 
     def launch_share(self) -> float | None:
         """Return the share of the step that is idle before launches; None below the limits."""
-        if self.events < MIN_DEVICE_EVENTS:
+        if self.events < MIN_DEVICE_EVENTS and self.steps < 2:
             return None
         launching_ns = self.launch_ns()
         share = self.share(launching_ns)
@@ -275,10 +276,11 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         compile_ns=trace.compile_ns,
         launching=frozenset(operator.name for operator in trace.operators if operator.kernel_ns > 0),
         from_user=True,
+        compiled=trace.compiled,
+        graphs=trace.graph_launches > 0,
         first_excess_ns=_first_excess_ns(trace),
         per_step=extent_text(trace),
         with_stack=trace.with_stack,
-        compiled=trace.compiled,
         has_optimizer=trace.phase("optimizer") is not None,
         has_launches=trace.linked > 0,
     )

@@ -5,7 +5,7 @@ claim of a finding selects cells. A finding of weight `w` explains the same part
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
 larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most, after the
 causes of which it is a symptom (`Rule.symptoms`). Findings of at least `medium` severity precede the others, which are less
-certain or save less. A finding on a trace that earlier ones mostly explain is at most `low`.
+certain or save less. A finding that explains little of a trace, or that earlier ones mostly explain, is at most `low` there.
 
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
@@ -135,16 +135,19 @@ def rank(
             share = account.share(remaining[i])
             account.add(remaining[i])
             finding = replace(remaining.pop(i), share=share)
-            is_explained = isinstance(report, TraceReport) and _is_explained(share or 0.0, alone[finding.rule] or 0.0)
-            ordered.append(_at_most_low(finding) if is_explained else finding)
+            is_minor = isinstance(report, TraceReport) and _is_minor(finding, alone[finding.rule] or 0.0)
+            ordered.append(_at_most_low(finding) if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
 
 
-def _is_explained(added: float, alone: float) -> bool:
-    """Return whether earlier findings explain so much of a finding that little is left."""
+def _is_minor(finding: Finding, alone: float) -> bool:
+    """Return whether a finding explains little of its trace, or little that earlier findings do not explain."""
+    added = finding.share or 0.0
+    if finding.weight < MIN_ADDED_SHARE:
+        return True
     if alone < MIN_ADDED_SHARE:
-        return False
+        return False  # the mean of several traces hides what matters on one of them
     return added < MIN_ADDED_SHARE or (added < LARGE_ADDED_SHARE and added < (1.0 - MAX_EXPLAINED_PART) * alone)
 
 

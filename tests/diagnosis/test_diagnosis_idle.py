@@ -228,6 +228,49 @@ def test_waits_for_copies_to_the_device_are_host_copies() -> None:
     assert findings["host_copies"].weight == pytest.approx(0.24)
 
 
+@pytest.mark.parametrize(
+    ("other_ms", "overlap_ms", "severity"), [(60.0, 0.0, "high"), (90.0, 30.0, "medium"), (100.0, 40.0, None)]
+)
+def test_copies_that_overlap_with_computation_cost_nothing(
+    other_ms: float, overlap_ms: float, severity: str | None
+) -> None:
+    """40 ms of copies on their own stream, of which computation hides a part."""
+    copy = kernel("memcpy/memset", 40.0, 10, name="Memcpy HtoD (Pinned -> Device)")
+    other = kernel("gemm", other_ms, 9, math="bf16")
+    case = trace(phases={"forward": (100.0, 100.0, 0.0)}, overlap_ms=overlap_ms, kernels=[copy, other])
+    finding = found(case).get("host_copies")
+    assert (finding.severity if finding is not None else None) == severity
+
+
+def test_collectives_that_overlap_do_not_hide_copies() -> None:
+    copy = kernel("memcpy/memset", 40.0, 10, name="Memcpy HtoD (Pinned -> Device)")
+    collectives = Communication(events=9, sum_ns=ms(50.0), union_ns=ms(50.0), exposed_ns=0)
+    case = trace(phases={"forward": (100.0, 100.0, 0.0)}, overlap_ms=50.0, kernels=[copy], communication=collectives)
+    assert found(case)["host_copies"].weight == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("more", "absent"),
+    [
+        ({}, ()),
+        ({"compiled": True}, ("torch.compile(model),",)),
+        ({"graph_launches": 4}, ("torch.compile", "reduce-overhead")),
+    ],
+)
+def test_launch_advice_leaves_out_what_is_in_use(more: dict[str, Any], absent: tuple[str, ...]) -> None:
+    case = trace(phases={"forward": (100.0, 40.0, 0.0)}, idle={("op dispatch", "forward"): 60.0}, **more)
+    advice = found(case)["launch_bound"].advice
+    assert "larger batch" in advice
+    assert not any(words in advice for words in absent)
+    assert more or "model = torch.compile(model)" in advice
+
+
+def test_two_steps_of_few_kernels_are_a_loop() -> None:
+    case = trace(phases={"forward": (10.0, 1.0, 0.0)}, idle={("python", "forward"): 9.0}, events=20)
+    assert "launch_bound" not in found(case)
+    assert "launch_bound" in found(replace(case, **steps(2, 0.5, 5.0)))
+
+
 def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
     call = replace(activity("hipLaunchKernel", 680.0, calls=3), ns=ms(690.0))  # with usual launches
     case = trace(

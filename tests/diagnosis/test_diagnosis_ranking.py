@@ -76,6 +76,12 @@ def test_a_finding_that_others_mostly_explain_is_low_and_ranks_last() -> None:
     assert [(f.rule, f.severity) for f in ranked] == [("cause", "high"), ("other", "medium"), ("consequence", "low")]
 
 
+@pytest.mark.parametrize(("weight", "severity"), [(0.02, "low"), (0.04, "high")])
+def test_a_finding_that_explains_little_of_a_trace_is_low(weight: float, severity: Severity) -> None:
+    (ranked,) = rank(report(), [finding("small", weight, "idle:python", severity="high")])
+    assert ranked.severity == severity
+
+
 def test_much_time_left_keeps_the_severity() -> None:
     data = finding("data", 0.3, "idle:waiting for data", severity="high")
     everything = finding("everything", 1.0, "busy", "idle", severity="high")

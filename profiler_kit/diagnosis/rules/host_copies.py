@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,13 +11,15 @@ from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
 from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A batch is a handful of tensors. More copies than this per step are single numbers.
 MAX_COPIES_PER_STEP: Final = 50
 # A twentieth of the span is worth pinning memory for.
 MAX_SHARE: Final = 0.05
+# A quarter of the time is a large gain for the change of one line.
+LARGE_SHARE: Final = 0.25
 _HOST_DEVICE_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
 _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
@@ -25,8 +27,12 @@ DOC = f"""
 Fires on a trace with more than {MAX_COPIES_PER_STEP} copies between host and device per step, or in which such copies, and the
 host's waits for copies to the idle device, take more than {limit_percent(MAX_SHARE)} of the span.
 
-- `medium`: the copies take more than {limit_percent(MAX_SHARE)} of the span.
+- `high`: the copies take at least {limit_percent(LARGE_SHARE)} of the span.
+- `medium`: more than {limit_percent(MAX_SHARE)}.
 - `low`: there are only many of them.
+
+Copies that overlap with computation cost no time. A trace summary does not say which do, so all overlap of computation counts as
+that of copies, and the share is a lower bound.
 
 Each copy costs the host about 10 us. A copy from or to pageable memory goes through a buffer, and the host waits for it.
 Without marked steps, the number of copies per step is unknown and only their time counts.
@@ -56,11 +62,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     copies = worst.match
     yield RULE.finding(
-        severity="medium" if copies.share > MAX_SHARE else "low",
+        severity="high" if copies.share >= LARGE_SHARE else "medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}There are {text(copies.per_step, 'count')} copies per step; all copies together take "
-            f"{text(copies.copy_ns, 'ns')}.",
+            f"{worst.sentence_prefix}There are {text(copies.per_step, 'count')} copies per step. Together they take "
+            f"{text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
@@ -90,8 +96,8 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     kernels = [kernel for kernel in trace.kernels if is_host_copy(kernel.name)]
     if not kernels or not on_device(trace):
         return None
-    calls, copy_ns = sum(kernel.calls for kernel in kernels), sum(kernel.kernel_ns for kernel in kernels)
-    pageable_ns = sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name))
+    calls, copy_ns = sum(kernel.calls for kernel in kernels), _exposed_ns(trace, kernels)
+    pageable_ns = min(copy_ns, sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name)))
     waiting_ns = sum(i.ns for i in trace.idle if i.cause == "synchronization" and i.phase == "transfer")
     copies = _Copies(
         names=tuple(kernel.name for kernel in kernels),
@@ -105,6 +111,16 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     # without marked steps the number of steps, and so of copies per step, is unknown
     are_many = copies.per_step > MAX_COPIES_PER_STEP and bool(trace.steps)
     return copies if are_many or copies.share > MAX_SHARE else None
+
+
+def _exposed_ns(trace: TraceSummary, copies: Sequence[TraceKernel]) -> int:
+    """Return the time of `copies` without the overlap of computation and copies; at least."""
+    collectives = trace.communication
+    sum_ns = trace.sum_ns - (collectives.sum_ns if collectives is not None else 0)
+    union_ns = trace.busy_ns - (collectives.exposed_ns if collectives is not None else 0)
+    overlap_ns = max(0, sum_ns - union_ns)
+    exposed_ns = max(0, sum(kernel.sum_ns for kernel in copies) - overlap_ns)
+    return min(exposed_ns, sum(kernel.kernel_ns for kernel in copies))
 
 
 def _advice(copies: _Copies) -> str:

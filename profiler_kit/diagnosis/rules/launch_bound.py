@@ -42,18 +42,10 @@ FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that alre
 _CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
 MAX_LISTED_CAUSES: Final = 3
 
-LAUNCH_ADVICE: Final = (
-    "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), CUDA graphs with "
-    "torch.compile(model, mode='reduce-overhead'), a fused optimizer (fused=True). cuDNN flags do not help."
-)
-_INFERENCE_ADVICE: Final = (
-    "Launch fewer or larger kernels: a larger batch, model = torch.compile(model), or CUDA graphs with "
-    "torch.compile(model, mode='reduce-overhead')."
-)
-_COMPILED_ADVICE: Final = (
-    "Launch all kernels at once with CUDA graphs: model = torch.compile(model, mode='reduce-overhead'). "
-    "Or use a larger batch."
-)
+_BATCH: Final = "a larger batch"
+_COMPILE: Final = "model = torch.compile(model)"
+_GRAPHS: Final = "CUDA graphs with torch.compile(model, mode='reduce-overhead')"
+_FUSED: Final = "a fused optimizer (fused=True)"
 
 DOC = f"""
 Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
@@ -73,8 +65,8 @@ the baseline, the rule also checks the fastest of them: with faster kernels, a s
 causes of idle time needs half of the kernels to take less than {SHORT_KERNEL_NS // 1000} us. The rule does not cover CPUs, or
 devices that mostly wait for data (rule `data_bound`).
 
-A trace needs at least {MIN_DEVICE_EVENTS} device events. If the model in it is compiled already, the advice is CUDA graphs. The
-profiler slows launches down, so the same step is less launch-bound without it.
+A trace needs at least {MIN_DEVICE_EVENTS} device events, or two marked steps. The advice leaves out torch.compile and CUDA graphs
+where a trace already has them. The profiler slows launches down, so the same step is less launch-bound without it.
 """
 
 
@@ -121,7 +113,7 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             f"Idle time of a traced step by cause: {join_list(causes)}." if causes else "",
             trials.sentence(),
         ),
-        advice=LAUNCH_ADVICE,
+        advice=_advice(_BATCH, _COMPILE, _GRAPHS, _FUSED),
         evidence=(
             Evidence(name="kernel time over step", value=100.0 * busy, unit="percent", where=run.config.name),
             Evidence(name="kernel time", value=run.device_ns, unit="ns", where=run.config.name),
@@ -133,6 +125,20 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
         weight=share,
         claims=_CLAIMS,
     )
+
+
+def _advice(*options: str) -> str:
+    return f"Launch fewer or larger kernels: {', '.join(options)}. cuDNN flags do not help."
+
+
+def _trace_advice(step: IdleStep) -> str:
+    """Return the advice without what the step already uses, and without what it lacks."""
+    options = [_BATCH]
+    if step.graphs:
+        options.append("larger parts of the step in each CUDA graph")
+    else:
+        options += [_GRAPHS] if step.compiled else [_COMPILE, _GRAPHS]
+    return _advice(*options, *([_FUSED] if step.has_optimizer else []))
 
 
 def _degree(share: float) -> str:
@@ -163,7 +169,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),
-        advice=_COMPILED_ADVICE if step.compiled else LAUNCH_ADVICE if step.has_optimizer else _INFERENCE_ADVICE,
+        advice=_trace_advice(step),
         evidence=(
             Evidence(name="busy share of the span", value=100.0 * step.busy_share, unit="percent", where=step.where),
             Evidence(name="idle time before launches", value=step.launch_ns(), unit="ns", where=step.where),

@@ -36,7 +36,8 @@ cuDNN does not support a convolution: some dilations, data types or versions.
 Both the copies and the products count.
 
 In a trace, the same limits hold for the kernels of PyTorch's convolution operators (`slow_conv2d`, `slow_conv_dilated2d`,
-`slow_conv_transpose2d` and their backward operators). A trace does not show whether cuDNN is off.
+`slow_conv_transpose2d` and their backward operators), but `high` needs the share of the span. A trace does not show whether
+cuDNN is off.
 """
 
 
@@ -93,9 +94,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, share = worst.trace, worst.match
     operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
     fallback_ns = sum(operator.kernel_ns for operator in operators)
+    weight = step_share(trace, fallback_ns)
     names = join_list([operator.name for operator in operators])
     yield RULE.finding(
-        severity="high" if share >= LARGE_SHARE else "medium",
+        severity="high" if weight >= LARGE_SHARE else "medium",
         title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
         explanation=join_sentences(
             f"{worst.sentence_prefix}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
@@ -108,7 +110,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(Evidence(name="device time", value=item.kernel_ns, unit="ns", where=item.name) for item in operators),
         ),
-        weight=step_share(trace, fallback_ns),
+        weight=weight,
         claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family.startswith(_FALLBACK_FAMILIES)),
     )
 
