@@ -93,8 +93,12 @@ def _late_rank(report: Report | TraceReport) -> tuple[int | None, TraceReport | 
 
     The others end a step when it does, so its own work decides how long a step takes.
     """
-    ranks = report.ranks if isinstance(report, TraceReport) else None
-    if ranks is None or not ranks.step_ns or not ranks.stragglers:
+    if (
+        not isinstance(report, TraceReport)
+        or (ranks := report.ranks) is None
+        or not ranks.step_ns
+        or not ranks.stragglers
+    ):
         return None, None
     latest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns)
     files = [rank.file for rank in ranks.ranks if rank.rank == latest.rank]
