@@ -195,3 +195,12 @@ def test_a_single_vector_has_no_batch() -> None:
     assert "launches" not in small.explanation
     vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
     assert rule_finding(replace(source, target=vector), "small_batch") is None
+
+
+@pytest.mark.parametrize(("step_ms", "fires"), [(3.0, False), (1.0, True)])
+def test_traced_steps_that_take_much_longer_than_timed_ones_are_uncertain(step_ms: float, fires: bool) -> None:
+    source = step_on_cpu(operators_of("mm", "gemm", 8.0), step_ms=step_ms, python_ms=1.0)
+    finding = rule_finding(source, "unsteady")
+    assert (finding is not None) is fires
+    if finding is not None:
+        assert "took 9x the timed ones" in finding.title
