@@ -144,13 +144,13 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
     action = _first_sentence(finding.advice, cut_at_colon=True)
     applied = "; ".join(change.code for change in changes)
     # the advice's own line is more specific, but a measured gain is that of the configuration
-    lines = (code_in(action), applied, code_in(finding.advice))
+    lines: tuple[str, ...] = (code_in(action), applied, code_in(finding.advice))
     if finding.trial is not None:
         lines = (applied, *lines)
         if applied and finding.tries and config != finding.tries[0]:
             action = f'Use "{config}"'  # the advice is about the first of `tries`
     elif finding.config is not None and finding.config.startswith("batch="):
-        lines = (code_in(action), code_in(finding.advice))  # the factor of a trial is no advice
+        lines = (code_in(action), code_in(finding.advice))  # the factor of a trial does not suit every training
     code = next((line for line in lines if line), "")
     remedy = Remedy(
         action=action if code else _first_sentence(finding.advice, cut_at_colon=False),

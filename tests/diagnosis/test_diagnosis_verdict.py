@@ -264,9 +264,7 @@ def test_a_finding_about_little_time_is_not_the_main_cause() -> None:
 
 def test_a_single_measured_run_asks_for_more_settings() -> None:
     report = v0_cpu()
-    sentence = (
-        "Try first: a longer --budget, to measure other settings too (bfloat16, memory layout)."
-    )
+    sentence = "Try first: a longer --budget, to measure other settings too (bfloat16, memory layout)."
     assert sentence in judged(report).sentences
     (run,) = report.runs
     other = replace(

@@ -20,7 +20,7 @@ MAX_MEAN_NS: Final = 10_000
 MIN_CALLS: Final = 50
 # The gaps between the calls of operators and modules are of this length. Longer gaps are other Python code.
 MAX_MEAN_GAP_NS: Final = 30_000
-# With so many examples, fewer calls come before more examples.
+# From this batch on, fewer calls come before more examples.
 LARGE_BATCH: Final = 32
 MIN_SHARE: Final = 0.20
 MEDIUM_SHARE: Final = 0.30

@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.units import percent
+from profiler_kit.units import percent, text
 
 # On an idle H100 the two halves of a run differ by less than 1 %. A larger drift comes from the clock, or from other work.
 MAX_DRIFT: Final = 0.03
 # The median of fewer steps varies by more than the limit.
 MIN_STEPS: Final = 16
+# The profiler makes a step of short operators up to three times as long. More comes from other work on the machine.
+MAX_TRACED_FACTOR: Final = 4.0
 
 DOC = f"""
 Fires if the median of the second half of a run's timed steps differs from that of the first half by more than
-{limit_percent(MAX_DRIFT)} (with at least {MIN_STEPS} steps), or if the device reports a throttled clock after these steps (power,
-heat).
+{limit_percent(MAX_DRIFT)} (with at least {MIN_STEPS} steps), if the device reports a throttled clock after these steps (power,
+heat), or if the traced steps of the baseline on a CPU take more than {MAX_TRACED_FACTOR:g} times as long as the timed ones.
 
 - `medium`: the baseline is affected.
 - `low`: only other runs are affected.
@@ -40,6 +42,23 @@ def check(report: Report) -> Iterator[Finding]:
     throttled = [run for run in runs if _reasons(run)]
     if throttled:
         yield _throttle_finding(report, throttled)
+    run = report.baseline()
+    if run is None or run.clock != "operator" or not run.span_ns or run.step_ns is None:
+        return
+    if run.span_ns > MAX_TRACED_FACTOR * run.step_ns.median:
+        yield _traced_finding(run, run.span_ns, run.step_ns.median)
+
+
+def _traced_finding(run: ConfigRun, traced_ns: int, timed_ns: int) -> Finding:
+    factor = factor_text(traced_ns / timed_ns)
+    return RULE.finding(
+        severity="medium",
+        title=f"Unsteady measurement: the traced steps of {quoted_name(run)} took {factor} the timed ones",
+        explanation=f"A traced step took {text(traced_ns, 'ns')}, a timed one {text(timed_ns, 'ns')}. The profiler alone does "
+        "not slow a step down as much, and the shares of operators and layers are uncertain.",
+        advice="Stop other work on the machine and run again.",
+        evidence=evidence_of(run.config.name, ("traced step", traced_ns, "ns"), ("median step", timed_ns, "ns")),
+    )
 
 
 def _drift(run: ConfigRun) -> float | None:
