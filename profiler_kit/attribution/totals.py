@@ -222,7 +222,8 @@ def _first_input_is_float64(table: Table, rows: Ids) -> Mask:
     # A later input may be a scalar, which does not make the operation one in float64.
     is_float64 = np.array([_FLOAT64_FIRST.match(text) is not None for text in types.texts], np.bool_)
     index = np.minimum(np.searchsorted(types.rows, rows), len(types.rows) - 1)
-    return (types.rows[index] == rows) & is_float64[types.values[index].astype(np.int64)]
+    has_float64: Mask = (types.rows[index] == rows) & is_float64[types.values[index].astype(np.int64)]
+    return has_float64
 
 
 def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator, ...]:

@@ -197,7 +197,6 @@ def test_a_single_vector_has_no_batch() -> None:
     assert rule_finding(replace(source, target=vector), "small_batch") is None
 
 
-<<<<<<< HEAD
 def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step() -> None:
     """Times of operators from a slow traced step leave no bound for the timed one."""
     source = cpu()
@@ -215,7 +214,8 @@ def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step()
     assert "traced step" in finding.title
     few = replace(traced, idle=(IdleTime(cause="python", phase="forward", ns=operators_ns // 2, gaps=90),))
     assert not [item for item in diagnose(replace(source, runs=(few,))) if item.rule == "host_overhead"]
-=======
+
+
 @pytest.mark.parametrize(("step_ms", "fires"), [(3.0, False), (1.0, True)])
 def test_traced_steps_that_take_much_longer_than_timed_ones_are_uncertain(step_ms: float, fires: bool) -> None:
     source = step_on_cpu(operators_of("mm", "gemm", 8.0), step_ms=step_ms, python_ms=1.0)
@@ -223,4 +223,3 @@ def test_traced_steps_that_take_much_longer_than_timed_ones_are_uncertain(step_m
     assert (finding is not None) is fires
     if finding is not None:
         assert "took 9x the timed ones" in finding.title
->>>>>>> e5
