@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
-from profiler_kit.loading.input_search.search import InputGuess, search_inputs
+from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -168,7 +169,8 @@ class Batched(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         text_ids, text_lengths, mels = batch
-        assert text_lengths.dim() == 1 and not text_lengths.is_floating_point()
+        assert text_lengths.dim() == 1
+        assert not text_lengths.is_floating_point()
         return self.table(text_ids).sum(1) + self.project(mels)
 
 
