@@ -160,6 +160,7 @@ class _Search:
             self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
             max_trials=MAX_CPU_TRIALS, runner=runner,
         )  # fmt: skip
+        search._deadline = self._deadline
         result = search._run_from([state])
         return result if isinstance(result, InputGuess) else None
 
