@@ -104,6 +104,13 @@ def test_an_annotated_dataclass_is_the_configuration_whatever_its_name(write: Wr
     assert width("net.py") == 12
 
 
+def test_a_parameter_annotated_with_a_class_of_modules_gets_one(write: Write) -> None:
+    text = "from core import Core\n" + HEAD + NET.format(name="core: Core, vocab_size", width="core.width")
+    core = HEAD + NET.format(name="", width="7").replace("Net", "Core") + "    width = 7\n"
+    write({"net.py": text, "core.py": core})
+    assert width("net.py") == 7
+
+
 CANONICAL = (
     "        if args.kind == 'wide':\n            self.size = args.width\n"
     "        elif args.kind == 'narrow':\n            self.size = 1\n"
