@@ -62,6 +62,7 @@ def test_a_script_finds_the_package_below_src(write: Write) -> None:
         }
     )
     assert width("src/kan/net.py") == 11
+    assert width("examples/train.py") == 11
 
 
 def test_a_script_shows_more_than_a_test(write: Write) -> None:

@@ -188,7 +188,12 @@ class Binder:
             return [2, 2, 2, 2]  # of ResNet-18
         annotation = parameter.annotation
         annotated = self.names.get(annotation) if isinstance(annotation, str) else annotation
-        if is_module_class(annotated) and annotated is not nn.Module and depth < _MAX_NESTED_MODULES:
+        if (
+            isinstance(annotated, type)
+            and is_module_class(annotated)
+            and annotated is not nn.Module
+            and depth < _MAX_NESTED_MODULES
+        ):
             with contextlib.suppress(*_BUILD_ERRORS):  # otherwise the name of the parameter decides
                 inner = self._bind(annotated, annotated.__name__, None, {}, depth=depth + 1)
                 return annotated(*inner.args, **inner.kwargs)
