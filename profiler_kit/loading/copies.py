@@ -31,10 +31,11 @@ def cpu_copy(model: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
 
     def filled(tensor: Tensor) -> Tensor:
-        known = stored_values(tensor)
-        if known is None and tensor.is_floating_point():
-            known = torch.rand(tensor.shape, generator=generator).mul_(0.02).to(tensor.dtype)
-        value = torch.zeros(tensor.shape, dtype=tensor.dtype) if known is None else known
+        value = stored_values(tensor)
+        if value is None and tensor.is_floating_point():
+            value = torch.rand(tensor.shape, generator=generator).mul_(0.02).to(tensor.dtype)
+        if value is None:
+            value = torch.zeros(tensor.shape, dtype=tensor.dtype)
         return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
 
     return copy_with_tensors(model, filled)

@@ -20,7 +20,8 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import input_texts, missing_inputs
-from profiler_kit.loading.input_search.search import InputGuess, search_inputs
+from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.layers import dims_text, needed_shape
 from profiler_kit.loading.user_locations import (

@@ -28,9 +28,10 @@ from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
 from profiler_kit.loading.input_search.evidence import DataSetInputs, Evidence
 from profiler_kit.loading.input_search.facts import facts_of
+from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.outcomes import Failure
 from profiler_kit.loading.input_search.proposals import data_inputs
-from profiler_kit.loading.input_search.search import InputGuess, NoGuess, search_inputs
+from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
 from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.loader import Loader

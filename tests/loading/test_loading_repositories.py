@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
-from profiler_kit.loading.input_search.search import InputGuess, search_inputs
+from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -61,6 +62,7 @@ def test_a_script_finds_the_package_below_src(write: Write) -> None:
         }
     )
     assert width("src/kan/net.py") == 11
+    assert width("examples/train.py") == 11
 
 
 def test_a_script_shows_more_than_a_test(write: Write) -> None:
@@ -101,6 +103,13 @@ def test_an_annotated_dataclass_is_the_configuration_whatever_its_name(write: Wr
     text += "@dataclass\nclass Sizes:\n    n_ctx: int\n    n_state: int = 12\n"
     write({"net.py": text + NET.format(name="dims: Sizes", width="dims.n_state")})
     assert width("net.py") == 12
+
+
+def test_a_parameter_annotated_with_a_class_of_modules_gets_one(write: Write) -> None:
+    text = "from core import Core\n" + HEAD + NET.format(name="core: Core, vocab_size", width="core.width")
+    core = HEAD + NET.format(name="", width="7").replace("Net", "Core") + "    width = 7\n"
+    write({"net.py": text, "core.py": core})
+    assert width("net.py") == 7
 
 
 CANONICAL = (

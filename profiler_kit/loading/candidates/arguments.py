@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from torch import nn
 
 from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import ModuleClass
+from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
 from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
@@ -186,6 +187,16 @@ class Binder:
         if parameter.name in _STAGE_PARAMETERS and any(isinstance(value, type) for value in bound.values()):
             return [2, 2, 2, 2]  # of ResNet-18
         annotation = parameter.annotation
+        annotated = self.names.get(annotation) if isinstance(annotation, str) else annotation
+        if (
+            isinstance(annotated, type)
+            and is_module_class(annotated)
+            and annotated is not nn.Module
+            and depth < _MAX_NESTED_MODULES
+        ):
+            with contextlib.suppress(*_BUILD_ERRORS):  # otherwise the name of the parameter decides
+                inner = self._bind(annotated, annotated.__name__, None, {}, depth=depth + 1)
+                return annotated(*inner.args, **inner.kwargs)
         if is_module_parameter(parameter.name) or annotation in (nn.Module, "nn.Module", "torch.nn.Module"):
             return self._module(parameter.name, name, depth)
         own = self.classes.get(name)

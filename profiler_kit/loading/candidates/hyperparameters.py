@@ -11,7 +11,7 @@ from typing import Any, Final
 from profiler_kit.loading.scripts.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
-_MIN_VALUES: Final = 4  # a call or dict with fewer is no configuration
+_MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
 _CALCULATION: Final = (
     ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop, ast.expr_context,
 )  # fmt: skip
@@ -21,7 +21,7 @@ def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> d
     """The hyperparameters of the place that states the most of those that the model reads from `parameter`.
 
     A place is the parser of a script, a call with keywords, or a dict. The model is `factory` and the other classes of its
-    module. Empty if no place in the repository of `file` states at least half of what they read.
+    module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
     """
     try:
         tree = ast.parse(inspect.getsource(inspect.getmodule(factory)))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.copies import cpu_copy, meta_copy
 from profiler_kit.loading.input_search.facts import Facts, facts_of
+from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome, input_name, mark
@@ -40,31 +41,6 @@ MAX_BISECTIONS: Final = 12
 CPU: Final = torch.device("cpu")
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputGuess:
-    """Inputs that the search found to run, as ``-i`` texts, and the number of trials.
-
-    `doubt` says why forward did not run to its end: it reads values, which tensors without data do not have, or takes long. The
-    shapes fit up to there. It is empty if forward ran.
-    `output_shapes` are the shapes of the tensors that forward returned.
-    """
-
-    texts: tuple[InputText, ...]
-    doubt: str
-    trials: int
-    facts: Facts
-    output_shapes: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoGuess:
-    """The failure that remained when the search ended, and the inputs with which forward got furthest."""
-
-    texts: tuple[InputText, ...]
-    failure: Failure | None
-    trials: int
 
 
 def search_inputs(
@@ -184,6 +160,7 @@ class _Search:
             self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
             max_trials=MAX_CPU_TRIALS, runner=runner,
         )  # fmt: skip
+        search._deadline = self._deadline
         result = search._run_from([state])
         return result if isinstance(result, InputGuess) else None
 

@@ -184,7 +184,8 @@ class _ParentFinder:
             return None
         root = repository_root(importer)
         relative = [importer.parent / entry for entry in sys.path if entry and not Path(entry).is_absolute()]
-        for folder in (*relative, *list(importer.parents)[: MAX_LEVELS + 1]):
+        parents = list(importer.parents)[: MAX_LEVELS + 1]
+        for folder in (*relative, *(folder for parent in parents for folder in (parent / "src", parent))):
             spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
             if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
                 self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")
