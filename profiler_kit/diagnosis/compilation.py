@@ -25,11 +25,6 @@ class Compilation(NamedTuple):
     frames: int
     recompilations: int
 
-    @property
-    def recompile_share(self) -> float:
-        """The share of the time that recompilations take, if all compilations take equally long."""
-        return self.share * min(1.0, self.recompilations / max(1, self.frames))
-
 
 def worst_compilation(report: TraceReport) -> WorstTrace[Compilation] | None:
     """Return the trace with the largest share of compilation; None if all are below the limit."""

@@ -316,12 +316,6 @@ def write_json(path: Path, body: object) -> None:
     beside.replace(path)
 
 
-def read_json(path: Path) -> Any:
-    """Read a file of `write_json`."""
-    data = path.read_bytes()
-    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-
-
 class EngineLog:
     """Reads cuDNN frontend's log of the plans it builds: engine and workspace."""
 

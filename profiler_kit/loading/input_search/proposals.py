@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Final
 
 from torch import nn
@@ -282,9 +281,3 @@ def _texts_of(name: str, state: object) -> Value:
     if len(items) == 1 and not isinstance(state, (tuple, list)):
         return (text_of(items[0], name),)
     return tuple(text_of(item, f"{name}[{index}]") for index, item in enumerate(items))
-
-
-def shared_sizes(values: tuple[Value, ...]) -> bool:
-    """Whether all inputs have the same batch size."""
-    sizes = [text.shape[0] for value in values for text in value if text.shape]
-    return all(a == b for a, b in pairwise(sizes))

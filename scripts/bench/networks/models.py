@@ -9,7 +9,6 @@ They need only torch. Measurement and simulation both run `train_step` and `infe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final
 
@@ -152,9 +151,3 @@ OPTIMIZERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
     "sgd": lambda parameters, **options: torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, **options),
     "adamw": lambda parameters, **options: torch.optim.AdamW(parameters, lr=1e-5, **options),
 }
-
-
-def parameters_of(name: str) -> int:
-    """Return the number of parameters of a model without allocating them."""
-    with torch.device("meta"):
-        return sum(math.prod(p.shape) for p in MODELS[name].build().parameters())
