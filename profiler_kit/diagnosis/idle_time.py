@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.phrases import join_list, quoted_name
 from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
 from profiler_kit.diagnosis.trace_facts import extent_text
+from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
@@ -27,7 +28,6 @@ MIN_SPAN_NS: Final = 100_000
 LONG_CALL_NS: Final = 1_000_000
 # Idle time from here on always has a finding.
 LARGE_IDLE_SHARE: Final = 0.20
-MAX_LISTED_TRACES: Final = 4
 # A first step that is this many times as long as the others does work that the others do not.
 FIRST_STEP_FACTOR: Final = 3.0
 MAX_LISTED_CALLS: Final = 3
@@ -183,29 +183,21 @@ def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstIdle(Generic[Match]):
-    """The step on which a rule explains most. `other_names`: other traces on which it fires."""
+class WorstIdle(Others, Generic[Match]):
+    """The step on which a rule explains most."""
 
     step: IdleStep
     match: Match
-    other_names: tuple[str, ...]
-
-    def others_sentence(self) -> str:
-        """Return a sentence that names the other traces on which the rule fires; empty without any."""
-        if len(self.other_names) > MAX_LISTED_TRACES:
-            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
-        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
 
 
 def worst_idle(
     report: Report | TraceReport, find_match: Callable[[IdleStep], Match | None], weight: Callable[[Match], float]
 ) -> WorstIdle[Match] | None:
     """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
-    matches = [(step, match) for step in idle_steps(report) if (match := find_match(step)) is not None]
-    if not matches:
+    if (worst := find_worst(idle_steps(report), find_match, weight, lambda step: step.name)) is None:
         return None
-    step, match = max(matches, key=lambda pair: weight(pair[1]))
-    return WorstIdle(step=step, match=match, other_names=tuple(other.name for other, _ in matches if other is not step))
+    step, match, others = worst
+    return WorstIdle(step=step, match=match, other_names=others)
 
 
 def calls_text(activities: Iterable[HostActivity]) -> str:

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
-from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.phrases import quoted_name
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.trace_facts import MAX_LISTED_TRACES, MIN_BUSY_NS, extent_text
+from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text
+from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -153,30 +154,21 @@ def _trace_works(key: _Identity) -> tuple[StepWork, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstStep(Generic[Match]):
-    """The step on which a rule explains most. `other_names`: other traces on which it fires."""
+class WorstStep(Others, Generic[Match]):
+    """The step on which a rule explains most."""
 
     work: StepWork
     match: Match
-    other_names: tuple[str, ...]
-
-    def others_sentence(self) -> str:
-        """Return a sentence that names the other traces on which the rule fires; empty without any."""
-        if len(self.other_names) > MAX_LISTED_TRACES:
-            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
-        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
 
 
 def worst_step(
     report: Report | TraceReport, find_match: Callable[[StepWork], Match | None], weight: Callable[[Match], float]
 ) -> WorstStep[Match] | None:
     """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
-    matches = [(work, match) for work in step_works(report) if (match := find_match(work)) is not None]
-    if not matches:
+    if (worst := find_worst(step_works(report), find_match, weight, lambda work: work.source)) is None:
         return None
-    work, match = max(matches, key=lambda pair: weight(pair[1]))
-    names = tuple(other.source for other, _ in matches if other is not work)
-    return WorstStep(work=work, match=match, other_names=names)
+    work, match, others = worst
+    return WorstStep(work=work, match=match, other_names=others)
 
 
 def busy_share(report: Report) -> float:

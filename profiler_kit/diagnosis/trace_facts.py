@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from profiler_kit.diagnosis.phrases import join_list, plural
+from profiler_kit.diagnosis.phrases import plural
 from profiler_kit.diagnosis.timing import weighted_median
+from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.report import TraceReport
@@ -17,7 +18,6 @@ from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
 
 Match = TypeVar("Match")
 
-MAX_LISTED_TRACES: Final = 4
 
 # The names of what torch.compile makes of a module. A user cannot edit them.
 _GENERATED: Final = re.compile(
@@ -32,44 +32,31 @@ MIN_BUSY_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstTrace(Generic[Match]):
+class WorstTrace(Others, Generic[Match]):
     """The worst of the traces on which a rule fires.
 
-    `match`: the result of the rule's check. `where`: the trace's name, empty for a single trace. `other_names`: names of the
-    other traces on which the rule fires.
+    `match`: the result of the rule's check. `where`: the trace's name, empty for a single trace.
     """
 
     trace: TraceSummary
     match: Match
     where: str
-    other_names: tuple[str, ...]
 
     @property
     def sentence_prefix(self) -> str:
         """Prefix of a sentence that names the trace; empty for a single trace."""
         return f"In {self.where}: " if self.where else ""
 
-    def others_sentence(self) -> str:
-        """Return a sentence that names the other traces on which the rule fires; empty without any."""
-        if len(self.other_names) > MAX_LISTED_TRACES:
-            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
-        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
-
 
 def worst_trace(
     report: TraceReport, find_match: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
 ) -> WorstTrace[Match] | None:
-    """Return the trace whose result of `look` has the largest `weight`; None if `look` returns None for every trace."""
-    matches = [(trace, match) for trace in report.traces if (match := find_match(trace)) is not None]
-    if not matches:
+    """Return the trace whose match has the largest `weight`; None if no trace has a match."""
+    if (worst := find_worst(report.traces, find_match, weight, report.name)) is None:
         return None
-    trace, match = max(matches, key=lambda pair: weight(pair[1]))
-    return WorstTrace(
-        trace=trace,
-        match=match,
-        where=report.name(trace) if len(report.traces) > 1 else "",
-        other_names=tuple(report.name(other) for other, _ in matches if other is not trace),
-    )
+    trace, match, others = worst
+    where = report.name(trace) if len(report.traces) > 1 else ""
+    return WorstTrace(trace=trace, match=match, where=where, other_names=others)
 
 
 def on_device(trace: TraceSummary) -> bool:
