@@ -266,7 +266,7 @@ def test_launch_advice_leaves_out_what_is_in_use(more: dict[str, Any], absent: t
 
 
 def test_two_steps_of_few_kernels_are_a_loop() -> None:
-    case = trace(phases={"forward": (10.0, 1.0, 0.0)}, idle={("python", "forward"): 9.0}, events=20)
+    case = trace(phases={"forward": (10.0, 1.0, 0.0)}, idle={("python", "forward"): 9.0}, events=9)
     assert "launch_bound" not in found(case)
     assert "launch_bound" in found(replace(case, **steps(2, 0.5, 5.0)))
 
