@@ -120,6 +120,30 @@ def test_long_gaps_are_python_or_operators_on_the_cpu_and_not_launches() -> None
     assert list(found(queued)) == ["launch_bound"], "work that was launched before the gap did not wait for the host"
 
 
+def test_operators_that_prepare_in_each_step_are_a_cause_of_their_own() -> None:
+    base = trace(
+        phases={"forward": (100.0, 10.0, 0.0)},
+        idle={("op dispatch", "forward"): 90.0},
+        operators=(
+            TraceOperator(
+                name="aten::_cudnn_attention_forward",
+                family="attention",
+                calls=36,
+                kernel_ns=ms(2.0),
+                host_self_ns=ms(80.0),
+            ),
+        ),
+        activities=(activity("aten::_cudnn_attention_forward", 80.0),),
+        **steps(3, 30.0, 33.0),
+    )
+    finding = found(base)["slow_preparation"]
+    assert (finding.severity, finding.weight) == ("high", pytest.approx(0.8))
+    assert "enable_cudnn_sdp(False)" in finding.advice
+    once = replace(base, activities=(activity("aten::_cudnn_attention_forward", 80.0, calls=1),))
+    assert "slow_preparation" not in found(once), "one long call is a cold start"
+    assert "slow_preparation" not in found(replace(base, operators=())), "an operator on the CPU launches nothing"
+
+
 def test_a_gap_without_a_recorded_call_is_to_be_looked_at_and_may_happen_once() -> None:
     base = trace(phases={"forward": (100.0, 20.0, 0.0)}, idle={("python", "forward"): 80.0})
     once = replace(base, activities=(activity("", 80.0, calls=1),))

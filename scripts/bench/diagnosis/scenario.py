@@ -47,7 +47,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "optimizer": "optimizer_bound",
         "cold_start": "cold_start compile_time memory_allocation",
         "compile": "compile_time recompilation",
-        "changing_shapes": "changing_shapes recompilation compile_time",
+        "changing_shapes": "changing_shapes recompilation compile_time slow_preparation",
         "host_copies": "host_copies",
         "layer": "dominant_layer dominant_operator large_kernel slow_algorithm executed_work",
         "attention": "attention_by_hand",
