@@ -11,7 +11,7 @@ from profiler_kit.diagnosis.ranking import Cell, step_cells
 from profiler_kit.diagnosis.rules.small_operators import small_operators
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.timing import is_contraction, kernels_of
-from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.diagnosis.work_groups import is_host_copy, is_product
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel
@@ -39,7 +39,11 @@ MEMORY_FAMILIES: Final = frozenset(
 )
 # The host causes compete with busy time as one part, because they all are the host's work.
 _HOST: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
-_BOUND_OF_KIND: Final[dict[str, Bound]] = {"compute": "compute", "memory": "memory bandwidth"}
+_BOUND_OF_KIND: Final[dict[str, Bound]] = {
+    "compute": "compute",
+    "memory": "memory bandwidth",
+    "copies": "copies",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +172,15 @@ def _kernel_bound(report: Report | TraceReport) -> Bound:
     times = Counter[str]()
     for kernel in kernels:
         if kernel.family != "comm":
-            times[_kernel_kind(kernel.family)] += kernel.kernel_ns
+            times[_kernel_kind(kernel)] += kernel.kernel_ns
     kind = next((kind for kind, ns in times.items() if ns >= MIN_KIND_SHARE * times.total()), "")
     return _BOUND_OF_KIND.get(kind, "kernels")
 
 
-def _kernel_kind(family: str) -> str:
+def _kernel_kind(kernel: KernelStat | TraceKernel) -> str:
+    family = kernel.family
+    if is_host_copy(kernel.name):
+        return "copies"
     if is_contraction(family) or family.startswith(("attention", "rnn")):
         return "compute"
     return "memory" if family in MEMORY_FAMILIES else ""

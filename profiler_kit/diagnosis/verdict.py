@@ -45,6 +45,7 @@ _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
+    "copies": "copies between host and device",
     "kernels": "kernels of several kinds",
     "operators": "operators on the CPU",
     "overhead": "the cost of many short operators (dispatch and Python)",

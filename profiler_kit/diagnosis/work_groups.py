@@ -8,6 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
 from profiler_kit.diagnosis.timing import is_product_family
 
+# "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
+_HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
 _HALF: Final = ("f16", "bf16")
 # cuBLAS's kernels for 16 bits on Hopper and later do not name the type otherwise.
 _HALF_PRODUCT: Final = re.compile(r"nvjet(_sm\d+)?_(hsh|tst|hss|tss)_")
@@ -37,6 +39,11 @@ def is_fill(work: Work) -> bool:
 def is_conversion(work: Work) -> bool:
     """Return whether the kernel `work` copies a tensor to another data type."""
     return _CONVERSION_KERNEL.search(work.name) is not None
+
+
+def is_host_copy(name: str) -> bool:
+    """Return whether the device work `name` copies between host and device."""
+    return _HOST_COPY.match(name) is not None
 
 
 def is_half_product(work: Work) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 from profiler_kit.records.samples import Outcome
 
 Bound = Literal[
-    "compute", "memory bandwidth", "kernels", "operators", "overhead", "launches", "python", "synchronization", "data",
+    "compute", "memory bandwidth", "copies", "kernels", "operators", "overhead", "launches", "python", "synchronization", "data",
     "communication", "cold start", "compilation", "memory allocation", "unknown",
 ]  # fmt: skip
 RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]

@@ -154,6 +154,7 @@ def test_attention_by_hand_is_named_with_the_line_to_paste() -> None:
     assert finding.severity == "high"
     assert finding.weight == pytest.approx(0.4)
     assert "scaled_dot_product_attention(q, k, v" in finding.advice
+    assert "only without dropout" in finding.advice
     loss = replace(SOFTMAX, name="aten::_log_softmax")
     assert "attention_by_hand" not in rules(cpu_trace(operator("mm", "gemm", 60.0, 60), loss, BMM)), (
         "a loss is not attention"

@@ -345,7 +345,7 @@ def test_limits_of_copies(copies: int, spent_ms: float, marked: int, said: str |
     assert found(replace(case, kernels=(within,)), "host_copies") == []
 
 
-@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "medium")])
+@pytest.mark.parametrize(("spent_ms", "expected"), [(4.9, None), (5.1, "low"), (10.1, "medium")])
 def test_limits_of_layouts(spent_ms: float, expected: str | None) -> None:
     case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("conv:layout", spent_ms, 10)])
     assert severity(case, "layout_overhead") == expected

@@ -103,6 +103,8 @@ _ADVICE: Final = (
     "Replace the products and the softmax by torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, "
     "dropout_p=p), or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it with need_weights=False."
 )
+# Source: aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, check_for_dropout.
+_NO_DROPOUT: Final = "On a CPU it is fused only without dropout (dropout_p=0.0)."
 _FAST_PATH_ADVICE: Final = (
     "The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer runs these operations. Compare with "
     "torch.backends.mha.set_fastpath_enabled(False), which calls scaled_dot_product_attention instead: faster for long sequences."
@@ -125,7 +127,9 @@ def _advice(work: StepWork, softmax_calls: int) -> str:
     if any(_MATH_FALLBACK in item.name for item in work.operators):
         return _FALLBACK_ADVICE
     fast_path_calls = sum(item.calls for item in work.operators if item.name == _FAST_PATH)
-    return _FAST_PATH_ADVICE if fast_path_calls >= softmax_calls else _ADVICE
+    if fast_path_calls >= softmax_calls:
+        return _FAST_PATH_ADVICE
+    return f"{_ADVICE} {_NO_DROPOUT}" if work.clock == "operator" else _ADVICE
 
 
 def attention_by_operators(work: StepWork) -> _Attention | None:

@@ -10,6 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
+from profiler_kit.diagnosis.work_groups import is_host_copy
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
@@ -20,7 +21,6 @@ MAX_COPIES_PER_STEP: Final = 50
 MAX_SHARE: Final = 0.05
 # A quarter of the time is a large gain for the change of one line.
 LARGE_SHARE: Final = 0.25
-_HOST_DEVICE_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
 _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
 DOC = f"""
@@ -85,11 +85,6 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         weight=copies.share,
         claims=(*(f"busy:kernel:{name}" for name in copies.names), "idle:synchronization"),
     )
-
-
-def is_host_copy(name: str) -> bool:
-    """Return whether `name` is that of a copy between host and device."""
-    return _HOST_DEVICE_COPY.search(name) is not None
 
 
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:

@@ -19,13 +19,15 @@ from profiler_kit.diagnosis.trace_facts import (
     worst_trace,
 )
 from profiler_kit.records.families import LAYOUT
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time justifies one line of code, and exceeds the noise of a trace.
 MAX_LAYOUT_SHARE: Final = 0.05
+# Below a tenth of the step, the line is worth a try, and other causes matter more.
+MEDIUM_SHARE: Final = 0.10
 
 CAUSE: Final = "{library}'s fast convolutions need channels-last tensors and convert other layouts."
 CHANNELS_LAST_ADVICE: Final = (
@@ -40,8 +42,8 @@ _ROCM_ADVICE: Final = (
 
 DOC = f"""
 Fires if layout kernels (NCHW to NHWC and back, padding of channels) take more than {limit_percent(MAX_LAYOUT_SHARE)} of the
-baseline's device time. Always `medium`. In a trace the same limit holds, if the device is busy for at least
-{limit_percent(MIN_BUSY_SHARE)} of the span.
+baseline's device time. `medium` from {limit_percent(MEDIUM_SHARE)} of the step on, `low` below. In a trace the same limits hold,
+if the device is busy for at least {limit_percent(MIN_BUSY_SHARE)} of the span.
 
 The tensor-core convolutions of cuDNN and MIOpen need channels-last tensors. They convert tensors of other layouts before and
 after. These kernels compute nothing. On ROCm, PyTorch passes channels-last tensors on to MIOpen only with the environment
@@ -65,8 +67,9 @@ def check(report: Report) -> Iterator[Finding]:
         if any(map(_is_layout, m.kernels))
     }
     paths = tuple(sorted(by_path, key=lambda path: -by_path[path]))
+    weight = share * busy_share(report)
     yield RULE.finding(
-        severity="medium",
+        severity=_severity(weight),
         title=f"Layout conversions take {percent(share)} of the device time",
         explanation=join_sentences(
             f"In {quoted_name(run)}, {plural(calls, 'kernel')} per step only {'converts' if calls == 1 else 'convert'} tensors "
@@ -85,7 +88,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         paths=paths,
         trials=find_trials(report, run, ("channels_last",)),
-        weight=share * busy_share(report),
+        weight=weight,
         claims=names_claims(kernel.name for kernel in layout_kernels),
     )
 
@@ -97,8 +100,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, share = worst.trace, worst.match
     layout_kernels = [kernel for kernel in trace.kernels if _is_layout(kernel)]
     layout_ns, calls = sum(k.kernel_ns for k in layout_kernels), sum(k.calls for k in layout_kernels)
+    weight = step_share(trace, layout_ns)
     yield RULE.finding(
-        severity="medium",
+        severity=_severity(weight),
         title=f"Layout conversions take {percent(share)} of the device time",
         explanation=join_sentences(
             f"{worst.sentence_prefix}{plural(calls, 'kernel')} only {'converts' if calls == 1 else 'convert'} tensors "
@@ -112,9 +116,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="time of layout kernels", value=layout_ns, unit="ns", where=worst.where),
             Evidence(name="layout kernels", value=calls, unit="count", where=worst.where),
         ),
-        weight=step_share(trace, layout_ns),
+        weight=weight,
         claims=names_claims(kernel.name for kernel in layout_kernels),
     )
+
+
+def _severity(share: float) -> Severity:
+    return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def _is_layout(kernel: KernelStat | TraceKernel) -> bool:

@@ -12,7 +12,6 @@ from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.rules.attention_by_hand import attention_by_operators
 from profiler_kit.diagnosis.rules.depthwise import depthwise_layers
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
-from profiler_kit.diagnosis.rules.host_copies import is_host_copy
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
 from profiler_kit.diagnosis.rules.pointwise_chain import pointwise_chain
 from profiler_kit.diagnosis.rules.slice_gradients import slice_gradients
@@ -20,6 +19,7 @@ from profiler_kit.diagnosis.rules.small_operators import small_operators
 from profiler_kit.diagnosis.rules.tensor_copies import tensor_copies
 from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, run_work, trace_work
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
+from profiler_kit.diagnosis.work_groups import is_host_copy
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
