@@ -14,6 +14,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.loading.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
+from profiler_kit.loading.method_models import defines_forward, give_forward
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.records.target import TargetSpec
 
@@ -58,6 +59,8 @@ def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
     parts = compiled_parts(value)
     notes += (COMPILED.format(parts=_listed(parts)),) if parts else ()
     model, compiles = unwrap_compiled(value)
+    if not defines_forward(model) and (note := give_forward(model)):
+        notes += (note,)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
     return BuiltModel(model=model, compiles=compiles, notes=notes)
@@ -77,7 +80,7 @@ def _listed(parts: tuple[str, ...]) -> str:
 
 def checked_forward(model: nn.Module, where: str) -> Forward:
     """The signature of the model's forward. Raises TargetError if the model does not define forward."""
-    if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
+    if not defines_forward(model):
         raise TargetError(
             f"{type(model).__name__} defines no forward",
             where=where,

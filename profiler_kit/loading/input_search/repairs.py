@@ -154,7 +154,7 @@ def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
             size = text.shape[dim]
             if size + need - got > 0:
                 yield with_text(state, with_size(text, dim, size + need - got))
-            if size * need % got == 0 and size != size * need // got:
+            if got and size * need % got == 0 and size != size * need // got:
                 yield with_text(state, with_size(text, dim, size * need // got))
     yield from _shares(state, mismatch)
 
