@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -41,7 +42,7 @@ from profiler_kit.attribution.totals import (
     streams,
 )
 from profiler_kit.attribution.wait_times import sync_waits
-from profiler_kit.records.traces import IdleCause, TraceStep, TraceSummary
+from profiler_kit.records.traces import FIRST_STEP_FACTOR, IdleCause, TraceStep, TraceSummary
 from profiler_kit.traces.intervals import length, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 from profiler_kit.units import duration, plural
@@ -198,7 +199,8 @@ def step_times(
     """Return the steps with the `busy` ns of each. `step`: the step of each busy event.
 
     On the device's clock, a step lasts from its first work to the first work of the next step. It is steady if the
-    launch queue was no deeper when the next step began, or was already full. On the host's clock, it lasts as long as its
+    launch queue was no deeper when the next step began, or was already full, and if it is not a first step that is much
+    longer than the others. On the host's clock, it lasts as long as its
     mark, and `gaps` are the time without an operator.
     """
     marks = attribution.steps
@@ -218,6 +220,7 @@ def step_times(
         idle = period - overlap(union(device.start_ns, device.end_ns, ordered=True), first[:-1], first[1:])
         steady = is_complete.copy()
         steady[time.launches.growing_steps()] = False
+        steady[:1] &= not _starts_slowly(marks)
     elif gaps is not None and total:
         bounds = np.array([(mark.start_ns, mark.end_ns) for mark in marks], np.int64)
         idle = overlap(union(gaps.start, gaps.end, ordered=True), bounds[:, 0], bounds[:, 1])
@@ -233,6 +236,12 @@ def step_times(
         )
         for i, mark in enumerate(marks)
     )
+
+
+def _starts_slowly(steps: Sequence[Step]) -> bool:
+    """Return whether the first of at least three steps does work on the host that the others do not."""
+    times = [step.end_ns - step.start_ns for step in steps]
+    return len(times) > 2 and times[0] > FIRST_STEP_FACTOR * statistics.median(times[1:])
 
 
 def _last_before_pause(steps: Sequence[Step]) -> list[int]:

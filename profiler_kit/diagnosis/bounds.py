@@ -50,12 +50,14 @@ _BOUND_OF_KIND: Final[dict[str, Bound]] = {
 class StepParts:
     """The parts of a step as shares of it: busy and idle time, and idle time by cause.
 
+    `collectives`: the part of `busy` in which only collectives run.
     `bound`: what limits the step. `bound_share`: the share of its part. `late_rank`: the rank that others wait for, whose own
     parts then decide the bound; None without one. `on_device`: busy time is device time; otherwise it is operator time on the
     host.
     """
 
     busy: float
+    collectives: float
     idle: float
     causes: dict[str, float]
     bound: Bound
@@ -83,6 +85,7 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
     )
     return StepParts(
         busy=1.0 - idle,
+        collectives=sum(cell.share for cell in cells if not cell.cause and cell.phase == "communication"),
         idle=idle,
         causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
         bound=bound,

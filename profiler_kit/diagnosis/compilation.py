@@ -27,7 +27,7 @@ class Compilation(NamedTuple):
 
 
 def worst_compilation(report: TraceReport) -> WorstTrace[Compilation] | None:
-    """Return the trace with the largest share of compilation; None if all are below the limit."""
+    """Return the trace with the largest share of compilation; None if all are below the limit and show no recompilations."""
     return worst_trace(report, _compilation, lambda compilation: compilation.share)
 
 
@@ -37,10 +37,11 @@ def _compilation(trace: TraceSummary) -> Compilation | None:
     # On a device, only the part of the compilation counts in which it is idle.
     ns = idle_ns(trace, "compilation") if trace.clock == "device" else trace.compile_ns
     share = min(1.0, ns / trace.span_ns)
-    if share < MIN_COMPILE_SHARE:
-        return None
     numbers: dict[str, int] = {}
     for operator in trace.operators:
         if match := _REGION.search(operator.name):
             numbers[match.group(1)] = max(numbers.get(match.group(1), 0), int(match.group(2)))
-    return Compilation(ns, share, trace.compiled_frames, recompilations=sum(numbers.values()))
+    recompilations = sum(numbers.values())
+    if share < MIN_COMPILE_SHARE and max(numbers.values(), default=0) < MIN_RECOMPILATIONS:
+        return None
+    return Compilation(ns, share, trace.compiled_frames, recompilations)

@@ -17,7 +17,7 @@ from profiler_kit.diagnosis.trace_facts import extent_text
 from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
+from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
 from profiler_kit.units import text
 
 Match = TypeVar("Match")
@@ -28,20 +28,36 @@ MIN_SPAN_NS: Final = 100_000
 LONG_CALL_NS: Final = 1_000_000
 # Idle time from here on always has a finding.
 LARGE_IDLE_SHARE: Final = 0.20
-# A first step that is this many times as long as the others does work that the others do not.
-FIRST_STEP_FACTOR: Final = 3.0
+# The time between one step and the next of two steps may be that of any of them.
+MIN_COMPARED_STEPS: Final = 3
+# The profiler's own start adds some milliseconds to the first step.
+FIRST_STEP_NS: Final = 50_000_000
 MAX_LISTED_CALLS: Final = 3
 
 # Causes of idle time in which the host works, but has not launched enough.
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
+LAUNCH_CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
 # Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
-# The forward pass of a small model has ten launches. With fewer events and without several steps, a trace does not show a loop.
+# The forward pass of a small model has ten launches. With fewer events and without a marked step, a trace does not show a loop.
 MIN_DEVICE_EVENTS: Final = 10
-# Operators that copy a number to the host and wait for it: launches and waits inside them are the price of reading.
-_READS: Final = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"})
+# Operators that copy a number or the size of their result to the host and wait for it: launches and waits inside them are
+# the price of reading.
+_READS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "item",
+        "_local_scalar_dense",
+        "is_nonzero",
+        "equal",
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+    )
+)
 # Moving a line that waits, or other work of the host, saves about its idle time. Below a twentieth it does not pay.
 MIN_HOST_SHARE: Final = 0.05
 
@@ -101,6 +117,18 @@ class IdleStep:
         """Return idle time as a share of the step."""
         return min(1.0, self.scale * ns / self.span_ns)
 
+    @property
+    def start_ns(self) -> int:
+        """The excess of the first step, without compilation; on a device, at most its idle time that may happen once."""
+        excess_ns = self.first_excess_ns - max(self.compile_ns, self.idle_ns("compilation"))
+        if self.on_device:
+            excess_ns = min(excess_ns, self.idle_ns("cold start", *LAUNCH_CAUSES))
+        return excess_ns if excess_ns >= FIRST_STEP_NS else 0
+
+    def repeats(self, ns: int) -> bool:
+        """Return whether idle time of `ns` is enough to matter without the first step, whose excess happens once."""
+        return self.share(ns - self.start_ns) >= MIN_HOST_SHARE
+
     def idle_ns(self, *causes: IdleCause) -> int:
         """Return the idle time of `causes`."""
         return sum(part.ns for part in self.idle if part.cause in causes)
@@ -137,14 +165,16 @@ class IdleStep:
         return min(caused_ns, possible_ns)
 
     def launch_ns(self) -> int:
-        """Return the idle time before launches: without long calls and without what follows a wait."""
+        """Return the idle time before launches: without long calls, the first step's start, and what follows a wait."""
         launching_ns = self.idle_ns(*LAUNCH_CAUSES)
         waiting_ns = max(0, self.wait_idle_ns(self.waits) - self.idle_ns("synchronization"))
-        return max(0, launching_ns - waiting_ns - sum(activity.long_ns for activity in self.long_calls()))
+        long_ns = sum(activity.long_ns for activity in self.long_calls())
+        # the start contains long calls
+        return max(0, launching_ns - waiting_ns - max(long_ns, self.start_ns - self.idle_ns("cold start")))
 
     def launch_share(self) -> float | None:
         """Return the share of the step that is idle before launches; None below the limits."""
-        if self.events < MIN_DEVICE_EVENTS and self.steps < 2:
+        if self.events < MIN_DEVICE_EVENTS and not self.steps:
             return None
         launching_ns = self.launch_ns()
         share = self.share(launching_ns)
@@ -279,9 +309,16 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:
-    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in trace.working_steps]
-    first, others = times[:1], [ns for ns in times[1:] if ns is not None]
-    if len(others) < 2 or first[0] is None:
+    steps = trace.working_steps
+    if len(steps) < MIN_COMPARED_STEPS:
+        return 0
+    times = [step.idle_ns if trace.clock == "device" else step.host_ns for step in steps]
+    others = [ns for ns in times[1:] if ns is not None]
+    if times[0] is None or not others:
         return 0
     usual_ns = statistics.median(others)
-    return max(0, round(first[0] - usual_ns)) if first[0] > FIRST_STEP_FACTOR * usual_ns else 0
+    if len(others) == 1 and steps[0].host_ns <= FIRST_STEP_FACTOR * statistics.median(
+        step.host_ns for step in steps[1:]
+    ):
+        return 0  # the idle time of one other step is not the usual one
+    return max(0, round(times[0] - usual_ns)) if times[0] > FIRST_STEP_FACTOR * usual_ns else 0

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.phrases import quoted_name
 from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text
@@ -103,6 +104,12 @@ def total_ns(work: Iterable[Work]) -> int:
 def total_calls(work: Iterable[Work]) -> int:
     """Return the calls of all `work`."""
     return sum(item.calls for item in work)
+
+
+def launch_idle_ns(work: StepWork, items: Iterable[Work]) -> float:
+    """Return the idle time before the launches of kernels `items`: their part of all launches, of the idle time of launches."""
+    idle_ns = sum(part.ns for part in work.idle if part.cause in LAUNCH_CAUSES)
+    return idle_ns * total_calls(items) / max(1, total_calls(work.kernels)) if work.clock == "device" else 0.0
 
 
 def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:

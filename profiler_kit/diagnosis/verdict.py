@@ -35,6 +35,8 @@ MIN_LARGEST_COUNT: Final = 0.1
 MIN_CAUSE_SHARE: Final = 0.25
 # Less idle time is not mentioned.
 MIN_IDLE: Final = 0.1
+# Collectives that take less of the step do not change what bounds it.
+MIN_COLLECTIVES: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
 # Shares of a trace are those of a step only if its steps cover most of it.
@@ -182,6 +184,8 @@ def _bound(parts: StepParts) -> str:
         busy = idle = f"operators take {percent(parts.busy)}"
     is_idle = parts.idle > parts.busy and parts.on_device
     shares = f"{idle if is_idle else busy} of the time"
+    if parts.collectives >= MIN_COLLECTIVES and parts.bound != "communication" and not is_idle:
+        shares += f", {percent(parts.collectives)} with collectives only"
     if parts.idle >= MIN_IDLE:
         longest, *others = parts.causes.items()
         causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]

@@ -32,6 +32,8 @@ IdleCause = Literal[
 IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
+# A first step that is this many times as long as the others does work that the others do not.
+FIRST_STEP_FACTOR: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class TraceStep:
       work: of its operators.
     - `idle_ns`: the part of `device_ns` that is not busy. In a trace without device work: the part of `host_ns` in which
       no operator runs.
-    - `steady`: True if the launch queue no longer grew and another step follows.
+    - `steady`: True if the launch queue no longer grew, another step follows, and it is not a first step that is much longer
+      than the others.
     """
 
     number: int

@@ -136,6 +136,17 @@ def test_a_step_lasts_from_its_first_kernel_to_the_next_ones() -> None:
     assert (summary.step_ns, summary.host_step_ns) == (400 * US, 400 * US)
 
 
+def test_a_first_step_that_is_much_longer_is_not_steady() -> None:
+    trace = Written()
+    for step, start in enumerate((0, 5000, 5100)):
+        end = start + (5000 if step == 0 else 100)
+        trace.step(step, start * US, end * US)
+        trace.work((end - 50) * US, (end - 20) * US, trace.launch((end - 60) * US, (end - 55) * US))
+    summary = summarize(trace.attribution())
+    assert [step.steady for step in summary.steps] == [False, True, False]
+    assert summary.step_ns == 100 * US
+
+
 def test_while_the_queue_grows_host_steps_are_too_short_and_nothing_is_steady() -> None:
     summary = stepped([900, 900, 900, 900], launches=300, host=300)
     assert summary.queue is not None

@@ -241,6 +241,16 @@ def test_conversions_count_as_autocast_and_not_as_copies() -> None:
     assert "autocast_useless" not in rules(gpu_trace(float32, images, kernel("norm", 25.0, 30))), (
         "no product in 16 bits"
     )
+    launching = replace(
+        source,
+        span_ns=ms(200.0),
+        idle_ns=ms(100.0),
+        idle=(IdleTime(cause="launch latency", phase="forward", ns=ms(100.0), gaps=9),),
+    )
+    first, *others = diagnose_traces(traces(launching))
+    assert first.rule == "autocast_useless"
+    assert first.share == pytest.approx(45 / 200 + 90 / (90 + 60) / 2, abs=0.1), "conversions are launched too"
+    assert [finding.severity for finding in others if finding.rule == "launch_bound"] == ["low"]
     few = operator("_to_copy", "cat/copy", 20.0, 6)
     assert "autocast_useless" not in rules(
         cpu_trace(operator("mm", "gemm", 10.0, 60), few, operator("sum", "reduce", 20.0, 6))
@@ -346,6 +356,10 @@ def test_float64_by_names_of_kernels() -> None:
     assert "model.float()" in finding.advice
     scalars = kernel(
         "optimizer", 40.0, 30, name="multi_tensor_apply_kernel<FusedAdam<float>>(double, double)", math="f64"
+    )
+    solver = kernel("conv:legacy_direct", 50.0, 30, math="f64", name="void cudnn::detail::dgrad_engine<256, 6, 5>")
+    assert single(gpu_trace(GEMM, solver), "float64").severity == "high", (
+        "the kernels of cuDNN name the type in arguments"
     )
     assert "float64" not in rules(gpu_trace(GEMM, scalars)), "scalar arguments are not the type of the tensors"
 

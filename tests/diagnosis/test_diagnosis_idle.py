@@ -144,6 +144,43 @@ def test_operators_that_prepare_in_each_step_are_a_cause_of_their_own() -> None:
     assert "slow_preparation" not in found(replace(base, operators=())), "an operator on the CPU launches nothing"
 
 
+def first_step(idle_ms: float) -> dict[str, Any]:
+    """Return the fields of a trace with three steps, of which the first is idle for `idle_ms` and the others for 1 ms."""
+    fields = steps(3, 30.0, 33.0)
+    first, second, third = fields["steps"]
+    return {
+        **fields,
+        "steps": (replace(first, idle_ns=ms(idle_ms), host_ns=ms(130.0)), replace(second, idle_ns=ms(1.0)), third),
+    }
+
+
+@pytest.mark.parametrize("name", ["aten::cudnn_convolution", "metrics.py(3): f1"])
+def test_long_calls_of_the_first_step_only_are_a_cold_start(name: str) -> None:
+    searching = TraceOperator(
+        name="aten::cudnn_convolution", family="conv", calls=15, kernel_ns=ms(2.0), host_self_ns=ms(80.0)
+    )
+    base = trace(
+        phases={"forward": (100.0, 10.0, 0.0)},
+        idle={("op dispatch", "forward"): 90.0},
+        operators=(searching,),
+        activities=(activity(name, 85.0),),
+        **steps(3, 30.0, 33.0),
+    )
+    assert list(found(base)) != ["cold_start"]
+    assert list(found(replace(base, **first_step(88.0)))) == ["cold_start"]
+    waits = replace(base, **first_step(88.0), idle=(IdleTime(cause="waiting for data", ns=ms(90.0), gaps=3),))
+    assert "cold_start" not in found(waits), "the first batch is not a cold start of the device"
+
+
+def test_a_cold_start_besides_a_longer_compilation_has_the_same_remedy() -> None:
+    base = trace(
+        phases={"forward": (100.0, 10.0, 0.0)},
+        idle={("compilation", "forward"): 100.0, ("python", "forward"): 90.0},
+        **first_step(188.0),
+    )
+    assert list(found(base)) == ["compile_time"]
+
+
 def test_a_gap_without_a_recorded_call_is_to_be_looked_at_and_may_happen_once() -> None:
     base = trace(phases={"forward": (100.0, 20.0, 0.0)}, idle={("python", "forward"): 80.0})
     once = replace(base, activities=(activity("", 80.0, calls=1),))
@@ -211,6 +248,19 @@ def test_short_waits_of_a_host_that_never_catches_up_leave_it_launch_bound() -> 
     findings = found(waiting(4.0, 1.0))
     assert list(findings) == ["launch_bound"]
     assert findings["launch_bound"].weight == pytest.approx(0.36)
+
+
+@pytest.mark.parametrize(("calls", "severity"), [(80, "low"), (79, None)])
+def test_many_short_waits_of_a_slow_host_are_mentioned(calls: int, severity: str | None) -> None:
+    case = waiting(0.4, 0.4)
+    case = replace(case, syncs=tuple(replace(wait, calls=calls) for wait in case.syncs), **steps(10, 9.0, 10.0))
+    findings = {finding.rule: finding for finding in diagnose_traces(traces(case))}
+    finding = findings.get("sync_waits")
+    assert (finding and finding.severity) == severity
+    if finding is not None:
+        assert "waits for the device 8 times per step" in finding.title
+        assert "launches more slowly than the device works" in finding.explanation
+    assert findings["launch_bound"].severity in ("high", "medium")
 
 
 def test_a_wait_that_no_work_follows_causes_no_idle_time() -> None:
@@ -289,10 +339,10 @@ def test_launch_advice_leaves_out_what_is_in_use(more: dict[str, Any], absent: t
     assert more or "model = torch.compile(model)" in advice
 
 
-def test_two_steps_of_few_kernels_are_a_loop() -> None:
+def test_steps_of_few_kernels_are_a_loop() -> None:
     case = trace(phases={"forward": (10.0, 1.0, 0.0)}, idle={("python", "forward"): 9.0}, events=9)
     assert "launch_bound" not in found(case)
-    assert "launch_bound" in found(replace(case, **steps(2, 0.5, 5.0)))
+    assert "launch_bound" in found(replace(case, **steps(1, 0.5, 5.0)))
 
 
 def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
@@ -327,7 +377,12 @@ def test_compilation_and_recompilation() -> None:
     again = replace(once, operators=regions, compiled_frames=3)
     assert list(found(again)) == ["recompilation"]
     assert "2 recompilations" in found(again)["recompilation"].title
-    assert found(replace(again, compile_ns=ms(4.0))) == {}
+    silent = traces(replace(again, compile_ns=0))
+    assert [(f.rule, f.severity) for f in diagnose_traces(silent) if f.rule == "recompilation"] == [
+        ("recompilation", "low")
+    ]
+    dynamic = replace(again, compile_ns=0, operators=regions[:2])
+    assert "recompilation" not in {finding.rule for finding in diagnose_traces(traces(dynamic))}
 
 
 def test_idle_time_of_a_fifth_always_has_a_finding() -> None:

@@ -405,6 +405,40 @@ def test_limits_of_fallback_convolutions(spent_ms: float, expected: str | None, 
     assert severity(case, "not_on_cudnn") == expected
 
 
+def test_fallback_convolutions_explain_the_idle_time_before_their_launches() -> None:
+    own = TraceOperator(name="aten::_slow_conv2d_forward", family="conv", calls=3, kernel_ns=ms(40.0), host_self_ns=0)
+    case = trace(
+        phases={"forward": (100.0, 45.0, 0.0)},
+        idle={("launch latency", "forward"): 55.0},
+        operators=(own,),
+        kernels=[kernel("conv:im2col(aten)", 30.0, 600), kernel("gemm", 10.0, 300), kernel("norm", 5.0, 100)],
+    )
+    findings = diagnose_traces(traces(case))
+    assert findings[0].rule == "not_on_cudnn"
+    assert findings[0].share == pytest.approx(0.40 + 0.9 * 0.55)
+    assert "waits about 49.5 ms for the launches" in findings[0].explanation
+    assert {finding.rule: finding.severity for finding in findings}["launch_bound"] == "low"
+
+
+@pytest.mark.parametrize(("spent_ms", "expected"), [(9.0, None), (11.0, "medium"), (34.0, "high")])
+@pytest.mark.parametrize(
+    ("name", "math", "is_slow"),
+    [
+        ("cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1", "bf16", True),
+        ("cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x64_32x6_nn_align4", "f16", True),
+        ("cutlass_80_tensorop_f16_s16816gemm_relu_f16_128x64_32x6_nn_align8", "f16", False),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4", "tf32", False),
+        ("cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align2", "tf32", True),
+        ("cutlass_80_simt_sgemm_128x64_8x5_nn_align1", "fp32", False),
+    ],
+)
+def test_limits_of_unaligned_products(
+    name: str, math: str, is_slow: bool, spent_ms: float, expected: str | None
+) -> None:
+    case = trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=[kernel("gemm", spent_ms, 30, math=math, name=name)])
+    assert severity(case, "unaligned_products") == (expected if is_slow else None)
+
+
 @pytest.mark.parametrize(("spent_ms", "expected"), [(49.0, None), (51.0, "medium")])
 def test_limits_of_moving_bytes(spent_ms: float, expected: str | None) -> None:
     moving = [kernel("norm", spent_ms - 10.0, 10), kernel("pointwise", 10.0, 10)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
+from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -130,7 +130,7 @@ def _finding(checks: _Checks | None) -> Iterator[Finding]:
             Evidence(name="autograd nodes", value=checks.nodes, unit="count", where=checks.place),
         ),
         weight=checks.share,
-        claims=tuple(f"idle:{cause}" for cause in ("synchronization", *LAUNCH_CAUSES))
+        claims=("idle:synchronization", *LAUNCH_CLAIMS)
         if checks.on_device
         else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
     )

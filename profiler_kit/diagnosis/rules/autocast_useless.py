@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, launch_idle_ns, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import (
     conversion_calls,
     conversion_ns,
@@ -33,7 +34,8 @@ convolutions and matrix products in 16 bits. `medium` from {limit_percent(LARGE_
 Autocast converts the inputs and weights of each product. Tensor cores are twice as fast in 16 bits as in TF32, so the products
 save at most the time that they take in 16 bits. If the conversions take as long, nothing is gained: the layers are too small.
 Names of kernels show conversions; on a CPU, calls of `_to_copy` do, and all products count. Without products in 16 bits, or with
-fewer conversions than products, the conversions have another reason. In a trace the same limits hold.
+fewer conversions than products, the conversions have another reason. In a trace the same limits hold. The finding explains the
+idle time before the launches of conversions too.
 """
 
 
@@ -70,8 +72,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),
             Evidence(name="time of products", value=match.products_ns, unit="ns", where=work.source),
         ),
-        weight=match.share,
-        claims=work_claims(work, kernels),
+        weight=work.share(match.ns + launch_idle_ns(work, kernels)),
+        claims=(*work_claims(work, kernels), *LAUNCH_CLAIMS),
     )
 
 
@@ -88,5 +90,10 @@ def _conversions(work: StepWork) -> _Conversions | None:
 
 
 RULE = Rule(
-    "autocast_useless", DOC, check, "cause", check, symptoms=("memory_bound", "tensor_copies", "pointwise_chain")
+    "autocast_useless",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("memory_bound", "tensor_copies", "pointwise_chain", "launch_bound"),
 )

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import (
-    FIRST_STEP_FACTOR,
+    FIRST_STEP_NS,
+    LAUNCH_CLAIMS,
     LONG_CALL_NS,
     MIN_HOST_SHARE,
     IdleStep,
@@ -18,16 +19,14 @@ from profiler_kit.diagnosis.idle_time import (
 )
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import HostActivity
+from profiler_kit.records.report import Evidence, Finding, Severity, TraceReport
+from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity
 from profiler_kit.units import percent, text
 
 # From a quarter of the time on, the trace does not show the steady loop.
 HIGH_SHARE: Final = 0.25
 # An operator that launches work takes microseconds on the host. The call that loads its library takes milliseconds.
 FIRST_CALL_NS: Final = 10_000_000
-# The profiler's own start adds some milliseconds to the first step.
-FIRST_STEP_NS: Final = 50_000_000
 # The longest call takes most of the time of all calls of that operator.
 FIRST_CALL_SHARE: Final = 0.8
 
@@ -46,6 +45,7 @@ First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be 
 
 - `high`: from {limit_percent(HIGH_SHARE)} of the time.
 - `medium`: below that.
+- `low`: compilation takes longer. Steps after it do not have the cost of the cold start either.
 
 Compilation is not counted (rule `compile_time`). Steps that follow do not have this cost, so shares of such a trace do not show
 the steady loop.
@@ -68,7 +68,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     step, start = worst.step, worst.match
     place = "the device waits for work" if step.on_device else "the host does work"
     yield RULE.finding(
-        severity="high" if start.share >= HIGH_SHARE else "medium",
+        severity=_severity(step, start),
         title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
         explanation=join_sentences(
             f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
@@ -97,25 +97,28 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
+def _severity(step: IdleStep, start: _Start) -> Severity:
+    if max(step.compile_ns, step.idle_ns("compilation")) >= start.ns:
+        return "low"  # steps after the compilation do not have this cost either
+    return "high" if start.share >= HIGH_SHARE else "medium"
+
+
 def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
     if not step.on_device:
         return ("idle:python", "busy")
     if start.ns == step.idle_ns("cold start"):
         return ("idle:cold start",)
-    return ("idle:cold start", "idle:op dispatch", "idle:python", "idle:launch latency")
+    return ("idle:cold start", *LAUNCH_CLAIMS)
 
 
 def _start(step: IdleStep) -> _Start | None:
     first_calls = tuple(activity for activity in step.activities if _is_first_call(step, activity))
     direct_ns = step.idle_ns("cold start") + sum(a.ns for a in first_calls if is_operator(a.name))
-    first_step_ns = step.first_excess_ns - max(step.compile_ns, step.idle_ns("compilation"))
-    if first_step_ns < FIRST_STEP_NS:
-        first_step_ns = 0
-    ns = max(direct_ns, first_step_ns)
+    ns = max(direct_ns, step.start_ns)
     share = step.share(ns)
     if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):
         return None
-    return _Start(ns, share, first_calls, first_step=first_step_ns > direct_ns)
+    return _Start(ns, share, first_calls, first_step=step.start_ns > direct_ns)
 
 
 def _is_first_call(step: IdleStep, activity: HostActivity) -> bool:

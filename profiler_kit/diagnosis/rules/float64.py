@@ -98,7 +98,9 @@ def _float64_tensors(report: Report) -> Iterator[str]:
 def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
     if work.clock == "device":
         kernels = work.select(
-            lambda item: item.family not in _OTHER_FAMILIES and bool(_FLOAT64_KERNEL.search(item.name))
+            lambda item: (
+                item.family not in _OTHER_FAMILIES and (item.math == "f64" or bool(_FLOAT64_KERNEL.search(item.name)))
+            )
         )
     elif "the parameters" in tensors:
         kernels = work.select(lambda _: True)  # operators on a CPU do not show their type

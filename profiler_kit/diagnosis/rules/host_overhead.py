@@ -67,7 +67,7 @@ is Python and autograd.
 Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
 metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it. A single long gap of a trace
-without steps is at most `medium`: it may happen once.
+without steps is at most `medium`: it may happen once. Gaps of the first step only do not count (rule `cold_start`).
 """
 
 
@@ -214,7 +214,7 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
 def _python_calls(step: IdleStep) -> tuple[HostActivity, ...] | None:
     """Return the long calls of a device's step that are not operators; None below the limit."""
     calls = tuple(activity for activity in step.long_calls() if not is_operator(activity.name))
-    return calls if step.on_device and step.share(_total_ns(calls)) >= MIN_HOST_SHARE else None
+    return calls if step.on_device and step.repeats(_total_ns(calls)) else None
 
 
 def _total_ns(calls: tuple[HostActivity, ...]) -> int:

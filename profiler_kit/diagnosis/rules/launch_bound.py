@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
     LAUNCH_CAUSES,
+    LAUNCH_CLAIMS,
     MIN_DEVICE_EVENTS,
     MIN_LAUNCH_SHARE,
     MIN_LAUNCH_SHARE_OF_IDLE,
@@ -39,7 +40,6 @@ TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
 FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
-_CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
 MAX_LISTED_CAUSES: Final = 3
 
 _BATCH: Final = "a larger batch"
@@ -123,7 +123,7 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
         ),
         trials=trials,
         weight=share,
-        claims=_CLAIMS,
+        claims=LAUNCH_CLAIMS,
     )
 
 
@@ -178,7 +178,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="device events", value=step.events, unit="count", where=step.where),
         ),
         weight=share,
-        claims=_CLAIMS,
+        claims=LAUNCH_CLAIMS,
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import busy_share, module_claims, names_claims
@@ -94,14 +95,22 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, share = worst.trace, worst.match
     operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
     fallback_ns = sum(operator.kernel_ns for operator in operators)
-    weight = step_share(trace, fallback_ns)
+    share_of_step = step_share(trace, fallback_ns)
+    kernels = [kernel for kernel in trace.kernels if kernel.family.startswith(_FALLBACK_FAMILIES)]
+    # The fallback launches several kernels for each example, which often takes longer than they run.
+    launch_part = sum(kernel.calls for kernel in kernels) / max(1, sum(kernel.calls for kernel in trace.kernels))
+    launch_ns = launch_part * sum(part.ns for part in trace.idle if part.cause in LAUNCH_CAUSES)
+    weight = step_share(trace, fallback_ns + launch_ns)
     names = join_list([operator.name for operator in operators])
     yield RULE.finding(
-        severity="high" if weight >= LARGE_SHARE else "medium",
+        severity="high" if share_of_step >= LARGE_SHARE else "medium",
         title=f"cuDNN is not used: PyTorch's fallback convolution takes {percent(share)} of the device time",
         explanation=join_sentences(
             f"{worst.sentence_prefix}{names} {'copies' if len(operators) == 1 else 'copy'} input patches to a buffer and "
             f"{'multiplies' if len(operators) == 1 else 'multiply'} them, for {text(fallback_ns, 'ns')} in total.",
+            f"The device waits about {text(launch_ns, 'ns')} for the launches of these kernels, several for each example."
+            if launch_ns >= MAX_FALLBACK_SHARE * fallback_ns
+            else "",
             worst.others_sentence(),
         ),
         advice="Check whether cuDNN is off (torch.backends.cudnn.enabled, or cudnn.flags() without enabled=True). If it is on, "
@@ -111,7 +120,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             *(Evidence(name="device time", value=item.kernel_ns, unit="ns", where=item.name) for item in operators),
         ),
         weight=weight,
-        claims=names_claims(kernel.name for kernel in trace.kernels if kernel.family.startswith(_FALLBACK_FAMILIES)),
+        claims=(*names_claims(kernel.name for kernel in kernels), *LAUNCH_CLAIMS),
     )
 
 
@@ -132,5 +141,5 @@ RULE = Rule(
     check,
     "cause",
     check_trace,
-    symptoms=("no_tensor_cores", "layout_overhead", "memory_bound", "dominant_layer"),
+    symptoms=("no_tensor_cores", "layout_overhead", "memory_bound", "dominant_layer", "launch_bound"),
 )

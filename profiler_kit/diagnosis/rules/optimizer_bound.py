@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import optimizer_class
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
 from profiler_kit.diagnosis.step_work import StepWork, trials_of, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.traces import IdleCause
 from profiler_kit.units import percent, text
 
 # The optimizer does a few operations per parameter, forward and backward do several per parameter and example. From a
@@ -21,8 +21,6 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.25
 # From half of the step on, no other phase can save as much.
 LARGE_SHARE: Final = 0.50
-# Idle time before the optimizer's kernels that its own launches cause.
-LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
 _FUSED: Final = re.compile(r"[fF]used_?(adam|sgd|adagrad)", re.IGNORECASE)
 _FOREACH: Final = re.compile(r"_foreach_|multi_tensor_apply")
 
@@ -84,7 +82,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         trials=trials_of(report, *(("fused_optimizer",) if can_fuse else ()), "batch=2x"),
         weight=match.share,
-        claims=("busy:phase:optimizer", *(f"idle:{cause}" for cause in LAUNCH_CAUSES if match.idle_ns)),
+        claims=("busy:phase:optimizer", *(LAUNCH_CLAIMS if match.idle_ns else ())),
     )
 
 

@@ -20,6 +20,7 @@ frame 0.
 
 - `high`: from {limit_percent(HIGH_SHARE)} of the time.
 - `medium`: below that.
+- `low`: the recorded steps hardly compile, but run a version of a frame with a number of at least {MIN_RECOMPILATIONS}.
 
 torch.compile compiles again if a guard fails: another shape, another dtype, a changed number or attribute. The second version
 of a frame usually makes a size dynamic; further versions have another reason. After eight versions, the frame runs without
@@ -34,9 +35,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     trace, compilation = worst.trace, worst.match
     yield RULE.finding(
-        severity="high" if compilation.share >= HIGH_SHARE else "medium",
-        title=f"torch.compile compiles again and again: {plural(compilation.recompilations, 'recompilation')}, and compilation "
-        f"takes {percent(compilation.share)} of the time",
+        severity="high"
+        if compilation.share >= HIGH_SHARE
+        else "medium"
+        if compilation.share >= MIN_COMPILE_SHARE
+        else "low",
+        title=f"torch.compile compiles again and again: {plural(compilation.recompilations, 'recompilation')}"
+        + (
+            f", and compilation takes {percent(compilation.share)} of the time"
+            if compilation.share
+            else " up to these steps"
+        ),
         explanation=join_sentences(
             f"{worst.sentence_prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
             "Each new version of a frame means that a guard failed: another shape, another dtype, a changed number.",

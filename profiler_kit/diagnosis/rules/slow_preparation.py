@@ -26,7 +26,7 @@ Fires for a trace of several steps if operators that launch device work keep the
 An operator needs some microseconds to launch a kernel. If it takes milliseconds, its library prepares: it searches an algorithm
 (`cudnn.benchmark`), builds a plan, or compiles a kernel. Libraries keep the result for each combination of shapes, so a steady
 loop pays once. A loop whose shapes change, such as generation with a growing key-value cache, pays in each step. Rule
-`cold_start` covers operators with a single long call.
+`cold_start` covers operators with a single long call, and long calls of the first step only.
 """
 
 _ADVICE: Final = (
@@ -76,7 +76,7 @@ def _preparing(step: IdleStep) -> tuple[HostActivity, ...] | None:
         if activity.name in step.launching and activity.longest_ns < MAX_LONGEST_SHARE * activity.long_ns
     ]
     calls.sort(key=lambda activity: -activity.long_ns)
-    return tuple(calls) if step.share(_total_ns(calls)) >= MIN_HOST_SHARE else None
+    return tuple(calls) if step.repeats(_total_ns(calls)) else None
 
 
 def _total_ns(calls: tuple[HostActivity, ...] | list[HostActivity]) -> int:

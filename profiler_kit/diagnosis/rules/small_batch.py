@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials, has_batch, larger_batch
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, run_step
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS, run_step
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -69,7 +69,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         trials=trials,
         weight=fixed_share,
-        claims=(*(f"idle:{cause}" for cause in LAUNCH_CAUSES), "busy:phase:optimizer"),
+        claims=(*LAUNCH_CLAIMS, "busy:phase:optimizer"),
     )
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, MIN_HOST_SHARE, IdleStep, worst_idle
+from profiler_kit.diagnosis.idle_time import (
+    LARGE_IDLE_SHARE,
+    LAUNCH_CAUSES,
+    LAUNCH_CLAIMS,
+    MIN_HOST_SHARE,
+    IdleStep,
+    worst_idle,
+)
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -13,7 +20,9 @@ from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
 
 # A quarter of the time is a large gain for the change of one line.
-LARGE_IDLE_SHARE: Final = 0.25
+HIGH_SHARE: Final = 0.25
+# A loop that reads its loss or a metric waits once or twice per step. With more waits, the host never launches ahead.
+MIN_MANY_WAITS: Final = 8
 
 # The code behind the operator that waits, and its replacement. Source: the operators that copy their result to the host.
 _SIZE_DEPENDS_ON_VALUES: Final = (
@@ -70,8 +79,11 @@ ends. In a trace, idle time before launches counts up to the length of the waits
 be ahead by this time. So short waits of a host that never catches up count little, and rule `launch_bound` covers the rest.
 Idle time inside calls that read a number counts too. In a report only the gap after each wait counts.
 
-- `high`: at least {limit_percent(LARGE_IDLE_SHARE)} of the step.
+- `high`: at least {limit_percent(HIGH_SHARE)} of the step.
 - `medium`: below that.
+- `low`: below {limit_percent(MIN_HOST_SHARE)}, but the host waits at least {MIN_MANY_WAITS} times per step, and the device is
+  idle for at least {limit_percent(LARGE_IDLE_SHARE)} of the step. Each wait is short because the host is slower than the device
+  anyway. The waits matter once launches are faster, and CUDA graphs cannot contain them.
 
 The rule does not count waits during which the device has work, waiting for data, or blocking copies of a batch to the device
 (rule `host_copies`). In a report, the tool's own reading of the loss does not count. It reads reports and traces.
@@ -84,13 +96,19 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     step, share = worst.step, worst.match
     waits = _waits(step, report)
+    calls = _calls_per_step(step, waits)
     longest = max(waits, key=lambda wait: (wait.idle_ns, wait.wait_ns), default=None)
     yield RULE.finding(
-        severity="high" if share >= LARGE_IDLE_SHARE else "medium",
-        title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it",
+        severity="high" if share >= HIGH_SHARE else "medium" if share > MIN_HOST_SHARE else "low",
+        title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it"
+        if share > MIN_HOST_SHARE
+        else f"Synchronization: the host waits for the device {calls} times per step, for {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}The host launches nothing while it waits. Without its waits it would launch ahead of the device, "
             f"which is idle for {text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')} because of them.",
+            ""
+            if share > MIN_HOST_SHARE
+            else "The waits are short because the host launches more slowly than the device works.",
             _longest_wait(longest),
             worst.others_sentence(),
         ),
@@ -105,7 +123,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             ),
         ),
         weight=share,
-        claims=("idle:synchronization", *(f"idle:{cause}" for cause in LAUNCH_CAUSES)),
+        claims=("idle:synchronization", *LAUNCH_CLAIMS),
     )
 
 
@@ -126,7 +144,14 @@ def _idle_ns(step: IdleStep, report: Report | TraceReport) -> int:
 
 def _own_share(step: IdleStep, report: Report | TraceReport) -> float | None:
     share = step.share(_idle_ns(step, report)) if step.on_device else 0.0
-    return share if share > MIN_HOST_SHARE else None
+    if share > MIN_HOST_SHARE:
+        return share
+    is_idle = step.on_device and 1.0 - step.busy_share >= LARGE_IDLE_SHARE
+    return share if is_idle and share > 0 and _calls_per_step(step, _waits(step, report)) >= MIN_MANY_WAITS else None
+
+
+def _calls_per_step(step: IdleStep, waits: Iterable[SyncWait]) -> int:
+    return sum(wait.calls for wait in waits) // max(1, step.steps)
 
 
 def _longest_wait(longest: SyncWait | None) -> str:

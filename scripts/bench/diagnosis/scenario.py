@@ -55,7 +55,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "float64": "float64",
         "autocast": "autocast_useless",
         "layout": "layout_overhead tensor_copies",
-        "channels": "channels_multiple",
+        "channels": "channels_multiple unaligned_products",
         "depthwise": "depthwise",
         "cudnn": "cudnn_off_by_accident not_on_cudnn cudnn_off_fallback",
         "embedding": "embedding_gradients",

@@ -1,0 +1,85 @@
+"""Matrix products on tensor cores whose rows do not start at multiples of 16 bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.records.families import math_name
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.units import percent, text
+
+# A slow product of a tenth of the step saves a twentieth of it if it becomes twice as fast.
+MIN_SHARE: Final = 0.10
+HIGH_SHARE: Final = 1 / 3
+# cuBLAS and CUTLASS load 16 bytes at once into tensor cores.
+# Source: NVIDIA, Matrix Multiplication Background User's Guide, "Requirements to use Tensor Cores".
+LOAD_BYTES: Final = 16
+_BYTES: Final = {"f16": 2, "bf16": 2, "tf32": 4}
+# CUTLASS names the number of values to which addresses and rows are aligned: cutlass_75_tensorop_bf16_..._tn_align1.
+_ALIGNMENT: Final = re.compile(r"tensorop\w*_align(\d+)")
+
+DOC = f"""
+Fires if tensor-core kernels for unaligned rows take at least {limit_percent(MIN_SHARE)} of the step. `high` from
+{limit_percent(HIGH_SHARE)} on, `medium` below.
+
+Tensor cores load {LOAD_BYTES} bytes at once: 8 values of 16 bits, or 4 of TF32. If a size of a product is odd, its rows start at
+other addresses, and the library falls back to kernels that load one or two values at a time. They are several times slower,
+although the padding is below a percent. The names of CUTLASS kernels show the alignment (`align1`). The rule reads reports and
+traces.
+"""
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding: for the baseline, or for the trace with the largest share of unaligned products."""
+    if (worst := worst_step(report, _unaligned, lambda kernels: sum(kernel.ns for kernel in kernels))) is None:
+        return
+    work, kernels = worst.work, worst.match
+    ns = total_ns(kernels)
+    share = work.share(ns)
+    maths = sorted({kernel.math for kernel in kernels if kernel.math})
+    multiple = LOAD_BYTES // min(_BYTES[math] for math in maths)
+    yield RULE.finding(
+        severity="high" if share >= HIGH_SHARE else "medium",
+        title=f"Matrix products with odd sizes take {percent(share)} of the step",
+        explanation=join_sentences(
+            f"{work.sentence_prefix}{join_list([math_name(math) for math in maths])} kernels for unaligned rows take "
+            f"{text(ns, 'ns')} of {work.clock_name} {work.per_step}.",
+            f"Tensor cores load {LOAD_BYTES} bytes at once. Rows that do not start at multiples of {LOAD_BYTES} bytes need "
+            "slower kernels.",
+            worst.others_sentence(),
+        ),
+        advice=f"Make the sizes of layers, vocabularies and padded batches multiples of {multiple}, better of 64: 1024 features "
+        "instead of 1023. This changes the model, so train it again. A vocabulary can be padded: the added rows are never used.",
+        evidence=(
+            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.source),
+            *(Evidence(name="device time", value=kernel.ns, unit="ns", where=kernel.name) for kernel in kernels),
+        ),
+        weight=share,
+        claims=work_claims(work, kernels),
+    )
+
+
+def _unaligned(work: StepWork) -> tuple[Work, ...] | None:
+    kernels = work.select(_is_unaligned)
+    return kernels if work.share(total_ns(kernels)) >= MIN_SHARE else None
+
+
+def _is_unaligned(kernel: Work) -> bool:
+    size = _BYTES.get(kernel.math or "")
+    match = _ALIGNMENT.search(kernel.name)
+    return size is not None and match is not None and int(match.group(1)) * size < LOAD_BYTES
+
+
+RULE = Rule(
+    "unaligned_products",
+    DOC,
+    check,
+    "cause",
+    check,
+    symptoms=("channels_multiple", "no_tensor_cores", "memory_bound", "dominant_layer", "dominant_operator"),
+)
