@@ -20,7 +20,7 @@ from scripts.bench.diagnosis.scenario import ANALYZE, CAUSES, NOTHING, PARTS, TR
 
 # What has to hold on the recordings.
 MIN_FIRST, MIN_PRESENT, MAX_WRONG = 0.90, 0.97, 0.02
-MAX_FIXTURES_BYTES = 5_000_000
+MAX_FIXTURES_BYTES = 7_000_000
 
 SCENARIO = Scenario(
     name="late", part="visible", cause="data", also=("python",), forms=TRACE_FORMS, analyze=(), device="any", ranks=1, steps=3,

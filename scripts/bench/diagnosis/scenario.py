@@ -1,6 +1,6 @@
 """Scenarios of the diagnosis benchmark: programs with one planted cause, and the finding that an expert expects.
 
-A scenario is a Python file in `visible/`, `heldout/` or `unseen/`, written like a user's training script:
+A scenario is a Python file in `visible/` or `heldout/`, written like a user's training script:
 
 - its docstring names the cause;
 - ``CAUSE`` is a key of `CAUSES`, or "nothing";
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, Literal
 
-Part = Literal["visible", "heldout", "unseen"]
-PARTS: Final[tuple[Part, ...]] = ("visible", "heldout", "unseen")
+Part = Literal["visible", "heldout"]
+PARTS: Final[tuple[Part, ...]] = ("visible", "heldout")
 TRACE_FORMS: Final = ("plain", "stacks")
 ANALYZE: Final = "analyze"
 FORMS: Final = (*TRACE_FORMS, ANALYZE)

@@ -1,1 +1,0 @@
-"""Programs that no rule was run on yet. After a look at their findings they move to `heldout`."""
