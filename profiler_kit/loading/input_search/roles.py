@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -148,6 +149,11 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
     values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    keys = reads.get(rest, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
+    values += tuple(
+        Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
+    )
     names = {parameter.name.lower() for parameter in values}
     if not any(pair <= names for pair in _ATTENTION_NAMES):
         return values
@@ -164,6 +170,8 @@ def _parameter(
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
     if keys:
         role = Role.DICT
+    elif items and set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
+        role = Role.LIST
     return Parameter(
         name=parameter.name,
         role=role,
@@ -182,12 +190,17 @@ def _annotation_text(annotation: Any) -> str:
 
 
 def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
-    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into."""
+    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into.
+
+    A parameter that is only subscripted with numbers is unpacked into names without a meaning.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
     reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
+    for name, count in _counted_items(tree).items():
+        reads[name] = (set(), ("_",) * count)
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
@@ -198,3 +211,19 @@ def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
                 names = tuple(name.id if isinstance(name, ast.Name) else "_" for name in target.elts)
                 reads[node.value.id] = (reads.get(node.value.id, (set(), ()))[0], names)
     return reads
+
+
+def _counted_items(tree: ast.AST) -> dict[str, int]:
+    """The number of items of each name that is only read as an item with a number, such as ``x[0]``."""
+    indices: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and type(_number(node.slice)) is int:
+            indices.setdefault(node.value.id, []).append(_number(node.slice) or 0)
+    names = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {
+        name: max(numbers) + 1 for name, numbers in indices.items() if len(numbers) == names[name] and min(numbers) >= 0
+    }
+
+
+def _number(node: ast.expr) -> int | None:
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
