@@ -155,8 +155,14 @@ class ByKeyword(Model):
 
 
 class Numbered(Model):
-    def forward(self, x: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x):  # type: ignore[no-untyped-def]
         return self.net(self.table(x[0]))
+
+
+class Replaced(Model):
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        x = x[0]
+        return self.net(self.table(x))
 
 
 class Unpacked(Model):
@@ -195,6 +201,7 @@ class Unpacked(Model):
         ),
         (ByKeyword(net=conv_net(3, 1000), of_class=nn.Linear(10, 1000)), ["1,3,224,224", "labels=1,10"]),
         (Numbered(table=nn.Embedding(30, 8), net=nn.Linear(8, 2)), ["x[0]=1,128:int64[0:30]"]),
+        (Replaced(table=nn.Embedding(30, 8), net=nn.Linear(8, 2)), ["x[0]=1,128:int64[0:30]"]),
         (Unpacked(net=conv_net(3, 1000)), ["1,8,3,224,224"]),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ IMAGE_NAMES: Final = (
 LENGTH_NAMES: Final = (
     "block_size", "context_length", "context_size", "n_ctx", "ctx_len", "max_seq_len", "max_seq_length",
     "max_sequence_length", "seq_len", "seq_length", "sequence_length", "n_positions", "max_position_embeddings", "max_len",
-    "max_length", "num_tokens_per_sequence", "bptt",
+    "max_length", "num_tokens_per_sequence", "bptt", "pad_size",
 )  # fmt: skip
 LATENT_NAMES: Final = (
     "latent_dim",

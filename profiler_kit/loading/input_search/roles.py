@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 import textwrap
-from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -149,8 +148,8 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
     values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
-    rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
-    keys = reads.get(rest, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
+    keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    keys = reads.get(keywords, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
     values += tuple(
         Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
     )
@@ -214,16 +213,22 @@ def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
 
 
 def _counted_items(tree: ast.AST) -> dict[str, int]:
-    """The number of items of each name that is only read as an item with a number, such as ``x[0]``."""
-    indices: dict[str, list[int]] = {}
+    """The number of items of each name that is only read as an item with a number, ``x[0]``, or that first becomes one."""
+    names = sorted(
+        (node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda n: (n.lineno, n.col_offset)
+    )
+    uses: dict[str, list[ast.Name]] = {}
+    for node in names:
+        uses.setdefault(node.id, []).append(node)
+    items: dict[ast.Name, int] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and type(_number(node.slice)) is int:
-            indices.setdefault(node.value.id, []).append(_number(node.slice) or 0)
-    names = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return {
-        name: max(numbers) + 1 for name, numbers in indices.items() if len(numbers) == names[name] and min(numbers) >= 0
-    }
-
-
-def _number(node: ast.expr) -> int | None:
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            items.update({node.value: index} if type(index) is int else {})
+    counts: dict[str, int] = {}
+    for name, nodes in uses.items():
+        becomes_item = len(nodes) > 1 and isinstance(nodes[0].ctx, ast.Store) and nodes[0].lineno == nodes[1].lineno
+        reads = nodes[1:2] if becomes_item else nodes
+        if all(node in items for node in reads):
+            counts[name] = max(items[node] for node in reads) + 1
+    return counts
