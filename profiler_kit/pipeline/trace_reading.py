@@ -88,7 +88,7 @@ def extract_trace(file: Path) -> RankExtract:
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.traces.reader import read
 
-    table = read(file)
+    table = read(file, details=False)
     attribution = attribute(table)
     return extract_rank(attribution)
 

@@ -25,6 +25,7 @@ def read(
     path: Path,
     *,
     partial: bool = True,
+    details: bool = True,
     limit_bytes: int | None = None,
     name: str | None = None,
     block_bytes: int = BLOCK_BYTES,
@@ -32,7 +33,8 @@ def read(
     """Return the events of the trace at `path`, plain or gzipped (recognized by its first bytes, not by its name).
 
     `partial`: return the intact part of a file that is cut off or damaged. The table then has `cut_off` set, and a
-    note states the place. `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip
+    note states the place. Without `details`, the sparse columns that attribution does not use are left out: of Python
+    calls, launch configurations and waits. `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip
     file 400 times its size. `name`: the file's name in the table and in errors; the default is the path.
     `block_bytes`: the size of one read.
 
@@ -46,7 +48,7 @@ def read(
         Source(path, where=where, limit_bytes=limit_bytes, block_bytes=block_bytes) as source,
         _no_garbage_collection(),
     ):
-        rows = Rows()
+        rows = Rows(details=details)
         document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
         for run in document.runs():
             rows.add(run)
