@@ -233,13 +233,12 @@ ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {
     Kind.MEMORY: MemoryArguments,
 }
 _WITHOUT_DETAILS: Final = {
-    PythonArguments: Arguments,
     DetailedDeviceArguments: DeviceArguments,
     SyncArguments: LinkArguments,
 }
 # Decoding the details takes a fifth of the time, and attribution does not use them.
 ARGUMENTS_WITHOUT_DETAILS: Final[Mapping[Kind, type[Arguments]]] = {
-    kind: _WITHOUT_DETAILS.get(arguments, arguments) for kind, arguments in ARGUMENTS.items()
+    kind: _WITHOUT_DETAILS.get(arguments, arguments) for kind, arguments in ARGUMENTS.items() if kind is not Kind.PYTHON
 }
 # Fields of most events are columns of the table. The other fields are sparse: stored only for the events that have
 # them.

@@ -209,7 +209,8 @@ class Rows:
             if len(indices):
                 events = rows if len(indices) == len(rows) else [rows[i] for i in indices.tolist()]
                 arguments = arguments_of([e.args for e in events], fields)
-                malformed[indices[arguments.malformed]] = True
+                if issubclass(fields, dialect.LinkArguments):  # other arguments are details; the event is valid without
+                    malformed[indices[arguments.malformed]] = True
                 columns.append((indices, arguments))
         return columns, malformed
 
@@ -228,11 +229,13 @@ class Rows:
             for name, texts in columns_of_kind.texts.items():
                 columns[name][indices] = self._texts.numbers(texts)
             if columns_of_kind.devices is not None:
-                events = [rows[i] for i in indices.tolist()]
-                columns["stream"][indices] = self._streams.numbers([
-                    Stream(str(e.pid if device is None else device), str(e.tid if stream is None else stream))
-                    for e, (device, stream) in zip(events, columns_of_kind.devices, strict=True)
-                ])  # fmt: skip
+                # equal ids are joined before they become text: few are distinct
+                ids = [
+                    (rows[i].pid if device is None else device, rows[i].tid if stream is None else stream)
+                    for i, (device, stream) in zip(indices.tolist(), columns_of_kind.devices, strict=True)
+                ]
+                streams = {pair: self._streams[Stream(str(pair[0]), str(pair[1]))] for pair in dict.fromkeys(ids)}
+                columns["stream"][indices] = np.fromiter(map(streams.__getitem__, ids), dtype=np.int32, count=len(ids))
         return columns
 
     def _sparse(self, spelling: str, form: str) -> GrowingSparse:
