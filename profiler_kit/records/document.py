@@ -119,3 +119,8 @@ class Document:
     def full(self) -> tuple[Table, ...]:
         """The complete tables."""
         return self._full() if callable(self._full) else self._full
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Document) and all(
+            getattr(self, name) == getattr(other, name) for name in ("title", "sections", "json", "full")
+        )
