@@ -40,7 +40,7 @@ _FULL_WRITES: Final = frozenset(
 )  # do not read the tensor that they write
 _COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
 _VALUE_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-_PACK: Final = torch._VF._pack_padded_sequence  # type: ignore[attr-defined]
+_PACK: Final = torch._VF._pack_padded_sequence
 _CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()

@@ -218,8 +218,8 @@ def _counted_items(tree: ast.AST) -> dict[str, int]:
         (node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda n: (n.lineno, n.col_offset)
     )
     uses: dict[str, list[ast.Name]] = {}
-    for node in names:
-        uses.setdefault(node.id, []).append(node)
+    for name_node in names:
+        uses.setdefault(name_node.id, []).append(name_node)
     items: dict[ast.Name, int] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
