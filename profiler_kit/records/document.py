@@ -1,4 +1,4 @@
-"""Neutral content for the renderers: sections of paragraphs, tables and findings.
+"""Neutral content for the renderers: sections of paragraphs, tables, charts and findings.
 
 Tables hold raw values with a unit; a renderer turns them into text. Reports, comparisons and check results become a
 Document, and every renderer accepts any Document.
@@ -7,7 +7,8 @@ Document, and every renderer accepts any Document.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from profiler_kit.units import Unit
 
@@ -76,7 +77,31 @@ class RemedyList:
     remedies: tuple[Remedy, ...]
 
 
-Block = Table | Paragraph | FindingList | RemedyList
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture for renderers that draw: `title`, a sentence `text` about what it shows, and its `data` for JSON.
+
+    The figures are also in tables, so a renderer of text leaves charts out. The keys of `data` by kind:
+
+    - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked.
+    - ``intervals``: `unit`; `rows`, each with `name`, `value`, and `low` and `high` where known; `baseline`, a row's name.
+    - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
+      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
+    - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
+      FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
+    """
+
+    kind: ChartKind
+    title: str
+    text: str
+    data: Mapping[str, Any]
+
+
+Block = Table | Paragraph | FindingList | RemedyList | Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, RemedyList, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
@@ -91,6 +91,8 @@ class _Page:
             return self._table(block, section)
         if isinstance(block, FindingList):
             return self._findings(block)
+        if isinstance(block, Chart):
+            return []
         if isinstance(block, RemedyList):
             return self._remedies(block.remedies)
         return self._paragraph(block)

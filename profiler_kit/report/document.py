@@ -10,6 +10,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import memory, sentences, tables, trace_sentences
+from profiler_kit.report.charts import reports as charts
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -116,7 +117,7 @@ def _configurations(report: Report) -> Iterator[Section]:
             message = " ".join(run.failure.message.split())
             kind = run.failure.kind.replace("_", " ")
             blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {message}", role="warning"))
-    yield Section(title="Configurations", blocks=tuple(blocks))
+    yield Section(title="Configurations", blocks=(*charts.configuration_chart(report), *blocks))
 
 
 def _runs_table(name: str, caption: str, report: Report, *, aside: bool) -> Table:
@@ -132,7 +133,7 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronized(run)}"
     table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
-    yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
+    yield Section(title="Phases", blocks=(*charts.phase_chart(run), table, Paragraph(text=sentences.clocks(run), detail=True)))
 
 
 def _layers(view: View) -> Iterator[Section]:
@@ -140,14 +141,14 @@ def _layers(view: View) -> Iterator[Section]:
     aside = False if layers.timed else None  # without times all columns fit
     table = tables.layer_table(view, layers, _caption(view, layers, "per step, excluding children"), aside=aside)
     if table.rows:
-        yield Section(title="Layers", blocks=(table, *_attained(view)))
+        yield Section(title="Layers", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
 
 
 def _tree(view: View) -> Iterator[Section]:
     layers = layer_rows(view.report, view.run)
     table = tables.tree_table(view, layers, _caption(view, layers, "per step, including children"))
     if table.rows:
-        yield Section(title="Modules", blocks=(table, *_attained(view)))
+        yield Section(title="Modules", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
 
 
 def _caption(view: View, layers: Layers, caption: str) -> str:
@@ -184,13 +185,14 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
         blocks += [Paragraph(text=note, role="note") for note in line.notes]
         table = tables.roofline_table(line, report)
         detail = i > 0 or run is not None
-        yield Section(title=title, blocks=(*blocks, table), detail=detail)
+        drawing = charts.roofline_chart(report, lines) if i == 0 else ()
+        yield Section(title=title, blocks=(*drawing, *blocks, table), detail=detail)
 
 
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        yield Section(title="Peak memory", blocks=(table, *memory.sentences(report)), detail=run is not None)
+        yield Section(title="Peak memory", blocks=(*charts.memory_chart(report, run), table, *memory.sentences(report)), detail=run is not None)
     peaks = tables.peaks_table(report)
     if peaks is not None:
         yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)
