@@ -12,6 +12,7 @@ from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.report import sentences, trace_sentences, trace_tables
+from profiler_kit.report.charts import traces as charts
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
@@ -122,7 +123,7 @@ def _trace_sections(
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
     modules = names_modules(trace.modules)
     if modules:
-        yield Section(title="Modules", blocks=(_modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),))
+        yield Section(title="Modules", blocks=(*charts.module_chart(trace), _modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),))
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels by kind", blocks=(_families(trace, brief),))
     if trace.operators:
@@ -137,7 +138,7 @@ def _trace_sections(
     if len(trace.streams) > 1:
         yield Section(title="Streams", blocks=(_streams(trace, top, depth),), detail=True)
     if trace.steps:
-        yield Section(title="Steps", blocks=(_steps(trace, top, depth),), detail=True)
+        yield Section(title="Steps", blocks=(*charts.step_chart(trace), _steps(trace, top, depth)), detail=True)
 
 
 def _phase_blocks(trace: TraceSummary) -> list[Block]:
@@ -155,7 +156,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
         (trace_sentences.attribution_gaps(trace), False),
     ]
     paragraphs = (Paragraph(text=sentence, detail=detail) for sentence, detail in parts if sentence is not None)
-    return [_phases(trace, None, None), *paragraphs]
+    return [*charts.time_chart(trace), _phases(trace, None, None), *paragraphs]
 
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:
