@@ -77,7 +77,7 @@ class RemedyList:
     remedies: tuple[Remedy, ...]
 
 
-ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines"]
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,7 @@ class Chart:
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
     - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
     """
 

@@ -6,6 +6,7 @@ All text of models and traces is escaped, in the markup and in the JSON of the c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from html import escape
 from importlib import resources
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.verdict import Remedy
 
 # The page may run its own script and style, and nothing else.
+_CODE: Final = re.compile(r"`([^`]+)`")
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -63,6 +65,11 @@ def _file(name: str) -> str:
 
 def _text(written: str) -> str:
     return escape(one_line(written))
+
+
+def _sentences(written: str) -> str:
+    """Text with code between backticks, as findings and advice write it."""
+    return _CODE.sub(r"<code>\1</code>", _text(written))
 
 
 class _Page:
@@ -110,7 +117,7 @@ def _paragraph(paragraph: Paragraph) -> str:
     if paragraph.role == "log":
         return f"<pre>{escape(chr(10).join(lines(paragraph.text)))}</pre>"
     role = f' class="{paragraph.role}"' if paragraph.role != "text" else ""
-    return f"<p{role}>{_text(paragraph.text)}</p>"
+    return f"<p{role}>{_sentences(paragraph.text)}</p>"
 
 
 def _finding(finding: Finding, number: int) -> str:
@@ -119,8 +126,8 @@ def _finding(finding: Finding, number: int) -> str:
 
     explanation = " ".join(part for part in (share_sentence(finding), finding.explanation) if part)
     rows = [f'<span class="severity {finding.severity}">{finding.severity}</span> <b>{_text(finding.title)}</b>']
-    rows += [f"<p>{_text(explanation)}</p>"] if explanation else []
-    rows += [f"<p><b>What to do:</b> {_text(finding.advice)}</p>"] if finding.advice else []
+    rows += [f"<p>{_sentences(explanation)}</p>"] if explanation else []
+    rows += [f"<p><b>What to do:</b> {_sentences(finding.advice)}</p>"] if finding.advice else []
     if finding.trial is not None:
         rows.append(f"<p><b>Tried:</b> <code>{_text(finding.trial.config)}</code>: {_text(trial_sentence(finding.trial))}</p>")
     if finding.paths:

@@ -99,6 +99,40 @@
       };
     },
 
+    waterfall(element, data) {
+      const rows = data.rows;
+      element.style.height = height(rows.length);
+      const low = Math.min(...rows.filter((row) => !row.total).flatMap((row) => [row.start, row.end]));
+      const high = Math.max(...rows.map((row) => Math.max(row.start, row.end)));
+      // Where the changes are small, the axis begins near them: the first and the last bar are cut.
+      const min = low > 0.5 * high ? Math.max(0, low - 0.3 * (high - low)) : Math.min(0, low);
+      return {
+        ...frame(),
+        grid: { ...frame().grid, top: 12 },
+        xAxis: axis({ type: "value", min, axisLabel: { formatter: (value) => text(value, data.unit) } }),
+        yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { formatter: (name) => cut(name, 40) } }),
+        series: [{
+          type: "custom", data: rows.map((row, i) => [row.start, i, row.end]), encode: { x: [0, 2], y: 1 }, clip: true,
+          renderItem(_, api) {
+            const row = rows[api.value(1)];
+            const [from, y] = api.coord([Math.max(min, api.value(0)), api.value(1)]), [to] = api.coord([Math.max(min, api.value(2)), api.value(1)]);
+            const thick = Math.min(22, 0.7 * api.size([0, 1])[1]);
+            return {
+              type: "rect", shape: { x: Math.min(from, to), y: y - thick / 2, width: Math.max(1, Math.abs(to - from)), height: thick },
+              style: { fill: row.total ? style("--muted") : row.end > row.start ? PALETTE[5] : PALETTE[2] },
+            };
+          },
+        }],
+        tooltip: {
+          ...frame().tooltip,
+          formatter: ({ dataIndex }) => {
+            const row = rows[dataIndex], change = row.end - row.start;
+            return `<b>${safe(row.name)}</b><br>${!row.total && change > 0 ? "+" : ""}${text(change, data.unit)}`;
+          },
+        },
+      };
+    },
+
     lines(element, data) {
       return {
         ...frame(),
