@@ -77,7 +77,7 @@ class RemedyList:
     remedies: tuple[Remedy, ...]
 
 
-ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall"]
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,8 @@ class Chart:
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``timeline``: `lanes`, their names; `names`, those of the boxes; `boxes`, each with lane, start, end (ns from the start of
+      the step) and the index of its name.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
     - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
     """

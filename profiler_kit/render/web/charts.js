@@ -99,6 +99,43 @@
       };
     },
 
+    timeline(element, data) {
+      element.style.height = `${6 + 1.6 * data.lanes.length}rem`;
+      const end = Math.max(...data.boxes.map((box) => box[2]));
+      const fill = (name) => PALETTE[name % PALETTE.length]; // one color per phase, module and idle cause
+      return {
+        ...frame(),
+        grid: { left: 8, right: 16, top: 8, bottom: 44, containLabel: true },
+        xAxis: axis({ type: "value", min: 0, max: end, axisLabel: { formatter: (value) => text(value, "ns") } }),
+        yAxis: axis({ type: "category", inverse: true, data: data.lanes, axisLabel: { formatter: (name) => cut(name, 34) } }),
+        dataZoom: [{ type: "inside", filterMode: "weakFilter" }, { type: "slider", height: 16, bottom: 6, filterMode: "weakFilter", labelFormatter: (value) => text(value, "ns") }],
+        series: [{
+          type: "custom", clip: true, data: data.boxes, dimensions: ["lane", "start", "end", "name"], encode: { x: [1, 2], y: 0 },
+          progressive: 4000,
+          renderItem(params, api) {
+            const [x, y] = api.coord([api.value(1), api.value(0)]), [to] = api.coord([api.value(2), api.value(0)]);
+            const thick = 0.8 * api.size([0, 1])[1], area = params.coordSys;
+            const left = Math.max(x, area.x), right = Math.min(to, area.x + area.width);
+            if (right <= left) return undefined;
+            const width = Math.max(0.7, right - left);
+            return {
+              type: "rect", shape: { x: left, y: y - thick / 2, width, height: thick },
+              style: { fill: fill(api.value(3)) },
+              textContent: width > 40 ? { style: {
+                text: data.names[api.value(3)], fill: "#fff", width: width - 6, overflow: "truncate", fontSize: 10,
+              } } : undefined,
+              textConfig: { position: "insideLeft" },
+            };
+          },
+        }],
+        tooltip: {
+          ...frame().tooltip,
+          formatter: ({ value: [lane, start, stop, name] }) =>
+            `<b>${safe(cut(data.names[name], 120))}</b><br>${safe(data.lanes[lane])}<br>${text(stop - start, "ns")}, from ${text(start, "ns")}`,
+        },
+      };
+    },
+
     waterfall(element, data) {
       const rows = data.rows;
       element.style.height = height(rows.length);

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from profiler_kit.records.document import Chart
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary, idle_by_cause
@@ -125,4 +126,27 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
                 {"name": "idle", "values": [rank.idle_ns for rank in shown]},
             ],
         },
+    )
+
+
+def timeline_chart(timeline: StepTimeline) -> Iterator[Chart]:
+    """The lanes of one step over time."""
+    lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
+    names: dict[str, int] = {}
+    boxes = [
+        [
+            lanes.index(span.lane),
+            max(0, span.start_ns - timeline.start_ns),
+            min(span.end_ns, timeline.end_ns) - timeline.start_ns,
+            names.setdefault(span.name, len(names)),
+        ]
+        for span in timeline.spans
+    ]
+    number = f"step {timeline.step}" if timeline.step is not None else "the trace"
+    omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
+    yield Chart(
+        kind="timeline",
+        title=f"Timeline of {number}",
+        text=f"What host and device do over time. Drag to move, turn the wheel to zoom.{omitted}",
+        data={"lanes": lanes, "names": list(names), "boxes": boxes},
     )
