@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.document import Document
     from profiler_kit.records.report import Report, TraceReport
 
+REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
 DEFAULT_WIDTH = 100
 ASCII_SUBSTITUTES = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
@@ -182,14 +183,16 @@ def print_note(text: str, options: argparse.Namespace) -> None:
 
 
 def write_report_folder(analysis: Analysis, folder: Path) -> None:
-    """Write report.json, report.md and layers.csv, and annotate the traces in ``folder/traces``."""
+    """Write `REPORT_FILES`, and annotate the traces in ``folder/traces``."""
     from profiler_kit import render
     from profiler_kit.render import chrome_trace
     from profiler_kit.report import report_document
 
-    document = report_document(analysis.report, top=None)
+    baseline = analysis.report.baseline()
+    shown = next((traced for traced in analysis.traces if baseline and traced.config == baseline.config.name), None)
+    document = report_document(analysis.report, top=None, timeline=shown.timeline if shown is not None else None)
     options = render.RenderOptions(detail=True)
-    for name in ("report.json", "report.md", "layers.csv"):
+    for name in REPORT_FILES:
         write_file(folder / name, render.renderer_by_suffix(Path(name)).render(document, options))
     for traced in analysis.traces:
         write_file(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))

@@ -6,8 +6,8 @@ Document, and every renderer accepts any Document.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from profiler_kit.units import Unit
@@ -114,6 +114,11 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     detail: bool = False
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the section consists of charts, which text cannot show."""
+        return all(isinstance(block, Chart) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,18 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Chart, Document, FindingList, Head, Paragraph, RemedyList, Section, Table, Value
+from profiler_kit.records.document import (
+    Block,
+    Chart,
+    Document,
+    FindingList,
+    Head,
+    Paragraph,
+    RemedyList,
+    Section,
+    Table,
+    Value,
+)
 from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
@@ -60,7 +71,9 @@ def render(document: Document, options: RenderOptions) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files(__package__).joinpath("web", name).read_text(encoding="utf-8").replace("</script", "<\\/script")
+    return (
+        resources.files(__package__).joinpath("web", name).read_text(encoding="utf-8").replace("</script", "<\\/script")
+    )
 
 
 def _text(written: str) -> str:
@@ -82,7 +95,11 @@ class _Page:
         body = "\n".join(self._block(block) for block in section.blocks)
         if number == 0:
             body = f'<div class="verdict">{body}</div>'
-        heading = f'<h2 id="s{number}">{_text(section.title)}</h2>' if section.title and number else f'<span id="s{number}"></span>'
+        heading = (
+            f'<h2 id="s{number}">{_text(section.title)}</h2>'
+            if section.title and number
+            else f'<span id="s{number}"></span>'
+        )
         if section.detail:
             summary = f"<summary>{_text(section.title)}</summary>"
             return f'<section><details id="s{number}">{summary}{body}</details></section>'
@@ -94,7 +111,10 @@ class _Page:
         if isinstance(block, Chart):
             return self._chart(block)
         if isinstance(block, FindingList):
-            return _items((_finding(finding, first_number) for first_number, finding in enumerate(block.findings, block.first)), block.first)
+            return _items(
+                (_finding(finding, first_number) for first_number, finding in enumerate(block.findings, block.first)),
+                block.first,
+            )
         if isinstance(block, RemedyList):
             return _items(map(_remedy, block.remedies), 1)
         return _paragraph(block)
@@ -129,7 +149,9 @@ def _finding(finding: Finding, number: int) -> str:
     rows += [f"<p>{_sentences(explanation)}</p>"] if explanation else []
     rows += [f"<p><b>What to do:</b> {_sentences(finding.advice)}</p>"] if finding.advice else []
     if finding.trial is not None:
-        rows.append(f"<p><b>Tried:</b> <code>{_text(finding.trial.config)}</code>: {_text(trial_sentence(finding.trial))}</p>")
+        rows.append(
+            f"<p><b>Tried:</b> <code>{_text(finding.trial.config)}</code>: {_text(trial_sentence(finding.trial))}</p>"
+        )
     if finding.paths:
         rows.append(f"<p>Layers: {', '.join(f'<code>{_text(shown_path(path))}</code>' for path in finding.paths)}</p>")
     numbers = "".join(
@@ -154,9 +176,12 @@ def _remedy(remedy: Remedy) -> str:
 def _table(table: Table) -> str:
     if not table.heads:
         return ""
-    classes = ["number" if is_right_aligned(table, i) else "name" if head.name else "" for i, head in enumerate(table.heads)]
+    classes = [
+        "number" if is_right_aligned(table, i) else "name" if head.name else "" for i, head in enumerate(table.heads)
+    ]
     heads = "".join(
-        f"<th{_class(name)}{_hint(head.doc)}>{_text(head.title)}</th>" for name, head in zip(classes, table.heads, strict=True)
+        f"<th{_class(name)}{_hint(head.doc)}>{_text(head.title)}</th>"
+        for name, head in zip(classes, table.heads, strict=True)
     )
     body = "".join(_row(row, table.heads, classes) for row in table.rows)
     totals = "".join(_row(row, table.heads, classes) for row in table.totals)

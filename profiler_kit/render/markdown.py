@@ -32,6 +32,8 @@ def render(document: Document, options: RenderOptions) -> str:
     """The whole document, details included."""
     parts = [f"# {escape(document.title)}"]
     for section in document.sections:
+        if section.blocks and section.is_drawn:
+            continue
         parts.append(f"## {escape(section.title)}")
         body = [_block(block) for block in section.blocks]
         fold = section.detail and sum(map(len, body)) > MIN_FOLDED_CHARACTERS

@@ -48,10 +48,11 @@ class _Page:
 
     def render(self, document: Document) -> str:
         out = self._wrap(document.title, color=BOLD)
-        visible = [section for section in document.sections if self.detail or not section.detail]
+        sections = [section for section in document.sections if section.blocks and not section.is_drawn]
+        visible = [section for section in sections if self.detail or not section.detail]
         for i, section in enumerate(visible):
             out += self._section(section, first=i == 0)
-        out += self._footer([one_line(section.title) for section in document.sections if section not in visible])
+        out += self._footer([one_line(section.title) for section in sections if section not in visible])
         return "\n".join(line.rstrip() for line in out) + "\n"
 
     def _section(self, section: Section, first: bool) -> list[str]:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import memory, sentences, tables, trace_sentences
 from profiler_kit.report.charts import reports as charts
+from profiler_kit.report.charts.traces import timeline_chart
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -38,6 +40,7 @@ def report_document(
     run: str | None = None,
     unit: WorkUnit = "flop",
     by: WorkTable | None = None,
+    timeline: StepTimeline | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
@@ -49,6 +52,7 @@ def report_document(
     `unit`: the unit of work on pages, FLOPs or MACs; complete tables have both.
     `by`: the table of work: ``tree`` (modules including children), ``layer`` (modules excluding children), ``op``, or
     ``what-if`` (no table of work; CSV holds the what-ifs). None selects ``layer`` if there are runs, else ``tree``.
+    `timeline`: a step of the baseline over time, for renderers that draw.
 
     Raises: UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
@@ -62,6 +66,7 @@ def report_document(
         *_configurations(report),
         *schedule_section(report),
         *(_phases(report, selected) if selected else ()),
+        *((Section(title="Timeline", blocks=tuple(timeline_chart(timeline))),) if timeline else ()),
         *(_idle(report, selected) if selected else ()),
         *_WORK[by](view),
         *convolution_sections(report, selected, top),
@@ -133,7 +138,9 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronized(run)}"
     table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
-    yield Section(title="Phases", blocks=(*charts.phase_chart(run), table, Paragraph(text=sentences.clocks(run), detail=True)))
+    yield Section(
+        title="Phases", blocks=(*charts.phase_chart(run), table, Paragraph(text=sentences.clocks(run), detail=True))
+    )
 
 
 def _layers(view: View) -> Iterator[Section]:
@@ -192,7 +199,11 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        yield Section(title="Peak memory", blocks=(*charts.memory_chart(report, run), table, *memory.sentences(report)), detail=run is not None)
+        yield Section(
+            title="Peak memory",
+            blocks=(*charts.memory_chart(report, run), table, *memory.sentences(report)),
+            detail=run is not None,
+        )
     peaks = tables.peaks_table(report)
     if peaks is not None:
         yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)

@@ -123,7 +123,13 @@ def _trace_sections(
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
     modules = names_modules(trace.modules)
     if modules:
-        yield Section(title="Modules", blocks=(*charts.module_chart(trace), _modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),))
+        yield Section(
+            title="Modules",
+            blocks=(
+                *charts.module_chart(trace),
+                _modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),
+            ),
+        )
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels by kind", blocks=(_families(trace, brief),))
     if trace.operators:

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         output.emit_report(analysis.report, options)
     finally:
-        output.print_note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
+        output.print_note(f"report: {folder}/ ({', '.join(output.REPORT_FILES)}, traces/)", options)
     if analysis.interrupted:
         print("interrupted: the report contains the measurements that finished", file=sys.stderr)
         return errors.INTERRUPTED

@@ -32,7 +32,9 @@ def trace_waterfall(compared: TraceComparison) -> Iterator[Chart]:
     """The difference of two traces by phase and cause of idle time."""
     changes = [(change.name, change.b_ns - change.a_ns) for change in (*compared.phases, *compared.causes)]
     labels = (compared.a.label, compared.b.label)
-    yield from _waterfall(labels, compared.span.a_ns, changes, "ns", f"Difference by phase and idle cause, per {compared.per}")
+    yield from _waterfall(
+        labels, compared.span.a_ns, changes, "ns", f"Difference by phase and idle cause, per {compared.per}"
+    )
 
 
 def _waterfall(

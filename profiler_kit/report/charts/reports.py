@@ -54,7 +54,12 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
                 "unit": "ns",
                 "baseline": baseline.config.name,
                 "rows": [
-                    {"name": run.config.name, "value": run.step_ns.median, "low": run.step_ns.low, "high": run.step_ns.high}
+                    {
+                        "name": run.config.name,
+                        "value": run.step_ns.median,
+                        "low": run.step_ns.low,
+                        "high": run.step_ns.high,
+                    }
                     for run in runs
                     if run.step_ns is not None
                 ],
@@ -82,8 +87,12 @@ def module_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
     )
 
 
-_SIZES: Final = (("time", "time", "ns"), ("flops", "FLOPs", "flops"), ("memory", "saved for backward", "bytes"),
-                 ("params", "parameters", "count"))
+_SIZES: Final = (
+    ("time", "time", "ns"),
+    ("flops", "FLOPs", "flops"),
+    ("memory", "saved for backward", "bytes"),
+    ("params", "parameters", "count"),
+)
 
 
 def _size(row: LayerRow, key: str) -> int:
@@ -173,5 +182,3 @@ def memory_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
         text="The memory of tensors after each operator, from the first of forward to the last of the optimizer.",
         data={"unit": "bytes", "points": names, "lines": lines},
     )
-
-

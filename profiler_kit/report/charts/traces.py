@@ -101,7 +101,10 @@ def step_chart(trace: TraceSummary) -> Iterator[Chart]:
             "unit": "ns",
             "rows": [f"step {step.number}" for step in steps],
             "parts": [
-                {"name": "busy", "values": [max(0, (step.device_ns or step.host_ns) - (step.idle_ns or 0)) for step in steps]},
+                {
+                    "name": "busy",
+                    "values": [max(0, (step.device_ns or step.host_ns) - (step.idle_ns or 0)) for step in steps],
+                },
                 {"name": "idle", "values": [step.idle_ns or 0 for step in steps]},
             ],
         },
