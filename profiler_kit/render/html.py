@@ -71,9 +71,7 @@ def render(document: Document, options: RenderOptions) -> str:
 
 
 def _file(name: str) -> str:
-    return (
-        resources.files(__package__).joinpath("web", name).read_text(encoding="utf-8").replace("</script", "<\\/script")
-    )
+    return (resources.files(__package__) / "web" / name).read_text(encoding="utf-8").replace("</script", "<\\/script")
 
 
 def _text(written: str) -> str:
@@ -95,15 +93,11 @@ class _Page:
         body = "\n".join(self._block(block) for block in section.blocks)
         if number == 0:
             body = f'<div class="verdict">{body}</div>'
-        heading = (
-            f'<h2 id="s{number}">{_text(section.title)}</h2>'
-            if section.title and number
-            else f'<span id="s{number}"></span>'
-        )
         if section.detail:
             summary = f"<summary>{_text(section.title)}</summary>"
-            return f'<section><details id="s{number}">{summary}{body}</details></section>'
-        return f"<section>{heading}{body}</section>"
+            return f'<section id="s{number}"><details>{summary}{body}</details></section>'
+        heading = f"<h2>{_text(section.title)}</h2>" if section.title and number else ""
+        return f'<section id="s{number}">{heading}{body}</section>'
 
     def _block(self, block: Block) -> str:
         if isinstance(block, Table):
@@ -111,10 +105,8 @@ class _Page:
         if isinstance(block, Chart):
             return self._chart(block)
         if isinstance(block, FindingList):
-            return _items(
-                (_finding(finding, first_number) for first_number, finding in enumerate(block.findings, block.first)),
-                block.first,
-            )
+            numbered = enumerate(block.findings, block.first)
+            return _items((_finding(finding, number) for number, finding in numbered), block.first)
         if isinstance(block, RemedyList):
             return _items(map(_remedy, block.remedies), 1)
         return _paragraph(block)

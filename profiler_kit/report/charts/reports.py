@@ -48,8 +48,8 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
         yield Chart(
             kind="intervals",
             title="Configurations",
-            text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Configurations whose "
-            "lines overlap do not differ reliably.",
+            text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Green ones "
+            "are faster than the baseline beyond their intervals.",
             data={
                 "unit": "ns",
                 "baseline": baseline.config.name,

@@ -28,10 +28,11 @@ def time_chart(trace: TraceSummary) -> Iterator[Chart]:
         rows = ["operators"]
     if not any(device.values()) and not idle:
         return
-    parts = [{"name": phase, "values": [device[phase], host[phase]][: len(rows)]} for phase in device]
+    values: dict[str, list[int]] = {phase: [device[phase], host[phase]] for phase in device}
     if trace.unattributed_ns:
-        parts.append({"name": "(unattributed)", "values": [trace.unattributed_ns, 0][: len(rows)]})
-    parts += [{"name": cause, "values": [ns, 0][: len(rows)]} for cause, ns in idle.items()]
+        values["(unattributed)"] = [trace.unattributed_ns, 0]
+    values.update({cause: [ns, 0] for cause, ns in idle.items()})
+    parts = [{"name": name, "values": pair[: len(rows)]} for name, pair in values.items()]
     yield Chart(
         kind="bars",
         title="Where the time goes",
