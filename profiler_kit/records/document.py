@@ -118,7 +118,7 @@ class Section:
     @property
     def is_drawn(self) -> bool:
         """Whether the section consists of charts, which text cannot show."""
-        return all(isinstance(block, Chart) for block in self.blocks)
+        return self.blocks != () and all(isinstance(block, Chart) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

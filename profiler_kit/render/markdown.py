@@ -32,7 +32,7 @@ def render(document: Document, options: RenderOptions) -> str:
     """The whole document, details included."""
     parts = [f"# {escape(document.title)}"]
     for section in document.sections:
-        if section.blocks and section.is_drawn:
+        if section.is_drawn:
             continue
         parts.append(f"## {escape(section.title)}")
         body = [_block(block) for block in section.blocks]

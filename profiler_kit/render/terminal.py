@@ -48,7 +48,7 @@ class _Page:
 
     def render(self, document: Document) -> str:
         out = self._wrap(document.title, color=BOLD)
-        sections = [section for section in document.sections if section.blocks and not section.is_drawn]
+        sections = [section for section in document.sections if not section.is_drawn]
         visible = [section for section in sections if self.detail or not section.detail]
         for i, section in enumerate(visible):
             out += self._section(section, first=i == 0)

@@ -199,7 +199,7 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     table = tables.memory_table(report, [run] if run else [])
     if table is not None:
-        blocks = (*charts.memory_chart(report, run), table, *memory.sentences(report))
+        blocks: tuple[Block, ...] = (*charts.memory_chart(report, run), table, *memory.sentences(report))
         yield Section(title="Peak memory", blocks=blocks, detail=run is not None)
     peaks = tables.peaks_table(report)
     if peaks is not None:
