@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -112,13 +112,22 @@ class _Page:
         return _paragraph(block)
 
     def _chart(self, chart: Chart) -> str:
-        self.charts.append({"kind": chart.kind, "data": chart.data})
+        self.charts.append({"kind": chart.kind, "data": _printable(chart.data)})
         number = len(self.charts) - 1
         return (
             f'<figure><h3>{_text(chart.title)}</h3><div class="tools"></div>'
             f'<div class="chart" data-chart="{number}" role="img" aria-label="{_text(chart.title)}"></div>'
             f"<figcaption>{_text(chart.text)}</figcaption></figure>"
         )
+
+
+def _printable(data: object) -> object:
+    """`data` of a chart with control characters shown as escapes in all texts."""
+    if isinstance(data, str):
+        return one_line(data)
+    if isinstance(data, Mapping):
+        return {key: _printable(value) for key, value in data.items()}
+    return [_printable(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def _items(items: Iterable[str], first: int) -> str:
@@ -191,7 +200,7 @@ def _row(row: tuple[Value, ...], heads: tuple[Head, ...], classes: list[str]) ->
 
 
 def _cell(value: Value, head: Head, name: str) -> str:
-    shown = escape(cell(value, head)) if name != "name" else escape(str(value) if value is not None else "")
+    shown = escape(cell(value, head))
     raw = f' data-sort="{value}"' if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
     hint = _hint(str(value)) if name == "name" and value is not None else ""
     return f"<td{_class(name)}{raw}{hint}>{shown}</td>"
