@@ -197,9 +197,10 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
 
 
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
-    table = tables.memory_table(report, [run] if run else [])
-    if table is not None:
-        blocks: tuple[Block, ...] = (*charts.memory_chart(report, run), table, *memory.sentences(report))
+    runs = [run] if run else []
+    if (table := tables.memory_table(report, runs)) is not None:
+        drawing = charts.peak_chart(tables.memory_rows(report, runs))
+        blocks: tuple[Block, ...] = (*drawing, table, *memory.sentences(report))
         yield Section(title="Peak memory", blocks=blocks, detail=run is not None)
     peaks = tables.peaks_table(report)
     if peaks is not None:

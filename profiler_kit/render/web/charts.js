@@ -196,11 +196,12 @@
       const low = 10 ** Math.floor(Math.log10(Math.min(...xs))), high = 10 ** Math.ceil(Math.log10(Math.max(...xs, ...ridges) * 1.5));
       const longest = Math.max(...data.points.map((point) => point.ns));
       const phases = [...new Set(data.points.map((point) => point.phase))];
-      const roofs = data.roofs.flatMap((roof, i) => roof.peaks.map((peak) => ({
+      const same = (roof, { rate }) => roof.peaks.filter((peak) => peak.rate === rate).map((peak) => peak.name).join(", ");
+      const roofs = data.roofs.flatMap((roof, i) => roof.peaks.map((peak, j) => ({
         type: "line", name: `${peak.name}, ${roof.name}`, showSymbol: false, silent: true, color: PALETTE[5 + (i % 3)],
         lineStyle: { width: 1.5, type: i ? "dashed" : "solid" },
         data: [[low, low * roof.bandwidth], [peak.rate / roof.bandwidth, peak.rate], [high, peak.rate]],
-        endLabel: { show: !i, formatter: peak.name, color: style("--muted"), offset: [-40, -10] },
+        endLabel: { show: !i && !roof.peaks.some((other, k) => other.rate === peak.rate && k > j), formatter: same(roof, peak), color: style("--muted"), offset: [-40, -10] },
       })));
       return {
         ...frame(),

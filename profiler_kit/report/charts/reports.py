@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
-from profiler_kit.records.counts import PSEUDO_PATHS
+from profiler_kit.records.counts import PSEUDO_PATHS, MemoryCategories, MemoryPoint, ModuleMemory
 from profiler_kit.records.document import Chart
 from profiler_kit.records.paths import parent_path, shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.report.columns.memory import MemoryRow
 from profiler_kit.report.rows import LayerRow, layer_rows
 
+MAX_LAYERS: Final = 12
 CLOCKS: Final = (("stopwatch", "stopwatch_ns"), ("CUDA events", "event_ns"), ("device", "kernel_ns"))
 
 
@@ -161,24 +164,50 @@ def roofline_chart(report: Report, lines: Sequence[Roofline]) -> Iterator[Chart]
         )
 
 
-def memory_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
-    """The memory in use over one step: measured, or else predicted; nothing where neither exists."""
-    peak = run.memory if run is not None else None
-    if peak is not None and peak.ops:
-        names = [f"{op.phase} {shown_path(op.path)} {op.op}" for op in peak.ops]
-        lines = [{"name": "measured", "values": [op.before_bytes + op.growth_bytes for op in peak.ops]}]
-    else:
-        devices = [run.predicted] if run is not None and run.predicted is not None else []
-        estimate = report.static.memory if report.static is not None else None
-        devices += [estimate.device] if estimate is not None and estimate.device is not None else []
-        timed = next((device for device in devices if device.timeline), None)
-        if timed is None:
-            return
-        names = [point.at for point in timed.timeline]
-        lines = [{"name": f"predicted, {timed.card or timed.profile}", "values": [p.bytes for p in timed.timeline]}]
+def peak_chart(rows: Sequence[MemoryRow]) -> Iterator[Chart]:
+    """The peak memory by category, one bar per prediction or measurement."""
+    names = [field.name for field in fields(MemoryCategories)]
+    parts = [
+        {"name": name.replace("_", " "), "values": [getattr(row.parts, name) or 0 for row in rows]} for name in names
+    ]
+    yield Chart(
+        kind="bars",
+        title="Peak memory",
+        text="Each bar is the peak of a step, split by what the memory holds.",
+        data={
+            "unit": "bytes",
+            "rows": [row.source for row in rows],
+            "parts": [part for part in parts if any(part["values"])],
+        },
+    )
+
+
+def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
+    """The predicted memory of tensors over one step."""
     yield Chart(
         kind="lines",
-        title="Memory in use over a step",
-        text="The memory of tensors after each operator, from the first of forward to the last of the optimizer.",
-        data={"unit": "bytes", "points": names, "lines": lines},
+        title="Memory over a step",
+        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer.",
+        data={
+            "unit": "bytes",
+            "points": [point.at for point in points],
+            "lines": [{"name": "predicted", "values": [point.bytes for point in points]}],
+        },
     )
+
+
+def saved_chart(modules: Sequence[ModuleMemory]) -> Iterator[Chart]:
+    """The layers whose tensors take most memory until backward."""
+    largest = [module for module in modules if module.created_bytes][:MAX_LAYERS]
+    if len(largest) > 1:
+        yield Chart(
+            kind="bars",
+            title="Saved for backward by layer",
+            text="The layers that keep most memory from forward to backward. Checkpointing frees it at the price of a second "
+            "forward pass.",
+            data={
+                "unit": "bytes",
+                "rows": [shown_path(module.path) for module in largest],
+                "parts": [{"name": "saved for backward", "values": [module.created_bytes for module in largest]}],
+            },
+        )
