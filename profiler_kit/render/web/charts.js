@@ -41,6 +41,11 @@
     axisLabel: { color: style("--muted"), ...more.axisLabel }, axisLine: { lineStyle: { color: style("--line") } },
     splitLine: { lineStyle: { color: style("--line") } }, nameTextStyle: { color: style("--muted") }, ...without(more, "axisLabel"),
   });
+  // Labels of bytes are round in binary units.
+  const valueAxis = (unit, most, more = {}) => axis({
+    type: "value", axisLabel: { formatter: (value) => text(value, unit) },
+    ...(unit === "bytes" && most > 0 ? { interval: 2 ** Math.round(Math.log2(most / 5)) } : {}), ...more,
+  });
   const without = (object, key) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
   const height = (rows) => `${Math.max(9, 5 + 2.1 * rows)}rem`;
 
@@ -49,7 +54,7 @@
       element.style.height = height(data.rows.length);
       return {
         ...frame(),
-        xAxis: axis({ type: "value", axisLabel: { formatter: (value) => text(value, data.unit) } }),
+        xAxis: valueAxis(data.unit, Math.max(...data.rows.map((_, i) => data.parts.reduce((sum, part) => sum + part.values[i], 0)))),
         yAxis: axis({ type: "category", inverse: true, data: data.rows, axisLabel: { formatter: (name) => cut(name, 40) } }),
         series: data.parts.map((part) => ({ type: "bar", stack: "all", name: part.name, data: part.values, barMaxWidth: 26 })),
         tooltip: {
@@ -69,7 +74,7 @@
       return {
         ...frame(),
         grid: { ...frame().grid, top: 12 },
-        xAxis: axis({ type: "value", min: 0, axisLabel: { formatter: (value) => text(value, data.unit) } }),
+        xAxis: valueAxis(data.unit, 0, { min: 0 }),
         yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { formatter: (name) => cut(name, 40) } }),
         series: [{
           type: "custom",
@@ -146,7 +151,7 @@
       return {
         ...frame(),
         grid: { ...frame().grid, top: 12 },
-        xAxis: axis({ type: "value", min, axisLabel: { formatter: (value) => text(value, data.unit) } }),
+        xAxis: valueAxis(data.unit, high - min, { min }),
         yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.name), axisLabel: { formatter: (name) => cut(name, 40) } }),
         series: [{
           type: "custom", data: rows.map((row, i) => [row.start, i, row.end]), encode: { x: [0, 2], y: 1 }, clip: true,
@@ -174,7 +179,7 @@
       return {
         ...frame(),
         xAxis: axis({ type: "category", data: data.points.map((_, i) => i + 1), name: "operator", nameLocation: "middle", nameGap: 24 }),
-        yAxis: axis({ type: "value", axisLabel: { formatter: (value) => text(value, data.unit) } }),
+        yAxis: valueAxis(data.unit, Math.max(...data.lines.flatMap((line) => line.values))),
         grid: { ...frame().grid, bottom: 60 },
         dataZoom: [{ type: "inside" }, { type: "slider", height: 18, bottom: 8 }],
         series: data.lines.map((line) => ({
