@@ -86,8 +86,8 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
         os.close(saved_stdout)
 
 
-def emit(document: Document, options: argparse.Namespace) -> None:
-    """Print `document` in the format of ``-f`` and write it to the files of ``-o``."""
+def emit(document: Document, options: argparse.Namespace, page: Path | None = None) -> None:
+    """Print `document` in the format of ``-f``, write it to the files of ``-o``, and open its `page` with ``--open``."""
     from profiler_kit import render
 
     for file in options.output:
@@ -100,10 +100,33 @@ def emit(document: Document, options: argparse.Namespace) -> None:
     )
     with stdout_errors():
         print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
+    if options.open:
+        _open_page(page or _html_file(document, options), options)
 
 
-def emit_report(report: Report, options: argparse.Namespace) -> None:
-    """Emit a report on a target, with the tables that the options select, or one of its findings."""
+def _html_file(document: Document, options: argparse.Namespace) -> Path:
+    """The first HTML file of ``-o``; without one, `document` in a temporary file that stays."""
+    from profiler_kit import render
+
+    html = render.renderer_by_name("html")
+    for file in options.output:
+        if render.renderer_by_suffix(file) is html:
+            return Path(file)
+    descriptor, name = tempfile.mkstemp(prefix="profiler_kit-", suffix=".html")
+    os.close(descriptor)
+    write_file(Path(name), html.render(document, render.RenderOptions(detail=True)))
+    return Path(name)
+
+
+def _open_page(page: Path, options: argparse.Namespace) -> None:
+    import webbrowser
+
+    opened = webbrowser.open(page.absolute().as_uri())
+    print_note(f"opened {page}" if opened else f"no browser was found: open {page}", options)
+
+
+def emit_report(report: Report, options: argparse.Namespace, page: Path | None = None) -> None:
+    """Emit a report on a target, with the tables that the options select, or one of its findings. `page`: as in `emit`."""
     from profiler_kit.report import finding_document, report_document
 
     if options.finding is not None:
@@ -118,7 +141,7 @@ def emit_report(report: Report, options: argparse.Namespace) -> None:
         by=options.by,
         unit=options.unit,
     )
-    emit(document, options)
+    emit(document, options, page)
 
 
 def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:

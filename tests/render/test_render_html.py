@@ -86,7 +86,7 @@ def test_text_of_models_is_escaped_everywhere() -> None:
     assert [tag for tag, _ in checker.tags].count("script") == 3, "the data, the libraries and the page's own"
     assert "alert(1)" in checker.text, "shown as text"
     own = html.replace((WEB / "vendor.js").read_text(), "")
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", own)
+    assert not {*map(chr, range(9)), *map(chr, range(11, 32)), "\u202e"} & set(own)
     assert charts(html)[0]["data"]["rows"] == ["</script><script>alert(1)</script>\\x1b[2J\\u202e\"'&"]
 
 
