@@ -22,7 +22,7 @@ from profiler_kit.attribution.phases import OTHER, find_steps, host_phases
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, Evidence, Host, Module
 from profiler_kit.attribution.step_matching import match_unlinked
 from profiler_kit.records.counts import COMMUNICATION_PATH
-from profiler_kit.traces.names import COLLECTIVE_KERNEL, HOST_TO_DEVICE
+from profiler_kit.traces.names import HOST_TO_DEVICE, is_collective_kernel
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Bytes, Ids, Ints, Kind, Table
 from profiler_kit.units import plural
 
@@ -62,7 +62,7 @@ def attribute(table: Table) -> Attribution:
         module=module_calls.module,
         step=step,
     )
-    collective = table.named(rows, COLLECTIVE_KERNEL)
+    collective = table.with_names(rows, is_collective_kernel)
     device = _attribute_device(table, host, work, links, phases.evidence)
     modules = module_calls.modules
     if collective.any():

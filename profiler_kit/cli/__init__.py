@@ -71,6 +71,11 @@ def _run(argv: Sequence[str] | None) -> int:
                 f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path", file=sys.stderr
             )
             return USAGE
+        from profiler_kit.pipeline.packages import missing_package
+
+        if (missing := missing_package(error)) is not None:
+            print(f"error: {missing}", file=sys.stderr)
+            return missing.exit_code
         shadowing_file = _shadowing_file(error)
         if shadowing_file is not None:
             print(

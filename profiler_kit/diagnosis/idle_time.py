@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import join_list, quoted_name
 from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
 from profiler_kit.diagnosis.trace_facts import extent_text
@@ -206,7 +207,7 @@ def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
         run = report.baseline()
         steps = [run_step(run)] if run is not None else []
     else:
-        steps = [_trace_step(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces]
+        steps = [*_trace_steps(report)]
     for step in steps:
         if step is not None and step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
             yield step
@@ -276,6 +277,11 @@ def run_step(run: ConfigRun) -> IdleStep | None:
         events=sum(kernel.calls for kernel in run.kernels),
         scale=min(1.0, timed_idle / traced_idle) if traced_idle > 0 else 1.0,
     )
+
+
+@once_per_report
+def _trace_steps(report: TraceReport) -> tuple[IdleStep, ...]:
+    return tuple(_trace_step(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces)
 
 
 def _trace_step(trace: TraceSummary, name: str) -> IdleStep:

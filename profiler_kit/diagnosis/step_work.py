@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
+from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import quoted_name
 from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text
@@ -133,30 +133,14 @@ def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
         run = report.baseline()
         works = [run_work(run)] if run is not None else []
     else:
-        works = [*_trace_works(_Identity(report))]
+        works = [*_trace_works(report)]
     for work in works:
         if work is not None and work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
             yield work
 
 
-class _Identity:
-    """Makes a report a key of a cache by its identity: a hash of its contents would visit every kernel."""
-
-    __slots__ = ("report",)
-
-    def __init__(self, report: TraceReport) -> None:
-        self.report = report
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self.report is other.report
-
-    def __hash__(self) -> int:
-        return id(self.report)
-
-
-@lru_cache(maxsize=1)  # every rule about work asks for it, and a trace can have 100,000 names
-def _trace_works(key: _Identity) -> tuple[StepWork, ...]:
-    report = key.report
+@once_per_report  # a trace can have 100,000 names
+def _trace_works(report: TraceReport) -> tuple[StepWork, ...]:
     return tuple(trace_work(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces)
 
 

@@ -46,6 +46,7 @@ _NEEDS_VALUES: Final = (
     "with Meta tensors",
     "meta tensor without",
     "data-dependent",
+    "D meta Long tensor",  # the lengths of a packed sequence
 )
 # the last one: attention of jagged tensors asks for the autocast of the tensors' device, and meta has none
 _NO_KERNEL: Final = (

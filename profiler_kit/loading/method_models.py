@@ -13,12 +13,19 @@ from torch import nn
 NOTE: Final = "{name} defines no forward: {methods} {verb}"
 # A method that trains calls the others.
 _TRAINS: Final = re.compile(r"\.(backward|step|zero_grad)\(")
+_UNIMPLEMENTED: Final = re.compile(r"\s*def forward\([^)]*\)[^\n]*:\s*raise NotImplementedError\b.*\s*")
 _Method = Callable[..., Any]
 
 
 def defines_forward(model: nn.Module) -> bool:
-    """Whether the class of `model` defines forward."""
-    return getattr(model.forward, "__name__", "") != "_forward_unimplemented"
+    """Whether the class of `model` defines a forward that does more than to raise NotImplementedError."""
+    if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
+        return False
+    try:
+        source = inspect.getsource(model.forward)
+    except (OSError, TypeError):
+        return True
+    return _UNIMPLEMENTED.fullmatch(source) is None
 
 
 def give_forward(model: nn.Module) -> str:

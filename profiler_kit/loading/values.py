@@ -40,6 +40,7 @@ _FULL_WRITES: Final = frozenset(
 )  # do not read the tensor that they write
 _COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
 _VALUE_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+_PACK: Final = torch._VF._pack_padded_sequence  # type: ignore[attr-defined]
 _CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
@@ -269,7 +270,7 @@ def _item(twin: Tensor) -> Any:
 
 
 class _NonDispatcherReads(TorchFunctionMode):
-    """Handles functions that bypass the dispatcher: ``tensor.tolist()`` and ``torch.tensor(data)``."""
+    """Handles functions that bypass the dispatcher, ``tensor.tolist()`` and ``torch.tensor(data)``, and packed sequences."""
 
     def __init__(self, shadow: ValueShadow) -> None:
         super().__init__()
@@ -277,6 +278,8 @@ class _NonDispatcherReads(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func == _PACK and not has_values(args[1]):
+            args = (args[0], self._lengths(*args), *args[2:])
         if func is Tensor.tolist and not has_values(args[0]):
             twin = self._shadow.value_of(args[0])
             if twin is not None:
@@ -288,6 +291,14 @@ class _NonDispatcherReads(TorchFunctionMode):
                 if not _tensors((args, kwargs)):
                     self._shadow.add(out, torch.tensor(*args, **{**kwargs, "device": "cpu"}).detach())
         return out
+
+    def _lengths(self, sequences: Tensor, lengths: Tensor, batch_first: bool) -> Tensor:
+        """`lengths` on the CPU, where packing reads them; if they are unknown, no sequence is padded."""
+        twin = self._shadow.value_of(lengths)
+        with no_dispatch(), torch._C.DisableTorchFunction():
+            if twin is not None:
+                return twin.clone()
+            return torch.full(tuple(lengths.shape), sequences.shape[1 if batch_first else 0], device="cpu")
 
 
 class ValueTracking:

@@ -12,8 +12,10 @@ from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.report import TraceReport
+from profiler_kit.traces.garbage import without_garbage_collection
 
 
+@without_garbage_collection()
 def inspect(
     traces: str | Path | Iterable[str | Path],
     *,

@@ -1,4 +1,4 @@
-"""The packages that profiler_kit uses, with their purposes and installed versions; the error for a missing torch."""
+"""The packages that profiler_kit uses, with their purposes and installed versions; the errors for missing ones."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def require_torch() -> None:
         installed = False
     if not installed:
         raise TargetError("counting and measuring need torch, which is not installed", hint=INSTALL_TORCH)
+
+
+def missing_package(error: Exception) -> TargetError | None:
+    """Return the error for an import of a package of `PACKAGES` that is not installed; None for any other `error`."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    purpose = dict(PACKAGES).get(name or "")
+    if purpose is None:
+        return None
+    hint = INSTALL_TORCH if name == "torch" else f"pip install {name}"
+    return TargetError(f"the package {name} is not installed; profiler_kit needs it for {purpose}", hint=hint)
 
 
 def _version(name: str) -> str | None:

@@ -12,6 +12,7 @@ from profiler_kit.process import in_processes, workers_for
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
+from profiler_kit.traces.garbage import without_garbage_collection
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.rank_extract import RankExtract
@@ -82,13 +83,14 @@ def summary(file: Path) -> TraceSummary:
     return extract_trace(file).summary
 
 
+@without_garbage_collection()
 def extract_trace(file: Path) -> RankExtract:
     """The summary of the trace in `file`, and the events needed to combine ranks. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.traces.reader import read
 
-    table = read(file)
+    table = read(file, details=False)
     attribution = attribute(table)
     return extract_rank(attribution)
 

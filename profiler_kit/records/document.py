@@ -6,8 +6,9 @@ Document, and every renderer accepts any Document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from profiler_kit.units import Unit
@@ -121,14 +122,37 @@ class Section:
         return self.blocks != () and all(isinstance(block, Chart) for block in self.blocks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """A title, sections, and the same content as JSON text in `json`, for renderers with machine-readable output.
 
-    `full` holds complete tables for CSV; the first one is the main table.
+    `full` holds complete tables for CSV; the first one is the main table. Most formats use neither, and both take long
+    for large reports, so they can be functions that are called on first use.
     """
 
-    title: str
-    sections: tuple[Section, ...]
-    json: str
-    full: tuple[Table, ...] = ()
+    def __init__(
+        self,
+        *,
+        title: str,
+        sections: tuple[Section, ...],
+        json: str | Callable[[], str],
+        full: tuple[Table, ...] | Callable[[], tuple[Table, ...]] = (),
+    ) -> None:
+        self.title = title
+        self.sections = sections
+        self._json = json
+        self._full = full
+
+    @cached_property
+    def json(self) -> str:
+        """The content as JSON text."""
+        return self._json() if callable(self._json) else self._json
+
+    @cached_property
+    def full(self) -> tuple[Table, ...]:
+        """The complete tables."""
+        return self._full() if callable(self._full) else self._full
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Document) and all(
+            getattr(self, name) == getattr(other, name) for name in ("title", "sections", "json", "full")
+        )

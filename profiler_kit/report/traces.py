@@ -62,8 +62,8 @@ def traces_document(
     return Document(
         title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),
-        json=dumps(report),
-        full=trace_tables.trace_data_tables(report, by),
+        json=lambda: dumps(report),
+        full=lambda: trace_tables.trace_data_tables(report, by),
     )
 
 

@@ -167,7 +167,7 @@ class HostArguments(CollectiveArguments, gc=False):
 
 
 class PythonArguments(Arguments, gc=False):
-    """Arguments of Python and nn.Module calls."""
+    """Details of Python and nn.Module calls."""
 
     python: int | None = key("Python id")
     parent: int | None = key("Python parent id")
@@ -179,6 +179,11 @@ class DeviceArguments(CollectiveArguments, gc=False):
 
     device: int | str | None = None
     stream: int | str | None = None
+
+
+class DetailedDeviceArguments(DeviceArguments, gc=False):
+    """Arguments of kernels, copies and fills, with details."""
+
     bytes: int | None = NO_NUMBER
     bandwidth: float | None = key("memory bandwidth (GB/s)", NO_FLOAT)
     grid: msgspec.Raw = NO_TEXT
@@ -192,7 +197,7 @@ class DeviceArguments(CollectiveArguments, gc=False):
 
 
 class SyncArguments(LinkArguments, gc=False):
-    """Arguments of the device's waits."""
+    """Arguments of the device's waits, with details."""
 
     sync_kind: msgspec.Raw = key("cuda_sync_kind", NO_TEXT)
     wait_stream: int | None = key("wait_on_stream")
@@ -221,11 +226,19 @@ ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {
     Kind.OPERATOR: HostArguments,
     Kind.ANNOTATION: HostArguments,
     Kind.PYTHON: PythonArguments,
-    Kind.KERNEL: DeviceArguments,
-    Kind.MEMCPY: DeviceArguments,
-    Kind.MEMSET: DeviceArguments,
+    Kind.KERNEL: DetailedDeviceArguments,
+    Kind.MEMCPY: DetailedDeviceArguments,
+    Kind.MEMSET: DetailedDeviceArguments,
     Kind.SYNC: SyncArguments,
     Kind.MEMORY: MemoryArguments,
+}
+_WITHOUT_DETAILS: Final = {
+    DetailedDeviceArguments: DeviceArguments,
+    SyncArguments: LinkArguments,
+}
+# Decoding the details takes a fifth of the time, and attribution does not use them.
+ARGUMENTS_WITHOUT_DETAILS: Final[Mapping[Kind, type[Arguments]]] = {
+    kind: _WITHOUT_DETAILS.get(arguments, arguments) for kind, arguments in ARGUMENTS.items() if kind is not Kind.PYTHON
 }
 # Fields of most events are columns of the table. The other fields are sparse: stored only for the events that have
 # them.

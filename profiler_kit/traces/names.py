@@ -80,6 +80,14 @@ _ELEMENT_BYTES: Final = {
 }  # fmt: skip
 
 
+def is_collective_kernel(name: str) -> bool:
+    """Return whether a kernel of this name runs a collective."""
+    name = name.lower()
+    # Every match of the pattern contains one of these parts. The search for them takes a tenth of its time.
+    may_match = "ccl" in name or "reduce" in name or "nvshmem" in name or "ucc_" in name
+    return may_match and COLLECTIVE_KERNEL.search(name) is not None
+
+
 def calls_collective(name: str) -> bool:
     """Return whether a host operator or range of this name is a collective, or launches one."""
     return name.startswith(_COLLECTIVE_OPERATORS) or COLLECTIVE_RANGE.match(name) is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +11,7 @@ from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect, malformed
 from profiler_kit.traces.chunks import Document
 from profiler_kit.traces.event_runs import Run
+from profiler_kit.traces.garbage import without_garbage_collection
 from profiler_kit.traces.recognition import identify
 from profiler_kit.traces.rows import MAX_NAME_CHARS, Rows
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_GIVE_TRACE, HINT_RECORD_AGAIN, Source
@@ -25,6 +24,7 @@ def read(
     path: Path,
     *,
     partial: bool = True,
+    details: bool = True,
     limit_bytes: int | None = None,
     name: str | None = None,
     block_bytes: int = BLOCK_BYTES,
@@ -32,9 +32,10 @@ def read(
     """Return the events of the trace at `path`, plain or gzipped (recognized by its first bytes, not by its name).
 
     `partial`: return the intact part of a file that is cut off or damaged. The table then has `cut_off` set, and a
-    note states the place. `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip
-    file 400 times its size. `name`: the file's name in the table and in errors; the default is the path.
-    `block_bytes`: the size of one read.
+    note states the place. Without `details`, the sparse columns that attribution does not use are left out: of Python
+    calls, launch configurations and waits. `limit_bytes`: the limit on the size of the text; the default is 16 GiB,
+    and for a gzip file 400 times its size. `name`: the file's name in the table and in errors; the default is the
+    path. `block_bytes`: the size of one read.
 
     Counts: every entry of the event list, see `Table`. Memory: about 100 bytes per event, and a few blocks.
 
@@ -44,9 +45,9 @@ def read(
     where = name or str(path)
     with (
         Source(path, where=where, limit_bytes=limit_bytes, block_bytes=block_bytes) as source,
-        _no_garbage_collection(),
+        without_garbage_collection(),
     ):
-        rows = Rows()
+        rows = Rows(details=details)
         document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
         for run in document.runs():
             rows.add(run)
@@ -60,18 +61,6 @@ def read(
             notes=lambda rows: _notes(document, rows, source),
         )
     return _complete_info(table)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable the cyclic garbage collector. It would take half of the time, on millions of acyclic objects."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _require_trace(document: Document[Run], rows: Rows, source: Source, *, partial: bool) -> None:

@@ -25,10 +25,6 @@ _MALFORMED_LIMIT: Final = 100_000  # a malformed event takes as long as twenty v
 _MAX_MALFORMED_SHARE: Final = 0.9
 MAX_NAME_CHARS: Final = 10_000  # the longest names of CUTLASS kernels have 5,000; every search reads the whole name
 _MAX_COUNTERS: Final = 64  # names of counters with a column each
-_GROUPS: Final = tuple(dict.fromkeys(dialect.ARGUMENTS.values()))  # the kinds with the same fields share a group
-_GROUP_OF_KIND: Final = np.array(
-    [_GROUPS.index(dialect.ARGUMENTS[k]) if k in dialect.ARGUMENTS else NONE for k in Kind], dtype=np.int8
-)
 
 
 def _byte_mask(phases: Iterable[int]) -> Mask:
@@ -50,9 +46,9 @@ _PREFERRED_THREAD_NAMES: Final = ("(pt_autograd", "(pt_")
 
 
 class Rows:
-    """The columns of a trace, which grow by runs. `table` completes them."""
+    """The columns of a trace, which grow by runs. `table` completes them. `details`: see `read`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, details: bool = True) -> None:
         self.events = self.flows = self.metadata = self.malformed = 0
         self.invalid_json = 0  # the malformed events that are not JSON
         self.names: Pool[str | None] = Pool(absent=(None,))
@@ -68,6 +64,11 @@ class Rows:
         self._rows = 0
         self._exact = False
         self._kind_of = np.empty(0, dtype=np.int8)  # by category
+        arguments = dialect.ARGUMENTS if details else dialect.ARGUMENTS_WITHOUT_DETAILS
+        self._groups = tuple(dict.fromkeys(arguments.values()))  # the kinds with the same fields share a group
+        self._group_of_kind = np.array(
+            [self._groups.index(arguments[k]) if k in arguments else NONE for k in Kind], dtype=np.int8
+        )
 
     @property
     def is_mostly_malformed(self) -> bool:
@@ -202,13 +203,14 @@ class Rows:
         """Return the arguments of the rows, by kinds with the same fields; and which rows have malformed arguments."""
         columns = []
         malformed = np.zeros(len(rows), dtype=np.bool_)
-        group = _GROUP_OF_KIND[kind]
-        for number, fields in enumerate(_GROUPS):
+        group = self._group_of_kind[kind]
+        for number, fields in enumerate(self._groups):
             indices = np.flatnonzero(group == number)
             if len(indices):
                 events = rows if len(indices) == len(rows) else [rows[i] for i in indices.tolist()]
                 arguments = arguments_of([e.args for e in events], fields)
-                malformed[indices[arguments.malformed]] = True
+                if issubclass(fields, dialect.LinkArguments):  # other arguments are details; the event is valid without
+                    malformed[indices[arguments.malformed]] = True
                 columns.append((indices, arguments))
         return columns, malformed
 
@@ -227,11 +229,13 @@ class Rows:
             for name, texts in columns_of_kind.texts.items():
                 columns[name][indices] = self._texts.numbers(texts)
             if columns_of_kind.devices is not None:
-                events = [rows[i] for i in indices.tolist()]
-                columns["stream"][indices] = self._streams.numbers([
-                    Stream(str(e.pid if device is None else device), str(e.tid if stream is None else stream))
-                    for e, (device, stream) in zip(events, columns_of_kind.devices, strict=True)
-                ])  # fmt: skip
+                # equal ids are joined before they become text: few are distinct
+                ids = [
+                    (rows[i].pid if device is None else device, rows[i].tid if stream is None else stream)
+                    for i, (device, stream) in zip(indices.tolist(), columns_of_kind.devices, strict=True)
+                ]
+                streams = {pair: self._streams[Stream(str(pair[0]), str(pair[1]))] for pair in dict.fromkeys(ids)}
+                columns["stream"][indices] = np.fromiter(map(streams.__getitem__, ids), dtype=np.int32, count=len(ids))
         return columns
 
     def _sparse(self, spelling: str, form: str) -> GrowingSparse:

@@ -7,7 +7,7 @@ are not rows. They are counted, so that all entries of the file are accounted fo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -177,11 +177,15 @@ class Table:
 
     def named(self, rows: Ids | Ints, pattern: re.Pattern[str]) -> Mask:
         """Return which of `rows` have a name in which `pattern` is found. Each name is searched once."""
+        return self.with_names(rows, pattern.search)
+
+    def with_names(self, rows: Ids | Ints, accepts: Callable[[str], object]) -> Mask:
+        """Return which of `rows` have a name for which `accepts` returns a true value. It is called once per name."""
         names = self.name[rows]
         used = np.zeros(len(self.names), np.bool_)
         used[names] = True
         matches = np.zeros(len(self.names), np.bool_)
-        matches[[i for i in np.flatnonzero(used).tolist() if pattern.search(self.names[i])]] = True
+        matches[[i for i in np.flatnonzero(used).tolist() if accepts(self.names[i])]] = True
         return matches[names]
 
     def numbers_at(self, key: str, rows: Ids) -> Ints:

@@ -12,7 +12,7 @@ import pytest
 from sample_reports import transformer, v0_cuda
 
 from profiler_kit.errors import TARGET_FAILED
-from profiler_kit.pipeline.packages import PACKAGES
+from profiler_kit.pipeline.packages import INSTALL_TORCH, PACKAGES, missing_package
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.serde import dumps
 
@@ -195,3 +195,24 @@ def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:
     finally:
         os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("package", ["msgspec", "numpy", "tabulate"])
+def test_a_missing_package_is_one_message_with_the_install_command(package: str, tmp_path: Path) -> None:
+    trace = TRACES / "checkpoint.cuda.json.gz"
+    code = f"from profiler_kit.cli import main\nsys.exit(main(['inspect', {str(trace)!r}, '-q', '-f', 'markdown']))"
+    done = without(package, code, cwd=tmp_path)
+    assert done.returncode == TARGET_FAILED
+    (purpose,) = (purpose for name, purpose in PACKAGES if name == package)
+    assert done.stderr == (
+        f"error: the package {package} is not installed; profiler_kit needs it for {purpose}\nhint: pip install {package}\n"
+    )
+
+
+def test_only_packages_of_the_tool_are_missing_packages() -> None:
+    assert missing_package(ModuleNotFoundError("no", name="users_module")) is None
+    assert missing_package(ModuleNotFoundError("no", name="numpy.missing_part")) is None
+    assert missing_package(ImportError("cannot import name", name="numpy")) is None
+    error = missing_package(ModuleNotFoundError("no", name="torch"))
+    assert error is not None
+    assert error.hint == INSTALL_TORCH

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import load
+from profiler_kit.loading.candidates.configs import AssumedConfig
 from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.roles import Role, role_of
@@ -148,6 +149,22 @@ class Masked(Model):
         return self.net(self.table(ids), src_key_padding_mask=attention_mask)
 
 
+class ByKeyword(Model):
+    def forward(self, x: Tensor, **kwargs: Tensor) -> Tensor:
+        return self.net(x) + self.of_class(kwargs["labels"].float())
+
+
+class Numbered(Model):
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return self.net(self.table(x[0]))
+
+
+class Replaced(Model):
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        x = x[0]
+        return self.net(self.table(x))
+
+
 class Unpacked(Model):
     def forward(self, x: Tensor) -> Tensor:
         n, frames, c, h, w = x.shape
@@ -182,6 +199,9 @@ class Unpacked(Model):
             Masked(table=nn.Embedding(30, 8), net=nn.TransformerEncoderLayer(8, 2, batch_first=True)),
             ["1,128:int64[0:30]", "1,128:bool"],
         ),
+        (ByKeyword(net=conv_net(3, 1000), of_class=nn.Linear(10, 1000)), ["1,3,224,224", "labels=1,10"]),
+        (Numbered(table=nn.Embedding(30, 8), net=nn.Linear(8, 2)), ["x[0]=1,128:int64[0:30]"]),
+        (Replaced(table=nn.Embedding(30, 8), net=nn.Linear(8, 2)), ["x[0]=1,128:int64[0:30]"]),
         (Unpacked(net=conv_net(3, 1000)), ["1,8,3,224,224"]),
     ],
 )  # fmt: skip
@@ -482,3 +502,19 @@ def test_the_data_set_of_an_imported_module(tmp_path: Path, monkeypatch: pytest.
     target = load(TargetSpec(spec="net.py"))
     assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(1, 1, 784)]
     assert any("MNIST" in note for note in target.info.notes)
+
+
+class Forecast(nn.Module):
+    """A model of time series with marks of the time of each step; `configs` has fields that it does not read."""
+
+    def __init__(self, configs: AssumedConfig) -> None:
+        super().__init__()
+        self.values, self.marks = nn.Conv1d(configs.enc_in, 8, 3, padding=1), nn.Linear(4, 8)
+
+    def forward(self, x_enc: Tensor, x_mark_enc: Tensor) -> Tensor:
+        return self.values(x_enc.transpose(1, 2)).transpose(1, 2) + self.marks(x_mark_enc)
+
+
+def test_time_series_have_the_length_and_the_variables_of_the_configuration() -> None:
+    configs = AssumedConfig({"enc_in": 7, "seq_len": 96})
+    assert guessed(Forecast(configs), configs=configs) == ["1,96,7", "1,96,4"]

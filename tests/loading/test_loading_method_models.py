@@ -51,8 +51,16 @@ def test_the_methods_of_an_actor_critic_run_one_after_the_other(tmp_path: Path) 
     assert (policy.shape, value.shape) == ((1, 2), (1, 1))
 
 
-def test_a_single_method_is_the_forward(tmp_path: Path) -> None:
-    target = loaded(tmp_path, ACTOR_CRITIC.replace("{more}", ""))
+UNIMPLEMENTED = """
+    def forward(self):
+        raise NotImplementedError
+
+"""
+
+
+@pytest.mark.parametrize("more", ["", UNIMPLEMENTED])
+def test_a_single_method_is_the_forward(tmp_path: Path, more: str) -> None:
+    target = loaded(tmp_path, ACTOR_CRITIC.replace("{more}", more))
     assert "ActorCritic defines no forward: pi(x) runs" in target.info.notes
 
 

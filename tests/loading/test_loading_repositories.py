@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
+from profiler_kit.loading.scripts.reading import parse_evidence
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -217,3 +219,35 @@ def test_a_module_of_the_script_that_an_optimizer_refers_to_is_moved() -> None:
     optimizer = torch.optim.LBFGS(layer.parameters())
     assert _moved(layer, torch.device("cpu"), lambda module: module) is layer
     assert optimizer.param_groups
+
+
+def test_a_script_for_an_older_python_is_evidence(write: Write) -> None:
+    script = (
+        "from net import Net\nmodel = Net(11)\nprint 'built', model\nfor x in data:\n    model(x.cuda(async=True))\n"
+    )
+    write({"net.py": HEAD + NET.format(name="n", width="n"), "train.py": script})
+    assert width("net.py") == 11
+    assert "non_blocking=True" in ast.unparse(parse_evidence(script))
+    with pytest.raises(SyntaxError):
+        parse_evidence("model = (")
+
+
+def test_a_configuration_class_that_needs_a_data_set_states_fields(write: Write) -> None:
+    config = (
+        "class Config:\n"
+        "    def __init__(self, dataset, embedding):\n"
+        "        self.names = open(dataset).readlines()\n"
+        "        self.num_classes = len(self.names)\n"
+        "        self.pretrained = torch.load(dataset) if embedding != 'random' else None\n"
+        "        self.width = self.pretrained.size(1) if self.pretrained is not None else 11\n"
+        "        self.n_vocab = 0\n"
+    )
+    net = NET.format(name="config", width="config.width + config.n_vocab if config.pretrained is None else 1")
+    write({"net.py": HEAD + config + net})
+    assert width("net.py") == 10_011
+
+
+def test_a_json_file_states_the_fields_of_a_configuration(write: Write) -> None:
+    net = NET.format(name="h", width="h.rates[0] * h.kernel + h.groups")
+    write({"net.py": HEAD + net, "conf/small.json": '{"model": {"rates": [5, 2], "kernel": 2, "groups": 1}}'})
+    assert width("net.py") == 11

@@ -189,7 +189,7 @@ FILES = {
     "train.py": "from models import *\nnet = Net(4)\n",
     "tools/show.py": "from models.net import Net\n",
     "unrelated.py": "from models import Other\n",
-    "broken.py": "from models.net import Net\nprint 'x'\n",
+    "broken.py": "from models.net import Net\nx = (\n",
     "README.md": (
         "# Use\nText\n```python\nfrom models import Net\n```\nMore\n```python\nnet = Net(5)\n```\n"
         "# Run\n```bash\npython train.py\n```\n"

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from profiler_kit.loading.values import MAX_INTEGERS, ValueTracking, store_values
 
@@ -132,3 +133,15 @@ def test_a_known_mask_gives_unknown_activations_their_shape() -> None:
         picked.sum().backward()
         assert activations.grad is not None
         assert activations.grad.shape == (4, 6)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_packed_sequences_have_the_known_lengths_or_no_padding(batch_first: bool) -> None:
+    sequences = torch.empty((2, 5, 8) if batch_first else (5, 2, 8), device="meta")
+    lengths = torch.empty(2, dtype=torch.int64, device="meta")
+    with ValueTracking():
+        full = pack_padded_sequence(sequences, lengths, batch_first)
+        store_values(lengths, torch.tensor([5, 3]))
+        packed = pack_padded_sequence(sequences, lengths, batch_first)
+    assert full.data.shape == (10, 8)
+    assert packed.batch_sizes.tolist() == [2, 2, 2, 1, 1]

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.rank_extract import extract_rank
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.pipeline import trace_reading as reading
 from profiler_kit.pipeline.trace_reading import read_all
+from profiler_kit.traces.reader import read
 
-RANKS = sorted((Path(__file__).parents[1] / "fixtures" / "traces" / "ranks").glob("rank*.json.gz"))
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
+RANKS = sorted((FIXTURES / "ranks").glob("rank*.json.gz"))
 
 
 def quiet(_: str) -> None:
@@ -106,3 +110,8 @@ def test_traces_of_two_jobs_are_summed_up_one_by_one_and_said_to_be_so(tmp_path:
     assert len(read.traces) == 2
     assert read.ranks is None
     assert read.notes == ("The traces are not of one job: 2 ranks in rank0.json.gz, 3 ranks in rank1.json.",)
+
+
+@pytest.mark.parametrize("file", sorted(FIXTURES.rglob("*.json.gz")), ids=lambda file: file.name)
+def test_a_summary_does_not_need_the_details_of_events(file: Path) -> None:
+    assert reading.summary(file) == extract_rank(attribute(read(file))).summary

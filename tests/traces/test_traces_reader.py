@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import gzip
 import json
@@ -12,6 +13,7 @@ from math import floor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,6 +147,39 @@ def test_ids_that_do_not_fit_are_none_and_ids_that_are_no_numbers_malformed(tmp_
     )  # fmt: skip
     assert result.correlation.tolist() == [2**63 - 1, -1, -1, -1]
     assert result.malformed == 3
+
+
+GARBAGE = (
+    7,
+    None,
+    "text",
+    [1],
+    {"correlation": "five"},
+    {"Python id": "five"},
+    {"grid": "five"},
+    {"bytes": [5]},
+    {"stream": 7},
+)
+
+
+def test_reading_without_details_differs_in_sparse_columns_alone(tmp_path: Path) -> None:
+    events = [
+        {**x(category, f"{category} {i}", ts=i), "args": a} for i, a in enumerate(GARBAGE) for category in dialect.KINDS
+    ]
+    path = save(tmp_path, {"traceEvents": events})
+    detailed, brief = read(path), read(path, details=False)
+    assert adds_up(brief)
+    for field in dataclasses.fields(Table):
+        if field.name != "more":
+            assert np.array_equal(getattr(detailed, field.name), getattr(brief, field.name)), field.name
+    assert set(brief.more) < set(detailed.more)
+    assert {"Python id", "grid"} & set(brief.more) == set()
+
+
+def test_a_python_call_needs_no_valid_details(tmp_path: Path) -> None:
+    result = table(tmp_path, {**x("python_function"), "args": 7}, x("python_function", **{"Python id": 5}))
+    assert result.malformed == 0
+    assert sparse(result, "Python id") == {1: 5}
 
 
 def test_details_of_few_events(tmp_path: Path) -> None:

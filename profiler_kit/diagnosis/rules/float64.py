@@ -24,7 +24,7 @@ MIN_FALLBACK_SHARE: Final = 0.90
 _FALLBACK_OPERATOR: Final = re.compile(r"\Aaten::_?slow_conv")
 # Names of optimizer and random kernels contain "double" for scalar arguments.
 _OTHER_FAMILIES: Final = ("optimizer", "random", "comm", "memcpy/memset")
-_FLOAT64_KERNEL: Final = re.compile(r"dgemm|dcudnn|(?<![a-z])f64|<double|complex<double")
+_FLOAT64_KERNEL: Final = re.compile(r"dgemm|dcudnn|f(?<![a-z]f)64|<double")
 
 DOC = f"""
 Fires if work in float64 takes at least {limit_percent(MIN_SHARE)} of the step. `high` from a third of the step on, `medium`

@@ -17,7 +17,7 @@ from profiler_kit.units import percent, text
 # A loss reads the outputs a few times. From a fifth of the step on, the outputs are as expensive as the model.
 MIN_SHARE: Final = 0.20
 LARGE_SHARE: Final = 0.50
-_LOSS_WORK: Final = re.compile(r"log_?softmax|nll_loss|cross_entropy|_loss(_|\Z|\d)", re.IGNORECASE)
+_LOSS_WORK: Final = re.compile(r"log_?softmax|nll_loss|cross_entropy|_loss(_|\Z|\d)")  # of names in lower case
 
 DOC = f"""
 Fires if the loss takes at least {limit_percent(MIN_SHARE)} of the step in device time (on a CPU: operator time), with its
@@ -63,7 +63,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 
 def _loss(work: StepWork) -> _Loss | None:
-    kernels = work.select(lambda item: _LOSS_WORK.search(item.name) is not None)
+    kernels = work.select(lambda item: _LOSS_WORK.search(item.name.lower()) is not None)
     # The phase ends before backward, and the names do not show all of the loss: the larger one is a lower bound.
     ns = max(work.phase_ns.get("loss", 0), work.module_ns.get(LOSS_PATH, 0), total_ns(kernels))
     share = work.share(ns)

@@ -21,6 +21,7 @@ from profiler_kit.loading.candidates.configs import (
     config_class_of,
     is_config,
     is_config_parameter,
+    takes_config,
     with_usual_values,
 )
 from profiler_kit.loading.candidates.keywords import evaluated
@@ -179,7 +180,7 @@ class Binder:
     ) -> Any:
         if (name, parameter.name) in self.sequences:
             return self.sequences[name, parameter.name]
-        if is_config_parameter(parameter) or config_class_of(parameter.annotation, self.names) is not None:
+        if takes_config(parameter, factory) or config_class_of(parameter.annotation, self.names) is not None:
             return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
         if parameter.name in _BLOCK_PARAMETERS:

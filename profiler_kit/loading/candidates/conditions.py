@@ -59,6 +59,27 @@ def attribute_choices(factory: Callable[..., Any], parameter: str) -> dict[str, 
     return {attribute: values[0] for attribute, values in choices.items() if values}
 
 
+def optional_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
+    """The attributes of `parameter` that the text of `factory` compares with None."""
+    node = function_node(factory)
+    compared = [
+        inner.left
+        for inner in (ast.walk(node) if node is not None else ())
+        if isinstance(inner, ast.Compare) and isinstance(inner.ops[0], (ast.Is, ast.IsNot))
+    ]
+    return {left.attr for left in compared if isinstance(left, ast.Attribute) and ast.unparse(left.value) == parameter}
+
+
+def read_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
+    """The attributes of `parameter` that the text of `factory` reads."""
+    node = function_node(factory)
+    return {
+        inner.attr
+        for inner in (ast.walk(node) if node is not None else ())
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == parameter
+    }
+
+
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
     """The constants that the function compares `name` with: of one ``in``, or of at least two ``==``."""
     equal: list[Any] = []

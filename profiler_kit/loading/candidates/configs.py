@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.loading.candidates.classes import is_module_class
-from profiler_kit.loading.candidates.conditions import attribute_choices
-from profiler_kit.loading.candidates.hyperparameters import stated_options
+from profiler_kit.loading.candidates.conditions import attribute_choices, optional_attributes, read_attributes
+from profiler_kit.loading.candidates.hyperparameters import stated_fields, stated_options
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.scripts.placeholders import Placeholder
@@ -27,8 +27,16 @@ _CONFIG_CLASS: Final = re.compile(
 _DEFAULT_METHOD: Final = re.compile(r"_*(get_)?(default_)?(config|hparams|params|args)(uration)?(_default)?")
 
 
+_MIN_FIELDS: Final = 3  # a tensor or a module has fewer attributes in a constructor
 # Sizes that a script takes from its data set, so a configuration cannot have them.
 DATA_FIELD: Final = re.compile(r"vocab|token|class|label|block_size|seq|len|channel|input|output|feature|pad", re.I)
+
+
+def takes_config(parameter: inspect.Parameter, factory: Callable[..., Any]) -> bool:
+    """Whether the parameter of `factory` takes a configuration, by its name, its annotation, or several fields that it has."""
+    if is_config_parameter(parameter):
+        return True
+    return parameter.annotation is parameter.empty and len(read_attributes(factory, parameter.name)) >= _MIN_FIELDS
 
 
 def is_config_parameter(parameter: inspect.Parameter) -> bool:
@@ -67,9 +75,16 @@ def assumed_config(
             if config is not None:
                 with_usual_values(config, DATA_FIELD)
                 return config
-    choices = attribute_choices(factory, parameter.name)
-    options = stated_options(file, factory, parameter.name) if file is not None else {}
-    return AssumedConfig(choices | options)
+    presets: dict[str, Any] = {
+        name: None
+        for name in optional_attributes(factory, parameter.name)
+        if plausible_value(name, {}) in (UNKNOWN, False)
+    }
+    presets |= attribute_choices(factory, parameter.name)
+    presets |= stated_options(file, factory, parameter.name) if file is not None else {}
+    for config_class in _config_classes(parameter, factory, names):
+        presets |= {name: value for name, value in stated_fields(config_class).items() if value != 0 or value is False}
+    return AssumedConfig(presets)
 
 
 def _config_classes(
@@ -144,15 +159,15 @@ class AssumedConfig:
     Keeps those that were read.
     """
 
-    __slots__ = ("__dict__", "_presets")
+    __slots__ = ("__dict__", "presets")
 
     def __init__(self, presets: Mapping[str, Any]) -> None:
-        self._presets = presets
+        self.presets = presets
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_presets":
+        if name.startswith("__") or name == "presets":
             raise AttributeError(name)
-        value = self._presets[name] if name in self._presets else plausible_value(name, vars(self))  # by its name
+        value = self.presets[name] if name in self.presets else plausible_value(name, vars(self))  # by its name
         if value is UNKNOWN:
             value = False  # most fields without a usual name are switches
         vars(self)[name] = value

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from profiler_kit.loading.candidates.forwarding import function_node
+from profiler_kit.loading.scripts.reading import parse_evidence
 from profiler_kit.loading.scripts.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
+_MAX_JSON_FILES: Final = 40
+_MAX_JSON_BYTES: Final = 100_000
 _CALCULATION: Final = (
     ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop, ast.expr_context,
 )  # fmt: skip
@@ -20,8 +26,8 @@ _CALCULATION: Final = (
 def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
     """The hyperparameters of the place that states the most of those that the model reads from `parameter`.
 
-    A place is the parser of a script, a call with keywords, or a dict. The model is `factory` and the other classes of its
-    module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
+    A place is the parser of a script, a call with keywords, a dict, or a JSON file. The model is `factory` and the other classes
+    of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
     """
     try:
         tree = ast.parse(inspect.getsource(inspect.getmodule(factory)))  # type: ignore[arg-type]
@@ -37,13 +43,49 @@ def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> d
         if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):
             continue  # without parsing it
         try:
-            stated = list(_stated(ast.parse(text)))
+            stated = list(_stated(parse_evidence(text)))
         except (SyntaxError, ValueError, RecursionError):
             continue  # Python 2, or a template
         for options in stated:
             if len(read & options.keys()) > len(read & best.keys()):
                 best = options
+    for options in _json_objects(repository_root(file)) if read else ():
+        if len(read & options.keys()) > len(read & best.keys()):
+            best = options
     return best if 2 * len(read & best.keys()) >= len(read) else {}
+
+
+def stated_fields(config_class: type) -> dict[str, Any]:
+    """The fields that the constructor of a configuration sets to constants: ``self.width = 64``.
+
+    Of a conditional value, the alternative that is constant.
+    """
+    node = function_node(config_class)
+    fields: dict[str, ast.expr] = {}
+    for inner in ast.walk(node) if node is not None else ():
+        if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Attribute):
+            value = inner.value
+            choices = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+            constant = next((choice for choice in choices if _is_calculation(choice)), None)
+            if constant is not None and ast.unparse(inner.targets[0].value) == "self":
+                fields[inner.targets[0].attr] = constant
+    return _values(fields)
+
+
+def _json_objects(root: Path) -> Iterator[dict[str, Any]]:
+    """The objects in small JSON files in the folders of the repository, and the objects in these."""
+    patterns = ("*.json", "*/*.json", "*/*/*.json")
+    files = (path for pattern in patterns for path in sorted(root.glob(pattern)))
+    for path in islice(files, _MAX_JSON_FILES):
+        try:
+            value = json.loads(path.read_bytes()) if path.stat().st_size <= _MAX_JSON_BYTES else None
+        except (OSError, ValueError, RecursionError):
+            continue  # not readable, or not JSON
+        pending = [value]
+        for item in pending:
+            if isinstance(item, dict):
+                yield item
+                pending += item.values()
 
 
 def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:
@@ -77,7 +119,7 @@ def _values(expressions: dict[str, ast.expr]) -> dict[str, Any]:
     """The values of `expressions` that are calculations with constants; without those that are None."""
     values: dict[str, Any] = {}
     for name, expression in expressions.items():
-        if not all(isinstance(inner, _CALCULATION) for inner in ast.walk(expression)):
+        if not _is_calculation(expression):
             continue
         try:
             code = compile(ast.Expression(body=expression), "<value>", "eval")
@@ -85,6 +127,10 @@ def _values(expressions: dict[str, ast.expr]) -> dict[str, Any]:
         except (ArithmeticError, LookupError, NameError, TypeError, ValueError):
             continue  # depends on the script
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_calculation(expression: ast.expr) -> bool:
+    return all(isinstance(inner, _CALCULATION) for inner in ast.walk(expression))
 
 
 def _name(call: ast.Call, words: dict[str, ast.expr]) -> str | None:

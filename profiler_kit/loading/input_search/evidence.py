@@ -22,6 +22,7 @@ from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.reading import parse_evidence
 from profiler_kit.loading.scripts.repository import imported_files, repository_root
 from profiler_kit.loading.scripts.slices import place_of
 
@@ -189,7 +190,7 @@ def _data_modules(document: Document) -> Iterator[Document]:
         text = file.read_text(encoding="utf-8", errors="replace")
         if "DataLoader" in text:
             with contextlib.suppress(SyntaxError):
-                yield Document(tree=ast.parse(text), text=text, path=file, kind="importer")
+                yield Document(tree=parse_evidence(text), text=text, path=file, kind="importer")
 
 
 def _is_input(value: object) -> bool:

@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
+from profiler_kit.loading.candidates.configs import AssumedConfig
+
 IMAGE_NAMES: Final = (
     "image_size", "img_size", "imgsize", "image_shape", "img_shape", "input_resolution", "input_shape", "in_shape",
     "resolution", "img_resolution", "input_size", "in_size", "image_height", "crop_size",
@@ -20,7 +22,7 @@ IMAGE_NAMES: Final = (
 LENGTH_NAMES: Final = (
     "block_size", "context_length", "context_size", "n_ctx", "ctx_len", "max_seq_len", "max_seq_length",
     "max_sequence_length", "seq_len", "seq_length", "sequence_length", "n_positions", "max_position_embeddings", "max_len",
-    "max_length", "num_tokens_per_sequence", "bptt",
+    "max_length", "num_tokens_per_sequence", "bptt", "pad_size",
 )  # fmt: skip
 LATENT_NAMES: Final = (
     "latent_dim",
@@ -43,6 +45,10 @@ CHANNEL_NAMES: Final = (
     "input_nc",
 )
 FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
+# of time series: the numbers of variables at each step
+FEATURE_NAMES: Final = (
+    "enc_in", "n_vars", "nvars", "num_variables", "n_features", "num_features", "feature_dim", "input_dim", "input_size",
+)  # fmt: skip
 _IMAGE_SHAPE: Final = re.compile(r"[(\[]\s*[A-Za-z]\w*\s*[,x]\s*[134]\s*[,x]\s*(\d{2,4})\s*[,x]\s*(\d{2,4})\s*[)\]]")
 CONFIG_NAMES: Final = ("config", "cfg", "args", "hparams", "opt", "options", "conf", "params", "hps")
 
@@ -72,6 +78,7 @@ class Facts:
     length_name: str | None
     latent: int | None
     channels: int | None
+    features: int | None
     frames: int | None
     classes: int | None
     layers: tuple[tuple[str, nn.Module], ...]
@@ -116,6 +123,13 @@ class Facts:
         return layer is not None and not layer.batch_first
 
     @property
+    def is_time_series(self) -> bool:
+        """Whether the model states a length and a number of variables, and no layer takes tokens or images."""
+        if self.length is None or self.features is None:
+            return False
+        return self.first(nn.RNNBase, nn.Embedding, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention) is None
+
+    @property
     def sequence_length(self) -> int:
         """The model's context length up to 1,024, else 128."""
         if self.length is not None:
@@ -143,6 +157,7 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         length_name=length_name,
         latent=_first_value(model, arguments, LATENT_NAMES, _positive)[1],
         channels=_first_value(model, arguments, CHANNEL_NAMES, _positive)[1],
+        features=_first_value(model, arguments, FEATURE_NAMES, _positive)[1],
         frames=_first_value(model, arguments, FRAME_NAMES, _positive)[1],
         classes=_classes(layers),
         layers=layers,
@@ -206,9 +221,11 @@ def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapp
 
 def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for name, value in space.items():
-        if name not in CONFIG_NAMES and not name.endswith(("config", "cfg")):
+        if isinstance(value, AssumedConfig):
+            yield {**value.presets, **vars(value)}
+        elif name not in CONFIG_NAMES and not name.endswith(("config", "configs", "cfg")):
             continue
-        if isinstance(value, Mapping):
+        elif isinstance(value, Mapping):
             yield value
         elif hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type, ModuleType)):
             yield vars(value)

@@ -51,8 +51,8 @@ def layer_inputs(layer: nn.Module, facts: Facts, *, name: str, batch: int = 1) -
             size = facts.image if facts.image is not None else (CLIP_SIZE, CLIP_SIZE)
             yield InputText(name=name, shape=(batch, layer.in_channels, facts.frames or CLIP_FRAMES, *size))
         case nn.Linear():
-            yield InputText(name=name, shape=(batch, layer.in_features))
-            yield InputText(name=name, shape=(batch, facts.sequence_length, layer.in_features))
+            shapes = [(batch, layer.in_features), (batch, facts.sequence_length, layer.in_features)]
+            yield from (InputText(name=name, shape=shape) for shape in shapes[:: -1 if facts.is_time_series else 1])
         case nn.Bilinear():
             yield InputText(name=name, shape=(batch, layer.in1_features))
         case nn.Embedding() | nn.EmbeddingBag():
@@ -109,6 +109,8 @@ def tokens(name: str, facts: Facts, *, rows: int | None = None, batch: int = 1) 
 def data_inputs(name: str, facts: Facts, batch: int = 1) -> list[InputText]:
     """The inputs of a parameter without a special role: those of each kind of layer, in order of definition."""
     texts: dict[InputText, None] = {}
+    if facts.is_time_series:
+        texts[InputText(name=name, shape=(batch, facts.sequence_length, facts.features or 1))] = None
     kinds: set[type[nn.Module]] = set()
     for _, layer in facts.layers:
         if type(layer) not in kinds:

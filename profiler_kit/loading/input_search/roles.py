@@ -148,6 +148,11 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
     values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
+    keys = reads.get(keywords, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
+    values += tuple(
+        Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
+    )
     names = {parameter.name.lower() for parameter in values}
     if not any(pair <= names for pair in _ATTENTION_NAMES):
         return values
@@ -164,6 +169,8 @@ def _parameter(
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
     if keys:
         role = Role.DICT
+    elif items and set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
+        role = Role.LIST
     return Parameter(
         name=parameter.name,
         role=role,
@@ -182,12 +189,17 @@ def _annotation_text(annotation: Any) -> str:
 
 
 def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
-    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into."""
+    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into.
+
+    A parameter that is only subscripted with numbers is unpacked into names without a meaning.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
     reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
+    for name, count in _counted_items(tree).items():
+        reads[name] = (set(), ("_",) * count)
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
@@ -198,3 +210,25 @@ def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
                 names = tuple(name.id if isinstance(name, ast.Name) else "_" for name in target.elts)
                 reads[node.value.id] = (reads.get(node.value.id, (set(), ()))[0], names)
     return reads
+
+
+def _counted_items(tree: ast.AST) -> dict[str, int]:
+    """The number of items of each name that is only read as an item with a number, ``x[0]``, or that first becomes one."""
+    names = sorted(
+        (node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda n: (n.lineno, n.col_offset)
+    )
+    uses: dict[str, list[ast.Name]] = {}
+    for node in names:
+        uses.setdefault(node.id, []).append(node)
+    items: dict[ast.Name, int] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            items.update({node.value: index} if type(index) is int else {})
+    counts: dict[str, int] = {}
+    for name, nodes in uses.items():
+        becomes_item = len(nodes) > 1 and isinstance(nodes[0].ctx, ast.Store) and nodes[0].lineno == nodes[1].lineno
+        reads = nodes[1:2] if becomes_item else nodes
+        if all(node in items for node in reads):
+            counts[name] = max(items[node] for node in reads) + 1
+    return counts

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.loading.scripts.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
+from profiler_kit.loading.scripts.reading import parse_evidence
 from profiler_kit.loading.scripts.repository import (
     defined_names,
     imported_files,
@@ -74,7 +75,7 @@ def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
         if path in targets or not _may_import(source, path, mentions, targets, root):
             continue
         try:
-            importer = ast.parse(source, filename=str(path))
+            importer = parse_evidence(source)
         except (SyntaxError, ValueError, RecursionError):
             continue  # Python 2, or a template
         if imports_target(importer, path, targets, names, root):
