@@ -19,6 +19,7 @@ from profiler_kit.errors import UsageError
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis
     from profiler_kit.records.document import Document
+    from profiler_kit.records.lanes import StepTimeline
     from profiler_kit.records.report import Report, TraceReport
 
 REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
@@ -144,8 +145,21 @@ def emit_report(report: Report, options: argparse.Namespace, page: Path | None =
     emit(document, options, page)
 
 
-def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
-    """Emit a report on traces, or one of its findings. Raises UsageError for a view that only target reports have."""
+def draws(options: argparse.Namespace) -> bool:
+    """Whether the options request a page with charts."""
+    from profiler_kit import render
+
+    html = render.renderer_by_name("html")
+    return (
+        options.open or options.format == html.name or any(render.renderer_by_suffix(f) is html for f in options.output)
+    )
+
+
+def emit_traces(report: TraceReport, options: argparse.Namespace, timeline: StepTimeline | None = None) -> None:
+    """Emit a report on traces, or one of its findings. `timeline`: a step of the first trace, for a page.
+
+    Raises UsageError for a view that only target reports have.
+    """
     from profiler_kit.records.inspect_options import TraceView
     from profiler_kit.report import finding_document, traces_document
 
@@ -155,7 +169,7 @@ def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
     if options.by is not None and options.by not in get_args(TraceView):
         views = ", ".join(get_args(TraceView))
         raise UsageError(f"a trace report has no view --by {options.by}", hint=f"use one of: {views}")
-    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by), options)
+    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by, timeline=timeline), options)
 
 
 def flush() -> None:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.inspect_options import TraceView
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.traces import TraceSummary
@@ -41,24 +42,36 @@ SUMMARY_TREE_LINES: Final = 14  # fits a screen with the other sections; --by mo
 VIEW_TREE_LINES: Final = 60
 SUMMARY_ROWS: Final = 5
 
+# The timeline stands before the first of these sections.
+_AFTER_TIMELINE: Final = ("Idle time", "Modules", "Kernels by kind", "Operators")
+
 BY_SHAPE: Final = "Operators by shape"
 
 View = Callable[[TraceSummary, int | None, int | None], Table]
 
 
 def traces_document(
-    report: TraceReport, *, top: int | None = TOP, depth: int | None = None, by: TraceView | None = None
+    report: TraceReport,
+    *,
+    top: int | None = TOP,
+    depth: int | None = None,
+    by: TraceView | None = None,
+    timeline: StepTimeline | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
     `top`: rows of the tables of modules (per parent), operators, kernels and waits; None for all.
     `depth`: levels of the module tree; None for as many as fit a screen.
     `by`: show only this table, which is also the table of a CSV file; None for a summary.
+    `timeline`: a step of the first trace over time, for renderers that draw.
 
     Raises: UsageError for a negative `top` or `depth`.
     """
     check_limits(top, depth)
-    sections = _view(report, by, top, depth) if by is not None else _summary(report, top, depth)
+    sections = [*(_view(report, by, top, depth) if by is not None else _summary(report, top, depth))]
+    if timeline is not None:
+        place = next((i for i, section in enumerate(sections) if section.title in _AFTER_TIMELINE), len(sections))
+        sections.insert(place, Section(title="Timeline", blocks=tuple(charts.timeline_chart(timeline))))
     return Document(
         title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),

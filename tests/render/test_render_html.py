@@ -16,6 +16,8 @@ from sample_reports import v0_cuda
 from trace_reports import trace, traces
 
 from profiler_kit.records.document import Chart, ChartKind, Document, Head, Paragraph, Section, Table
+from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.runs import Span
 from profiler_kit.render import RenderOptions, renderer_by_suffix
 from profiler_kit.render.html import render
 from profiler_kit.report import report_document, traces_document
@@ -142,6 +144,22 @@ def test_a_trace_has_charts() -> None:
     assert kinds == ["bars"]
     bars = charts(page(traces_document(traces(replace(summary, unattributed_ns=0)))))[0]["data"]
     assert sum(part["values"][0] for part in bars["parts"]) == summary.span_ns
+
+
+def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
+    spans = tuple(
+        Span(lane=lane, name="forward", start_ns=start, end_ns=end)
+        for lane, start, end in (("host", 90, 150), ("device: phase", 120, 260), ("device: phase", 300, 310))
+    )
+    timeline = StepTimeline(step=7, start_ns=100, end_ns=250, spans=spans[:2], omitted=3)
+    html = page(traces_document(traces(trace()), timeline=timeline))
+    chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
+    assert chart["data"] == {
+        "lanes": ["host", "device: phase"], "names": ["forward"], "boxes": [[0, 0, 50, 0], [1, 20, 150, 0]],
+    }  # fmt: skip
+    text = check(html).text
+    assert "Timeline of step 7" in text
+    assert "3 shorter boxes are left out" in text
 
 
 def test_code_between_backticks_is_code() -> None:
