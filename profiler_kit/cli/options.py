@@ -169,6 +169,11 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         help=f"also write this file, in the format of its suffix: {choices.suffixes()} (repeatable)",
     )  # fmt: skip
     group.add_argument(
+        "--open",
+        action="store_true",
+        help="open the report as a page in a browser: the .html file of -o, or a temporary one",
+    )
+    group.add_argument(
         "--detail", action="store_true", help="show all sections on the terminal, not only those that fit on a screen"
     )
     group.add_argument("-q", "--quiet", action="store_true", help="hide progress and notes on stderr")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from profiler_kit.cli import streams
 from profiler_kit.errors import UsageError
@@ -19,8 +19,10 @@ from profiler_kit.errors import UsageError
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis
     from profiler_kit.records.document import Document
+    from profiler_kit.records.lanes import StepTimeline
     from profiler_kit.records.report import Report, TraceReport
 
+REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
 DEFAULT_WIDTH = 100
 ASCII_SUBSTITUTES = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
@@ -85,8 +87,8 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
         os.close(saved_stdout)
 
 
-def emit(document: Document, options: argparse.Namespace) -> None:
-    """Print `document` in the format of ``-f`` and write it to the files of ``-o``."""
+def emit(document: Document, options: argparse.Namespace, page: Path | None = None) -> None:
+    """Print `document` in the format of ``-f``, write it to the files of ``-o``, and open its `page` with ``--open``."""
     from profiler_kit import render
 
     for file in options.output:
@@ -99,10 +101,33 @@ def emit(document: Document, options: argparse.Namespace) -> None:
     )
     with stdout_errors():
         print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
+    if options.open:
+        _open_page(page or _html_file(document, options), options)
 
 
-def emit_report(report: Report, options: argparse.Namespace) -> None:
-    """Emit a report on a target, with the tables that the options select, or one of its findings."""
+def _html_file(document: Document, options: argparse.Namespace) -> Path:
+    """The first HTML file of ``-o``; without one, `document` in a temporary file that stays."""
+    from profiler_kit import render
+
+    html = render.renderer_by_name("html")
+    for file in options.output:
+        if render.renderer_by_suffix(file) is html:
+            return Path(file)
+    descriptor, name = tempfile.mkstemp(prefix="profiler_kit-", suffix=".html")
+    os.close(descriptor)
+    write_file(Path(name), html.render(document, render.RenderOptions(detail=True)))
+    return Path(name)
+
+
+def _open_page(page: Path, options: argparse.Namespace) -> None:
+    import webbrowser
+
+    opened = webbrowser.open(page.absolute().as_uri())
+    print_note(f"opened {page}" if opened else f"no browser was found: open {page}", options)
+
+
+def emit_report(report: Report, options: argparse.Namespace, page: Path | None = None) -> None:
+    """Emit a report on a target, with the tables that the options select, or one of its findings. `page`: as in `emit`."""
     from profiler_kit.report import finding_document, report_document
 
     if options.finding is not None:
@@ -117,11 +142,24 @@ def emit_report(report: Report, options: argparse.Namespace) -> None:
         by=options.by,
         unit=options.unit,
     )
-    emit(document, options)
+    emit(document, options, page)
 
 
-def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
-    """Emit a report on traces, or one of its findings. Raises UsageError for a view that only target reports have."""
+def draws(options: argparse.Namespace) -> bool:
+    """Whether the options request a page with charts."""
+    from profiler_kit import render
+
+    html = render.renderer_by_name("html")
+    return (
+        options.open or options.format == html.name or any(render.renderer_by_suffix(f) is html for f in options.output)
+    )
+
+
+def emit_traces(report: TraceReport, options: argparse.Namespace, timeline: StepTimeline | None = None) -> None:
+    """Emit a report on traces, or one of its findings. `timeline`: a step of the first trace, for a page.
+
+    Raises UsageError for a view that only target reports have.
+    """
     from profiler_kit.records.inspect_options import TraceView
     from profiler_kit.report import finding_document, traces_document
 
@@ -131,7 +169,7 @@ def emit_traces(report: TraceReport, options: argparse.Namespace) -> None:
     if options.by is not None and options.by not in get_args(TraceView):
         views = ", ".join(get_args(TraceView))
         raise UsageError(f"a trace report has no view --by {options.by}", hint=f"use one of: {views}")
-    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by), options)
+    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by, timeline=timeline), options)
 
 
 def flush() -> None:
@@ -182,14 +220,16 @@ def print_note(text: str, options: argparse.Namespace) -> None:
 
 
 def write_report_folder(analysis: Analysis, folder: Path) -> None:
-    """Write report.json, report.md and layers.csv, and annotate the traces in ``folder/traces``."""
+    """Write `REPORT_FILES`, and annotate the traces in ``folder/traces``."""
     from profiler_kit import render
     from profiler_kit.render import chrome_trace
     from profiler_kit.report import report_document
 
-    document = report_document(analysis.report, top=None)
+    baseline = analysis.report.baseline()
+    shown = next((traced for traced in analysis.traces if baseline and traced.config == baseline.config.name), None)
+    document = report_document(analysis.report, top=None, timeline=shown.timeline if shown is not None else None)
     options = render.RenderOptions(detail=True)
-    for name in ("report.json", "report.md", "layers.csv"):
+    for name in REPORT_FILES:
         write_file(folder / name, render.renderer_by_suffix(Path(name)).render(document, options))
     for traced in analysis.traces:
         write_file(traced.file, chrome_trace.annotate(traced.file.read_bytes(), traced.spans))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit.errors import TraceError, UsageError
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 
@@ -49,6 +50,18 @@ class Inspection:
         from profiler_kit.pipeline.event_export import events_frame
 
         return events_frame(self._file(file))
+
+    def timeline(self, file: str | Path | int | None = None) -> StepTimeline | None:
+        """Read one trace again and return the lanes of its middle step; None for a trace without events.
+
+        `file` and the errors: as in `events`.
+        """
+        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+        from profiler_kit.attribution.engine import attribute
+        from profiler_kit.traces.reader import read
+
+        attribution = attribute(read(self._file(file)))
+        return step_timeline(attribution, build_annotation(attribution).spans)
 
     def _file(self, selector: str | Path | int | None) -> Path:
         if selector is None and len(self.files) == 1:

@@ -5,26 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from profiler_kit.errors import TraceError
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.runs import ConfigRun, Span
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.result import Attribution
 
 
-def attribute_run_trace(run: ConfigRun, trace: Path) -> tuple[ConfigRun, tuple[Span, ...]]:
-    """Add the attributed times of the trace to `run`, and return the spans of its lanes; an unreadable trace adds a note."""
-    from profiler_kit.attribution.annotation_lanes import build_annotation
+class AttributedRun(NamedTuple):
+    """A run with the times of its trace, the spans of the trace's lanes, and the timeline of one step."""
+
+    run: ConfigRun
+    spans: tuple[Span, ...]
+    timeline: StepTimeline | None
+
+
+def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
+    """Add the attributed times of the trace to `run`; an unreadable trace adds a note."""
+    from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
     from profiler_kit.attribution.run_figures import attribute_run
 
     try:
         attribution = _attribute_file(trace)
-        return attribute_run(run, attribution), build_annotation(attribution).spans
+        spans = build_annotation(attribution).spans
+        return AttributedRun(attribute_run(run, attribution), spans, step_timeline(attribution, spans))
     except TraceError as error:
-        return replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}")), ()
+        run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))
+        return AttributedRun(run, (), None)
 
 
 def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:

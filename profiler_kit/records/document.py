@@ -1,4 +1,4 @@
-"""Neutral content for the renderers: sections of paragraphs, tables and findings.
+"""Neutral content for the renderers: sections of paragraphs, tables, charts and findings.
 
 Tables hold raw values with a unit; a renderer turns them into text. Reports, comparisons and check results become a
 Document, and every renderer accepts any Document.
@@ -6,10 +6,10 @@ Document, and every renderer accepts any Document.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from profiler_kit.units import Unit
 
@@ -78,7 +78,34 @@ class RemedyList:
     remedies: tuple[Remedy, ...]
 
 
-Block = Table | Paragraph | FindingList | RemedyList
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A picture for renderers that draw: `title`, a sentence `text` about what it shows, and its `data` for JSON.
+
+    The figures are also in tables, so a renderer of text leaves charts out. The keys of `data` by kind:
+
+    - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked.
+    - ``intervals``: `unit`; `rows`, each with `name`, `value`, and `low` and `high` where known; `baseline`, a row's name.
+    - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
+      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
+    - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
+      FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``timeline``: `lanes`, their names; `names`, those of the boxes; `boxes`, each with lane, start, end (ns from the start of
+      the step) and the index of its name.
+    - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
+    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
+    """
+
+    kind: ChartKind
+    title: str
+    text: str
+    data: Mapping[str, Any]
+
+
+Block = Table | Paragraph | FindingList | RemedyList | Chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +115,11 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     detail: bool = False
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the section consists of charts, which text cannot show."""
+        return self.blocks != () and all(isinstance(block, Chart) for block in self.blocks)
 
 
 class Document:

@@ -26,3 +26,17 @@ class Annotation:
     spans: tuple[Span, ...]
     counters: tuple[CounterTrack, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimeline:
+    """The lanes of one step, from its start on the host to the end of its work on the device. `step`: its number, if marked.
+
+    `omitted`: the number of spans that were left out because they are the shortest.
+    """
+
+    step: int | None
+    start_ns: int
+    end_ns: int
+    spans: tuple[Span, ...]
+    omitted: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Document, FindingList, Head, Paragraph, RemedyList, Table, Value
+from profiler_kit.records.document import Block, Chart, Document, FindingList, Head, Paragraph, RemedyList, Table, Value
 from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
@@ -32,6 +32,8 @@ def render(document: Document, options: RenderOptions) -> str:
     """The whole document, details included."""
     parts = [f"# {escape(document.title)}"]
     for section in document.sections:
+        if section.is_drawn:
+            continue
         parts.append(f"## {escape(section.title)}")
         body = [_block(block) for block in section.blocks]
         fold = section.detail and sum(map(len, body)) > MIN_FOLDED_CHARACTERS
@@ -72,6 +74,8 @@ def _block(block: Block) -> str:
         return _table(block)
     if isinstance(block, FindingList):
         return "\n".join(_finding(finding, number) for number, finding in enumerate(block.findings, start=block.first))
+    if isinstance(block, Chart):
+        return ""
     if isinstance(block, RemedyList):
         return "\n".join(_remedy(remedy, number) for number, remedy in enumerate(block.remedies, start=1))
     return _paragraph(block)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.records.document import Block, Document, FindingList, Paragraph, RemedyList, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, padded, shorten
 from profiler_kit.render._text import first_sentence, lines, one_line
@@ -48,10 +48,11 @@ class _Page:
 
     def render(self, document: Document) -> str:
         out = self._wrap(document.title, color=BOLD)
-        visible = [section for section in document.sections if self.detail or not section.detail]
+        sections = [section for section in document.sections if not section.is_drawn]
+        visible = [section for section in sections if self.detail or not section.detail]
         for i, section in enumerate(visible):
             out += self._section(section, first=i == 0)
-        out += self._footer([one_line(section.title) for section in document.sections if section not in visible])
+        out += self._footer([one_line(section.title) for section in sections if section not in visible])
         return "\n".join(line.rstrip() for line in out) + "\n"
 
     def _section(self, section: Section, first: bool) -> list[str]:
@@ -91,6 +92,8 @@ class _Page:
             return self._table(block, section)
         if isinstance(block, FindingList):
             return self._findings(block)
+        if isinstance(block, Chart):
+            return []
         if isinstance(block, RemedyList):
             return self._remedies(block.remedies)
         return self._paragraph(block)

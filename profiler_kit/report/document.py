@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import memory, sentences, tables, trace_sentences
+from profiler_kit.report.charts import reports as charts
+from profiler_kit.report.charts.traces import timeline_chart
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -37,6 +40,7 @@ def report_document(
     run: str | None = None,
     unit: WorkUnit = "flop",
     by: WorkTable | None = None,
+    timeline: StepTimeline | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
@@ -48,6 +52,7 @@ def report_document(
     `unit`: the unit of work on pages, FLOPs or MACs; complete tables have both.
     `by`: the table of work: ``tree`` (modules including children), ``layer`` (modules excluding children), ``op``, or
     ``what-if`` (no table of work; CSV holds the what-ifs). None selects ``layer`` if there are runs, else ``tree``.
+    `timeline`: a step of the baseline over time, for renderers that draw.
 
     Raises: UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
     """
@@ -61,6 +66,7 @@ def report_document(
         *_configurations(report),
         *schedule_section(report),
         *(_phases(report, selected) if selected else ()),
+        *((Section(title="Timeline", blocks=tuple(timeline_chart(timeline))),) if timeline else ()),
         *(_idle(report, selected) if selected else ()),
         *_WORK[by](view),
         *convolution_sections(report, selected, top),
@@ -116,7 +122,7 @@ def _configurations(report: Report) -> Iterator[Section]:
             message = " ".join(run.failure.message.split())
             kind = run.failure.kind.replace("_", " ")
             blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {message}", role="warning"))
-    yield Section(title="Configurations", blocks=tuple(blocks))
+    yield Section(title="Configurations", blocks=(*charts.configuration_chart(report), *blocks))
 
 
 def _runs_table(name: str, caption: str, report: Report, *, aside: bool) -> Table:
@@ -132,7 +138,9 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronized(run)}"
     table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
-    yield Section(title="Phases", blocks=(table, Paragraph(text=sentences.clocks(run), detail=True)))
+    yield Section(
+        title="Phases", blocks=(*charts.phase_chart(run), table, Paragraph(text=sentences.clocks(run), detail=True))
+    )
 
 
 def _layers(view: View) -> Iterator[Section]:
@@ -140,14 +148,14 @@ def _layers(view: View) -> Iterator[Section]:
     aside = False if layers.timed else None  # without times all columns fit
     table = tables.layer_table(view, layers, _caption(view, layers, "per step, excluding children"), aside=aside)
     if table.rows:
-        yield Section(title="Layers", blocks=(table, *_attained(view)))
+        yield Section(title="Layers", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
 
 
 def _tree(view: View) -> Iterator[Section]:
     layers = layer_rows(view.report, view.run)
     table = tables.tree_table(view, layers, _caption(view, layers, "per step, including children"))
     if table.rows:
-        yield Section(title="Modules", blocks=(table, *_attained(view)))
+        yield Section(title="Modules", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
 
 
 def _caption(view: View, layers: Layers, caption: str) -> str:
@@ -184,13 +192,16 @@ def _roofline(report: Report, run: ConfigRun | None) -> Iterator[Section]:
         blocks += [Paragraph(text=note, role="note") for note in line.notes]
         table = tables.roofline_table(line, report)
         detail = i > 0 or run is not None
-        yield Section(title=title, blocks=(*blocks, table), detail=detail)
+        drawing = charts.roofline_chart(report, lines) if i == 0 else ()
+        yield Section(title=title, blocks=(*drawing, *blocks, table), detail=detail)
 
 
 def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
-    table = tables.memory_table(report, [run] if run else [])
-    if table is not None:
-        yield Section(title="Peak memory", blocks=(table, *memory.sentences(report)), detail=run is not None)
+    runs = [run] if run else []
+    if (table := tables.memory_table(report, runs)) is not None:
+        drawing = charts.peak_chart(tables.memory_rows(report, runs))
+        blocks: tuple[Block, ...] = (*drawing, table, *memory.sentences(report))
+        yield Section(title="Peak memory", blocks=blocks, detail=run is not None)
     peaks = tables.peaks_table(report)
     if peaks is not None:
         yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)

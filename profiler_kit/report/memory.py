@@ -9,6 +9,7 @@ from typing import Final
 from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
+from profiler_kit.report.charts.reports import memory_chart, saved_chart
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.memory import SAVED_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
 from profiler_kit.report.tables import default_device_table
@@ -115,7 +116,7 @@ def details(report: Report) -> Iterator[Section]:
     if memory.modules:
         modules = sorted(memory.modules, key=lambda module: -max(module.created_bytes, module.held_bytes))
         table = page_table("kept", "by module", SAVED_COLUMNS, modules, report)
-        yield Section(title="Saved for backward", blocks=(table,), detail=True)
+        yield Section(title="Saved for backward", blocks=(*saved_chart(modules), table), detail=True)
     on_device = default_device_table(report)
     if on_device is not None and memory.device is not None:
         title = f"Peak memory on the default device, {memory.device.card or memory.device.profile}"
@@ -123,7 +124,7 @@ def details(report: Report) -> Iterator[Section]:
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:
         table = page_table("timeline", "peak of live tensor bytes", TIMELINE_COLUMNS, points, report)
-        yield Section(title="Memory over the step", blocks=(table,), detail=True)
+        yield Section(title="Memory over the step", blocks=(*memory_chart(points), table), detail=True)
     if memory.device is not None and memory.device.uncertain:
         table = page_table("scratch", "", SCRATCH_COLUMNS, memory.device.uncertain, report)
         yield Section(title="Uncertain workspaces", blocks=(table,), detail=True)

@@ -228,8 +228,8 @@ def cross_check_rows(report: Report) -> list[PeerRow]:
     return [PeerRow(check=check, row=row, paths=(row.path,)) for check in checks for row in check.rows]
 
 
-def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
-    """The peak by category: predicted from tensor lifetimes, and measured in each of `runs`. None if there is neither."""
+def memory_rows(report: Report, runs: Sequence[ConfigRun]) -> list[MemoryRow]:
+    """The peak by category: predicted from tensor lifetimes, and measured in each of `runs`."""
     rows = [row for run in runs for row in _run_memory(run)]
     estimate = report.static.memory if report.static else None
     if estimate is not None:
@@ -239,6 +239,12 @@ def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
         rows.insert(0, predicted)
         if estimate.device is not None and not estimate.device.is_default:
             rows.insert(1, _device_memory(estimate.device.profile, estimate.device))
+    return rows
+
+
+def memory_table(report: Report, runs: Sequence[ConfigRun]) -> Table | None:
+    """The rows of `memory_rows` as a table; None if there are none."""
+    rows = memory_rows(report, runs)
     return page_table("memory", "", MEMORY_COLUMNS, rows, report) if rows else None
 
 

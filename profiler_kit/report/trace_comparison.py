@@ -7,6 +7,7 @@ from typing import Final
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
+from profiler_kit.report.charts.comparisons import trace_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
 from profiler_kit.report.comparison import note_sections
@@ -28,7 +29,7 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
     """A comparison of two traces as a document. `top`: rows per table, None for all."""
     sections = [
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)),
-        Section(title="Time", blocks=(_timeline(compared),)),
+        Section(title="Time", blocks=(*trace_waterfall(compared), _timeline(compared))),
     ]
     for key, title, item in _TABLES:
         rows = _rows(compared, key)

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.report.charts.traces import rank_chart
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.ranks import RANK_COLUMNS
 from profiler_kit.units import text
@@ -20,6 +21,7 @@ def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
     selected = _least_and_most_waiting(ranks.ranks, top)
     blocks: list[Block] = [Paragraph(text=" ".join(_summary(ranks)))]
     blocks += [Paragraph(text=sentence) for sentence in _stragglers(ranks)]
+    blocks += rank_chart(ranks)
     blocks.append(page_table("ranks", _caption(ranks), RANK_COLUMNS, selected))
     if len(selected) < len(ranks.ranks):
         hidden = len(ranks.ranks) - len(selected)

@@ -8,10 +8,12 @@ from typing import Final, TypeVar
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.inspect_options import TraceView
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.report import sentences, trace_sentences, trace_tables
+from profiler_kit.report.charts import traces as charts
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
@@ -40,24 +42,36 @@ SUMMARY_TREE_LINES: Final = 14  # fits a screen with the other sections; --by mo
 VIEW_TREE_LINES: Final = 60
 SUMMARY_ROWS: Final = 5
 
+# The timeline stands before the first of these sections.
+_AFTER_TIMELINE: Final = ("Idle time", "Modules", "Kernels by kind", "Operators")
+
 BY_SHAPE: Final = "Operators by shape"
 
 View = Callable[[TraceSummary, int | None, int | None], Table]
 
 
 def traces_document(
-    report: TraceReport, *, top: int | None = TOP, depth: int | None = None, by: TraceView | None = None
+    report: TraceReport,
+    *,
+    top: int | None = TOP,
+    depth: int | None = None,
+    by: TraceView | None = None,
+    timeline: StepTimeline | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
     `top`: rows of the tables of modules (per parent), operators, kernels and waits; None for all.
     `depth`: levels of the module tree; None for as many as fit a screen.
     `by`: show only this table, which is also the table of a CSV file; None for a summary.
+    `timeline`: a step of the first trace over time, for renderers that draw.
 
     Raises: UsageError for a negative `top` or `depth`.
     """
     check_limits(top, depth)
-    sections = _view(report, by, top, depth) if by is not None else _summary(report, top, depth)
+    sections = [*(_view(report, by, top, depth) if by is not None else _summary(report, top, depth))]
+    if timeline is not None:
+        place = next((i for i, section in enumerate(sections) if section.title in _AFTER_TIMELINE), len(sections))
+        sections.insert(place, Section(title="Timeline", blocks=tuple(charts.timeline_chart(timeline))))
     return Document(
         title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),
@@ -122,7 +136,13 @@ def _trace_sections(
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
     modules = names_modules(trace.modules)
     if modules:
-        yield Section(title="Modules", blocks=(_modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),))
+        yield Section(
+            title="Modules",
+            blocks=(
+                *charts.module_chart(trace),
+                _modules(trace, brief, depth, max_lines=SUMMARY_TREE_LINES),
+            ),
+        )
     if trace.kernels and trace.clock == "device":
         yield Section(title="Kernels by kind", blocks=(_families(trace, brief),))
     if trace.operators:
@@ -137,7 +157,7 @@ def _trace_sections(
     if len(trace.streams) > 1:
         yield Section(title="Streams", blocks=(_streams(trace, top, depth),), detail=True)
     if trace.steps:
-        yield Section(title="Steps", blocks=(_steps(trace, top, depth),), detail=True)
+        yield Section(title="Steps", blocks=(*charts.step_chart(trace), _steps(trace, top, depth)), detail=True)
 
 
 def _phase_blocks(trace: TraceSummary) -> list[Block]:
@@ -155,7 +175,7 @@ def _phase_blocks(trace: TraceSummary) -> list[Block]:
         (trace_sentences.attribution_gaps(trace), False),
     ]
     paragraphs = (Paragraph(text=sentence, detail=detail) for sentence, detail in parts if sentence is not None)
-    return [_phases(trace, None, None), *paragraphs]
+    return [*charts.time_chart(trace), _phases(trace, None, None), *paragraphs]
 
 
 def _view(report: TraceReport, by: TraceView, top: int | None, depth: int | None) -> Iterator[Section]:

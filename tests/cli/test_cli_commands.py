@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import tempfile
+import webbrowser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from cli_files import call
+from sample_reports import count_only
 
 import profiler_kit.cli.commands
 from profiler_kit.cli import choices
@@ -16,6 +20,7 @@ from profiler_kit.cli.commands import Command, commands
 from profiler_kit.configurations.naming import CUDNN_FLAGS, all_axes
 from profiler_kit.devices.registry import architecture_names, devices, devices_with_peaks, find_device
 from profiler_kit.records.inspect_options import EVENT_SUFFIXES
+from profiler_kit.records.serde import dumps
 from profiler_kit.render import renderers
 
 NEWCOMER = """
@@ -112,3 +117,22 @@ def test_the_help_lists_what_the_registries_hold(capfd: pytest.CaptureFixture[st
 def test_the_conventions_in_the_help_are_those_there_are() -> None:
     conventions = pytest.importorskip("torch") and importlib.import_module("profiler_kit.counting.conventions")
     assert sorted(choices.conventions().split(", ")) == sorted(conventions.conventions())
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["the file of -o", "a temporary file"])
+def test_open_shows_the_page(
+    given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda uri: opened.append(uri) or given)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = tmp_path / "report.json"
+    report.write_text(dumps(count_only()))
+    page = tmp_path / "page.html"
+    ended = call(["show", str(report), "--open", *(["-o", str(page)] if given else [])], capfd)
+    assert ended.code == 0
+    [uri] = opened
+    shown = Path(unquote(urlsplit(uri).path))
+    assert (shown == page) is given
+    assert shown.read_text().startswith("<!doctype html>")
+    assert ("opened" if given else "no browser was found: open") in ended.err

@@ -26,7 +26,7 @@ def with_trace(sample: str, trace: str) -> Report:
     report = SAMPLES[sample]()
     baseline = report.baseline()
     assert baseline is not None
-    run, spans = attribute_run_trace(baseline, TRACES / trace)
+    run, spans, _ = attribute_run_trace(baseline, TRACES / trace)
     assert spans
     assert run.span_ns is not None
     run = replace(run, step_ns=Interval(median=run.span_ns, low=run.span_ns, high=run.span_ns))

@@ -63,9 +63,9 @@ def run(options: argparse.Namespace) -> int:
         output.write_report_folder(analysis, folder)
     output.warn_about_guesses(options, analysis.report)
     try:
-        output.emit_report(analysis.report, options)
+        output.emit_report(analysis.report, options, page=folder / "report.html")
     finally:
-        output.print_note(f"report: {folder}/ (report.json, report.md, layers.csv, traces/)", options)
+        output.print_note(f"report: {folder}/ ({', '.join(output.REPORT_FILES)}, traces/)", options)
     if analysis.interrupted:
         print("interrupted: the report contains the measurements that finished", file=sys.stderr)
         return errors.INTERRUPTED

@@ -104,7 +104,8 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     if options.events != STDOUT:
-        output.emit_traces(inspection.report, options)
+        timeline = inspection.timeline(0) if output.draws(options) and not inspection.interrupted else None
+        output.emit_traces(inspection.report, options, timeline)
     if not inspection.interrupted:
         _write_files(inspection.files, options)
     if inspection.interrupted:

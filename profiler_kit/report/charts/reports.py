@@ -1,0 +1,213 @@
+"""The charts of a report of `analyze` or `count`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from profiler_kit.records.counts import PSEUDO_PATHS, MemoryCategories, MemoryPoint, ModuleMemory
+from profiler_kit.records.document import Chart
+from profiler_kit.records.paths import parent_path, shown_path
+from profiler_kit.records.report import Report
+from profiler_kit.records.roofline import Roofline
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.report.columns.memory import MemoryRow
+from profiler_kit.report.rows import LayerRow, layer_rows
+
+MAX_LAYERS: Final = 12
+CLOCKS: Final = (("stopwatch", "stopwatch_ns"), ("CUDA events", "event_ns"), ("device", "kernel_ns"))
+
+
+def phase_chart(run: ConfigRun) -> Iterator[Chart]:
+    """The phases of a step under each clock; nothing without times."""
+    clocks = [
+        ("operators" if title == "device" and run.clock == "operator" else title, name)
+        for title, name in CLOCKS
+        if any(getattr(timing, name) for timing in run.phases)
+    ]
+    if clocks:
+        yield Chart(
+            kind="bars",
+            title="A step under each clock",
+            text="Each bar is one step, split into phases. The stopwatch also counts where the host waits; the device time is "
+            "that of the work itself.",
+            data={
+                "unit": "ns",
+                "rows": [title for title, _ in clocks],
+                "parts": [
+                    {"name": timing.phase, "values": [getattr(timing, name) or 0 for _, name in clocks]}
+                    for timing in run.phases
+                ],
+            },
+        )
+
+
+def configuration_chart(report: Report) -> Iterator[Chart]:
+    """The median step of each configuration with its interval; nothing for a single run."""
+    runs = [run for run in report.runs if run.step_ns is not None]
+    baseline = report.baseline()
+    if len(runs) > 1 and baseline is not None:
+        yield Chart(
+            kind="intervals",
+            title="Configurations",
+            text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Green ones "
+            "are faster than the baseline beyond their intervals.",
+            data={
+                "unit": "ns",
+                "baseline": baseline.config.name,
+                "rows": [
+                    {
+                        "name": run.config.name,
+                        "value": run.step_ns.median,
+                        "low": run.step_ns.low,
+                        "high": run.step_ns.high,
+                    }
+                    for run in runs
+                    if run.step_ns is not None
+                ],
+            },
+        )
+
+
+def module_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
+    """The module tree, sized by time, FLOPs, memory or parameters; nothing for a model without submodules."""
+    layers = layer_rows(report, run)
+    rows = [row for row in layers.rows if row.path not in PSEUDO_PATHS]
+    if len(rows) < 2:
+        return
+    sizes = [size for size in _SIZES if any(_size(row, size[0]) for row in rows)]
+    indices = {row.path: i for i, row in enumerate(rows)}
+    yield Chart(
+        kind="icicle",
+        title="Modules",
+        text="Each box is a module, as wide as its part of the whole, with its children below. Click a module to zoom in.",
+        data={
+            "sizes": [{"key": key, "title": title, "unit": unit} for key, title, unit in sizes],
+            "nodes": [_node(row, indices, sizes) for row in rows],
+            "timed": layers.timed,
+        },
+    )
+
+
+_SIZES: Final = (
+    ("time", "time", "ns"),
+    ("flops", "FLOPs", "flops"),
+    ("memory", "saved for backward", "bytes"),
+    ("params", "parameters", "count"),
+)
+
+
+def _size(row: LayerRow, key: str) -> int:
+    if key == "time":
+        return row.timed_total.step_ns if row.timed_total is not None else 0
+    counted = row.counted_total
+    if counted is None:
+        return 0
+    return {"flops": counted.step.flops, "memory": counted.saved_bytes, "params": counted.params}[key]
+
+
+def _node(row: LayerRow, indices: dict[str, int], sizes: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+    parent = parent_path(row.path)
+    while parent and parent not in indices:
+        parent = parent_path(parent)
+    floor = row.floor_total
+    share = 100.0 * floor.timed_ns / floor.time_ns if floor is not None and floor.time_ns else None
+    return {
+        "name": row.path.rpartition(".")[2] or shown_path(row.path),
+        "path": shown_path(row.path),
+        "type": " ".join(part for part in (row.class_name, row.config) if part),
+        "parent": indices.get(parent, -1) if row.path else -1,
+        "share": share,
+        **{key: _size(row, key) for key, _, _ in sizes},
+    }
+
+
+def roofline_chart(report: Report, lines: Sequence[Roofline]) -> Iterator[Chart]:
+    """The layers of a run under the roofs of its device; nothing without times or traffic."""
+    static = report.static
+    if static is None or not lines:
+        return
+    nodes = {node.path: node for node in static.modules}
+    points = []
+    for bound in lines[0].layers:
+        node = nodes.get(bound.path)
+        cost = node.cost(bound.phase) if node is not None else None
+        if cost is None or not bound.time_ns or not cost.flops or not cost.read_bytes + cost.write_bytes:
+            continue
+        points.append(
+            {
+                "name": shown_path(bound.path),
+                "phase": bound.phase,
+                "intensity": cost.flops / (cost.read_bytes + cost.write_bytes),
+                "rate": 1e9 * cost.flops / bound.time_ns,
+                "ns": bound.time_ns,
+            }
+        )
+    if points:
+        yield Chart(
+            kind="roofline",
+            title="Roofline",
+            text="Each dot is a layer in one phase, as large as its time. The lines are the most that the device reaches: memory "
+            "bandwidth limits on the left, arithmetic on the right. A dot far below the lines has room to become faster.",
+            data={
+                "points": points,
+                "roofs": [
+                    {
+                        "name": f"{line.roof.hardware} ({line.roof.source})",
+                        "bandwidth": line.roof.bandwidth_bytes_per_s,
+                        "peaks": [{"name": peak.math, "rate": peak.flops_per_s} for peak in line.roof.peaks],
+                    }
+                    for line in lines
+                ],
+            },
+        )
+
+
+def peak_chart(rows: Sequence[MemoryRow]) -> Iterator[Chart]:
+    """The peak memory by category, one bar per prediction or measurement."""
+    names = [field.name for field in fields(MemoryCategories)]
+    parts = [
+        {"name": name.replace("_", " "), "values": [getattr(row.parts, name) or 0 for row in rows]} for name in names
+    ]
+    yield Chart(
+        kind="bars",
+        title="Peak memory",
+        text="Each bar is the peak of a step, split by what the memory holds.",
+        data={
+            "unit": "bytes",
+            "rows": [row.source for row in rows],
+            "parts": [part for part in parts if any(part["values"])],
+        },
+    )
+
+
+def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
+    """The predicted memory of tensors over one step."""
+    yield Chart(
+        kind="lines",
+        title="Memory over a step",
+        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer.",
+        data={
+            "unit": "bytes",
+            "points": [point.at for point in points],
+            "lines": [{"name": "predicted", "values": [point.bytes for point in points]}],
+        },
+    )
+
+
+def saved_chart(modules: Sequence[ModuleMemory]) -> Iterator[Chart]:
+    """The layers whose tensors take most memory until backward."""
+    largest = [module for module in modules if module.created_bytes][:MAX_LAYERS]
+    if len(largest) > 1:
+        yield Chart(
+            kind="bars",
+            title="Saved for backward by layer",
+            text="The layers that keep most memory from forward to backward. Checkpointing frees it at the price of a second "
+            "forward pass.",
+            data={
+                "unit": "bytes",
+                "rows": [shown_path(module.path) for module in largest],
+                "parts": [{"name": "saved for backward", "values": [module.created_bytes for module in largest]}],
+            },
+        )

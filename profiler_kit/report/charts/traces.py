@@ -1,0 +1,156 @@
+"""The charts of inspected traces."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from profiler_kit.records.document import Chart
+from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.paths import parent_path
+from profiler_kit.records.ranks import Ranks
+from profiler_kit.records.traces import TraceSummary, idle_by_cause
+
+# More bars than this are too thin to read; the table has all of them.
+MAX_BARS: Final = 64
+ALL: Final = "(all work)"
+OUTSIDE: Final = "(outside modules)"
+
+
+def time_chart(trace: TraceSummary) -> Iterator[Chart]:
+    """The whole trace on the host's and the device's clock by phase, and its idle time by cause."""
+    host = {timing.phase: timing.host_ns or 0 for timing in trace.phases}
+    device = {timing.phase: timing.kernel_ns for timing in trace.phases}
+    idle = {f"idle: {cause}": ns for cause, ns in idle_by_cause(trace.idle).items()}
+    rows = ["device", "host"] if any(host.values()) else ["device"]
+    if trace.clock == "host":
+        rows = ["operators"]
+    if not any(device.values()) and not idle:
+        return
+    values: dict[str, list[int]] = {phase: [device[phase], host[phase]] for phase in device}
+    if trace.unattributed_ns:
+        values["(unattributed)"] = [trace.unattributed_ns, 0]
+    values.update({cause: [ns, 0] for cause, ns in idle.items()})
+    parts = [{"name": name, "values": pair[: len(rows)]} for name, pair in values.items()]
+    yield Chart(
+        kind="bars",
+        title="Where the time goes",
+        text="The first bar is the whole trace: busy time by phase, then idle time by cause. The second bar is the host's time, "
+        "which also contains waiting."
+        if len(rows) > 1
+        else "Busy time by phase, then idle time by cause.",
+        data={"unit": "ns", "rows": rows, "parts": parts},
+    )
+
+
+def module_chart(trace: TraceSummary) -> Iterator[Chart]:
+    """The module tree sized by time; nothing without modules below the root."""
+    own: defaultdict[str, int] = defaultdict(int)
+    classes: dict[str, str] = {}
+    for module in trace.modules:
+        path = module.path or OUTSIDE
+        own[path] += module.kernel_ns
+        classes[path] = module.class_name
+    paths: dict[str, None] = {}
+    for path in own:
+        ancestors = [path]
+        while parent := parent_path(ancestors[-1]):
+            ancestors.append(parent)
+        paths.update(dict.fromkeys(reversed(ancestors)))
+    if len(paths) < 2:
+        return
+    ordered = sorted(paths, key=lambda path: path.split("."))
+    total = dict.fromkeys(ordered, 0)
+    for path, ns in own.items():
+        while path:
+            total[path] += ns
+            path = parent_path(path)
+    roots = [path for path in ordered if not parent_path(path)]
+    names = [ALL, *ordered] if len(roots) > 1 else ordered
+    indices = {path: i for i, path in enumerate(names)}
+    whole = sum(own.values())
+    nodes: list[dict[str, Any]] = [
+        {
+            "name": path.rpartition(".")[2],
+            "path": path,
+            "type": classes.get(path, ""),
+            "parent": indices.get(parent_path(path), 0 if len(roots) > 1 and path != ALL else -1),
+            "share": None,
+            "time": total.get(path, whole),
+        }
+        for path in names
+    ]
+    yield Chart(
+        kind="icicle",
+        title="Modules",
+        text="Each box is a module, as wide as its part of the time, with its children below. Click a module to zoom in.",
+        data={"sizes": [{"key": "time", "title": "time", "unit": "ns"}], "nodes": nodes},
+    )
+
+
+def step_chart(trace: TraceSummary) -> Iterator[Chart]:
+    """Busy and idle time of each step; nothing for fewer than three steps."""
+    steps = [step for step in trace.steps if step.idle_ns is not None][:MAX_BARS]
+    if len(steps) < 3:
+        return
+    yield Chart(
+        kind="bars",
+        title="Steps",
+        text="Busy and idle time of each step.",
+        data={
+            "unit": "ns",
+            "rows": [f"step {step.number}" for step in steps],
+            "parts": [
+                {
+                    "name": "busy",
+                    "values": [max(0, (step.device_ns or step.host_ns) - (step.idle_ns or 0)) for step in steps],
+                },
+                {"name": "idle", "values": [step.idle_ns or 0 for step in steps]},
+            ],
+        },
+    )
+
+
+def rank_chart(ranks: Ranks) -> Iterator[Chart]:
+    """A step of each rank, split into computation, exposed communication and idle time."""
+    shown = ranks.ranks[:MAX_BARS]
+    late = {straggler.rank for straggler in ranks.stragglers}
+    yield Chart(
+        kind="bars",
+        title="A step of each rank",
+        text="Computation, communication that nothing overlaps, and idle time of the mean step. Ranks that others wait for are "
+        "marked.",
+        data={
+            "unit": "ns",
+            "rows": [f"rank {rank.rank}{' (late)' if rank.rank in late else ''}" for rank in shown],
+            "parts": [
+                {"name": "computation", "values": [rank.compute_ns for rank in shown]},
+                {"name": "exposed communication", "values": [rank.exposed_ns for rank in shown]},
+                {"name": "idle", "values": [rank.idle_ns for rank in shown]},
+            ],
+        },
+    )
+
+
+def timeline_chart(timeline: StepTimeline) -> Iterator[Chart]:
+    """The lanes of one step over time."""
+    lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
+    names: dict[str, int] = {}
+    boxes = [
+        [
+            lanes.index(span.lane),
+            max(0, span.start_ns - timeline.start_ns),
+            min(span.end_ns, timeline.end_ns) - timeline.start_ns,
+            names.setdefault(span.name, len(names)),
+        ]
+        for span in timeline.spans
+    ]
+    number = f"step {timeline.step}" if timeline.step is not None else "the trace"
+    omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
+    yield Chart(
+        kind="timeline",
+        title=f"Timeline of {number}",
+        text=f"What host and device do over time. Drag to move, turn the wheel to zoom.{omitted}",
+        data={"lanes": lanes, "names": list(names), "boxes": boxes},
+    )

@@ -1,0 +1,200 @@
+"""The HTML page: self-contained, escaped, and complete without scripts; a browser, where one is installed, draws it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from sample_reports import v0_cuda
+from trace_reports import trace, traces
+
+from profiler_kit.records.document import Chart, ChartKind, Document, Head, Paragraph, Section, Table
+from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.runs import Span
+from profiler_kit.render import RenderOptions, renderer_by_suffix
+from profiler_kit.render.html import render
+from profiler_kit.report import report_document, traces_document
+
+WEB = Path(render.__code__.co_filename).parent / "web"
+HOSTILE = "</script><script>alert(1)</script>\x1b[2J\u202e\"'&"
+VOID = {"meta", "br", "input", "link", "img", "hr"}
+MAX_BYTES = 1_500_000  # above the data
+
+
+def page(document: Document) -> str:
+    return render(document, RenderOptions())
+
+
+def charts(html: str) -> list[dict[str, Any]]:
+    match = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.DOTALL)
+    assert match is not None
+    found: list[dict[str, Any]] = json.loads(match[1])
+    return found
+
+
+class Checker(HTMLParser):
+    """Collects tags and text, and fails on tags that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.text += data
+
+
+def check(html: str) -> Checker:
+    checker = Checker()
+    checker.feed(html)
+    checker.close()
+    assert checker.open == []
+    return checker
+
+
+def hostile_document() -> Document:
+    heads = (Head(key="name", title=HOSTILE, doc=HOSTILE, name=True), Head(key="ns", title="time", unit="ns"))
+    table = Table(name="t", caption=HOSTILE, heads=heads, rows=((HOSTILE, 5), (None, None)), totals=((HOSTILE, 5),))
+    chart = Chart(
+        kind="bars",
+        title=HOSTILE,
+        text=HOSTILE,
+        data={"unit": "ns", "rows": [HOSTILE], "parts": [{"name": HOSTILE, "values": [1]}]},
+    )
+    roles = [Paragraph(text=HOSTILE, role=role) for role in ("text", "note", "warning", "log")]
+    return Document(title=HOSTILE, sections=(Section(title=HOSTILE, blocks=(*roles, table, chart)),), json="{}")
+
+
+def test_text_of_models_is_escaped_everywhere() -> None:
+    html = page(hostile_document())
+    checker = check(html)
+    assert [tag for tag, _ in checker.tags].count("script") == 3, "the data, the libraries and the page's own"
+    assert "alert(1)" in checker.text, "shown as text"
+    own = html.replace((WEB / "vendor.js").read_text(), "")
+    assert not {*map(chr, range(9)), *map(chr, range(11, 32)), "\u202e"} & set(own)
+    assert charts(html)[0]["data"]["rows"] == ["</script><script>alert(1)</script>\\x1b[2J\\u202e\"'&"]
+
+
+def test_a_page_loads_nothing() -> None:
+    html = page(report_document(v0_cuda()))
+    for tag, attributes in check(html).tags:
+        assert "src" not in attributes, tag
+        assert tag != "link"
+        assert attributes.get("href", "#").startswith("#"), tag
+    assert "default-src 'none'" in html
+    for file in WEB.iterdir():
+        assert not re.search(r"https?://", file.read_text()) or file.suffix == ".txt", file.name
+
+
+def test_a_page_is_small() -> None:
+    report = v0_cuda()
+    assert len(page(report_document(report)).encode()) < MAX_BYTES
+    assert len(page(Document(title="t", sections=(), json="{}")).encode()) < MAX_BYTES
+
+
+def test_every_table_and_finding_is_in_the_page_without_scripts() -> None:
+    document = report_document(v0_cuda(), top=None)
+    checker = check(page(document))
+    tables = [
+        block for section in document.sections for block in section.blocks if isinstance(block, Table) and block.heads
+    ]
+    assert [tag for tag, _ in checker.tags].count("table") == len(tables)
+    rows = sum(len(table.rows) + len(table.totals) + 1 for table in tables)
+    assert [tag for tag, _ in checker.tags].count("tr") == rows
+    for finding in v0_cuda().findings:
+        assert finding.title in checker.text
+
+
+def test_numbers_sort_by_their_value() -> None:
+    heads = (Head(key="name", title="name"), Head(key="ns", title="time", unit="ns"))
+    table = Table(name="t", caption="", heads=heads, rows=(("a", 1_500_000), ("b", None)))
+    html = page(Document(title="t", sections=(Section(title="s", blocks=(table,)),), json="{}"))
+    assert 'data-sort="1500000">1.5 ms</td>' in html
+
+
+def test_a_chart_has_its_figures_and_every_kind_is_drawn() -> None:
+    html = page(report_document(v0_cuda()))
+    kinds = {chart["kind"] for chart in charts(html)}
+    assert {"bars", "icicle"} <= kinds <= set(get_args(ChartKind))
+    script = (WEB / "charts.js").read_text()
+    for kind in get_args(ChartKind):
+        assert re.search(rf"^    {kind}\(element, data", script, re.MULTILINE), kind
+
+
+def test_a_trace_has_charts() -> None:
+    summary = trace(idle={("python", "forward"): 10.0})
+    kinds = [chart["kind"] for chart in charts(page(traces_document(traces(summary))))]
+    assert kinds == ["bars"]
+    bars = charts(page(traces_document(traces(replace(summary, unattributed_ns=0)))))[0]["data"]
+    assert sum(part["values"][0] for part in bars["parts"]) == summary.span_ns
+
+
+def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
+    spans = tuple(
+        Span(lane=lane, name="forward", start_ns=start, end_ns=end)
+        for lane, start, end in (("host", 90, 150), ("device: phase", 120, 260), ("device: phase", 300, 310))
+    )
+    timeline = StepTimeline(step=7, start_ns=100, end_ns=250, spans=spans[:2], omitted=3)
+    html = page(traces_document(traces(trace()), timeline=timeline))
+    chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
+    assert chart["data"] == {
+        "lanes": ["host", "device: phase"], "names": ["forward"], "boxes": [[0, 0, 50, 0], [1, 20, 150, 0]],
+    }  # fmt: skip
+    text = check(html).text
+    assert "Timeline of step 7" in text
+    assert "3 shorter boxes are left out" in text
+
+
+def test_code_between_backticks_is_code() -> None:
+    blocks = (Paragraph(text="Paste `model = torch.compile(model)` here."),)
+    html = page(Document(title="t", sections=(Section(title="s", blocks=blocks),), json="{}"))
+    assert "Paste <code>model = torch.compile(model)</code> here." in html
+
+
+def test_the_libraries_carry_their_licenses() -> None:
+    script, licenses = (WEB / "vendor.js").read_text(), (WEB / "vendor-licenses.txt").read_text()
+    banner = script[2 : script.index("*/")]
+    for library in banner.split(";")[0].split(", "):
+        assert library.strip() in licenses, library
+    assert "Apache License" in licenses
+
+
+def test_the_suffix_picks_the_format() -> None:
+    assert renderer_by_suffix(Path("report.HTML")).name == "html"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
+def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path) -> None:
+    html = page(report_document(v0_cuda())).replace("<details>", "<details open>")
+    # charts are drawn when they come into view, and all of them before printing
+    probe = "<script>onerror = (message) => { document.title = 'failed: ' + message; };</script>"
+    late = (
+        "<script>dispatchEvent(new Event('beforeprint')); "
+        "document.body.dataset.drawn = document.querySelectorAll('canvas').length;</script>"
+    )
+    file = tmp_path / "page.html"
+    file.write_text(html.replace("<title>", f"{probe}<title>", 1).replace("</body>", f"{late}</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--window-size=1200,30000"]
+    command = ["chromium", *flags, "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}", file.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "<title>failed" not in done.stdout
+    drawn = re.search(r'data-drawn="(\d+)"', done.stdout)
+    assert drawn is not None
+    assert int(drawn[1]) >= len(charts(html))
