@@ -41,13 +41,13 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, kernels = worst.work, worst.match
     ns = total_ns(kernels)
     share = work.share(ns)
-    maths = sorted({kernel.math for kernel in kernels if kernel.math})
-    multiple = LOAD_BYTES // min(_BYTES[math] for math in maths)
+    kinds = sorted({kernel.math for kernel in kernels if kernel.math})
+    multiple = LOAD_BYTES // min(_BYTES[math] for math in kinds)
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Matrix products with odd sizes take {percent(share)} of the step",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{join_list([math_name(math) for math in maths])} kernels for unaligned rows take "
+            f"{work.sentence_prefix}{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take "
             f"{text(ns, 'ns')} of {work.clock_name} {work.per_step}.",
             f"Tensor cores load {LOAD_BYTES} bytes at once. Rows that do not start at multiples of {LOAD_BYTES} bytes need "
             "slower kernels.",
