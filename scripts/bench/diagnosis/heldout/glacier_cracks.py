@@ -15,7 +15,9 @@ DEVICE = "cpu"
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
+        )
 
     def forward(self, ice: Tensor) -> Tensor:
         return torch.relu(ice + self.body(ice))

@@ -25,7 +25,9 @@ class TrackFitter(nn.Module):
             state = self.motion @ state
             spread = self.motion @ spread @ self.motion.T + 0.01 * torch.eye(4)
             miss = hit - self.sensor @ state
-            gain = spread @ self.sensor.T @ torch.linalg.inv(self.sensor @ spread @ self.sensor.T + torch.diag(self.noise))
+            gain = (
+                spread @ self.sensor.T @ torch.linalg.inv(self.sensor @ spread @ self.sensor.T + torch.diag(self.noise))
+            )
             state = state + gain @ miss
             spread = spread - gain @ self.sensor @ spread
             misses.append(miss.square().sum())

@@ -13,7 +13,13 @@ DEVICE = "cpu"
 
 def train(device: torch.device) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Linear(512, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 512)
+        nn.Linear(512, 1536),
+        nn.ReLU(),
+        nn.Linear(1536, 1536),
+        nn.ReLU(),
+        nn.Linear(1536, 1536),
+        nn.ReLU(),
+        nn.Linear(1536, 512),
     )
     model = model.to(device).eval()
     loans = torch.randn(2048, 512, device=device)

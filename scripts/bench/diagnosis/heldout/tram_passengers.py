@@ -21,7 +21,11 @@ def events(count: int) -> list[str]:
         json.dumps(
             {
                 "trips": [
-                    {"stop": (i * 7 + j) % STOPS, "time": f"2024-03-{1 + j % 28:02d}T{j % 24:02d}:15:00", "doors": [j % 3, j % 5]}
+                    {
+                        "stop": (i * 7 + j) % STOPS,
+                        "time": f"2024-03-{1 + j % 28:02d}T{j % 24:02d}:15:00",
+                        "doors": [j % 3, j % 5],
+                    }
                     for j in range(60)
                 ]
             }
@@ -43,7 +47,9 @@ def collate(lines: list[str]) -> tuple[Tensor, Tensor]:
 
 
 def train(device: torch.device) -> Iterator[None]:
-    model = nn.Sequential(nn.Linear(STOPS, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1)).to(device)
+    model = nn.Sequential(nn.Linear(STOPS, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1)).to(
+        device
+    )
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     loader = DataLoader(events(2048), batch_size=128, shuffle=True, collate_fn=collate)  # type: ignore[arg-type]
     while True:

@@ -13,9 +13,17 @@ DEVICE = "cpu"
 
 def train(device: torch.device) -> Iterator[None]:
     model = nn.Sequential(
-        nn.Conv1d(1, 8, 9, stride=4), nn.BatchNorm1d(8), nn.ReLU(),
-        nn.Conv1d(8, 16, 9, stride=4), nn.BatchNorm1d(16), nn.ReLU(),
-        nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 5),
+        nn.Conv1d(1, 8, 9, stride=4),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Conv1d(8, 16, 9, stride=4),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool1d(4),
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Linear(32, 5),
     ).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     sounds, strings = torch.randn(8, 1, 1, 512, device=device), torch.randint(5, (8, 1), device=device)
