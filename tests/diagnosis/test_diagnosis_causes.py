@@ -257,6 +257,13 @@ def test_conversions_count_as_autocast_and_not_as_copies() -> None:
     )
 
 
+@pytest.mark.parametrize(("calls", "fires"), [(60, True), (900, False)])
+def test_conversions_of_step_counters_are_not_those_of_autocast(calls: int, fires: bool) -> None:
+    products, sums = operator("mm", "gemm", 10.0, 60), operator("sum", "reduce", 20.0, 6)
+    source = cpu_trace(products, operator("_to_copy", "cat/copy", 20.0, calls), sums)
+    assert ("autocast_useless" in rules(source)) is fires
+
+
 def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -> None:
     backward = operator("embedding_dense_backward", "index", 5.0, 3)
     fill = operator("fill_", "pointwise", 25.0, 9)

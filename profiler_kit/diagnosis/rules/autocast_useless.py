@@ -26,6 +26,8 @@ MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 0.20
 # The peak in 16 bits is twice the peak in TF32, so 16 bits save at most about the time that the products still take.
 MIN_CONVERSION_FACTOR: Final = 1.0
+# Autocast converts the three inputs of a product, and the inputs and results of the layers between two products.
+MAX_CALLS_PER_PRODUCT: Final = 10
 
 DOC = f"""
 Fires if conversions between data types take at least {limit_percent(MIN_SHARE)} of the step, and at least as long as the
@@ -34,7 +36,8 @@ convolutions and matrix products in 16 bits. `medium` from {limit_percent(LARGE_
 Autocast converts the inputs and weights of each product. Tensor cores are twice as fast in 16 bits as in TF32, so the products
 save at most the time that they take in 16 bits. If the conversions take as long, nothing is gained: the layers are too small.
 Names of kernels show conversions; on a CPU, calls of `_to_copy` do, and all products count. Without products in 16 bits, or with
-fewer conversions than products, the conversions have another reason. In a trace the same limits hold. The finding explains the
+fewer conversions than products, the conversions have another reason; so have more than {MAX_CALLS_PER_PRODUCT} for each product
+on a CPU, such as the step counters of an optimizer. In a trace the same limits hold. The finding explains the
 idle time before the launches of conversions too.
 """
 
@@ -84,7 +87,10 @@ def _conversions(work: StepWork) -> _Conversions | None:
     share = work.share(ns)
     if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
         return None
-    if not products or conversion_calls(work) < total_calls(products):
+    calls, product_calls = conversion_calls(work), total_calls(products)
+    if not products or calls < product_calls:
+        return None
+    if work.clock == "operator" and calls > MAX_CALLS_PER_PRODUCT * product_calls:
         return None
     return _Conversions(ns=ns, products_ns=products_ns, share=share)
 
