@@ -73,7 +73,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "The gradient is as large as the table, although a batch uses few of its rows.",
             worst.others_sentence(),
         ),
-        advice="Use sparse gradients: torch.nn.Embedding(rows, features, sparse=True) with torch.optim.SparseAdam or SGD. "
+        advice="Use sparse gradients, with torch.optim.SparseAdam or SGD: torch.nn.Embedding(rows, features, sparse=True). "
         "Otherwise use a smaller table: fewer rows (hashing), or fewer features and a projection.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
@@ -82,7 +82,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         paths=match.paths,
         weight=match.share,
-        claims=(*work_claims(work, match.kernels), *(("busy:phase:optimizer",) if match.optimizer_ns else ())),
+        # Kernels have no phase, so their claims would count again what the optimizer's phase contains.
+        claims=(
+            *(("busy:phase:optimizer",) if match.optimizer_ns else ()),
+            *(
+                ("busy:phase:backward",)
+                if match.optimizer_ns and "backward" in work.phase_ns
+                else work_claims(work, match.kernels)
+            ),
+        ),
     )
 
 
