@@ -219,7 +219,10 @@ def _open_module(spec: TargetSpec, name: str, attr: str | None) -> Source:
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return ast.parse(file.read_bytes(), filename=str(file))
+        text = file.read_bytes()
+        if b"\0" in text:  # a ValueError before Python 3.11.4
+            raise SyntaxError("source code string cannot contain null bytes")
+        return ast.parse(text, filename=str(file))
     except SyntaxError as error:
         raise TargetError(
             f"syntax error: {error.msg}",

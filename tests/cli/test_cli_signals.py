@@ -16,6 +16,7 @@ import pytest
 from cli_files import call, in_worker, net
 
 from profiler_kit.cli.commands import show
+from profiler_kit.cli.output import REPORT_FILES
 from profiler_kit.errors import INTERRUPTED
 
 HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
@@ -104,9 +105,7 @@ def test_an_ended_analysis_leaves_its_report_and_no_process(
     assert shown == json.loads((running.folder / "out" / "report.json").read_text())
     assert [run["failure"]["kind"] for run in shown["runs"]] == ["interrupted"]
     assert shown["static"]["params"] == 20
-    assert sorted(path.name for path in (running.folder / "out").iterdir()) == [
-        "layers.csv", "report.json", "report.md", "traces",
-    ]  # fmt: skip
+    assert {path.name for path in (running.folder / "out").iterdir()} == {*REPORT_FILES, "traces"}
     assert list((running.folder / "out" / "traces").iterdir()) == []
 
 

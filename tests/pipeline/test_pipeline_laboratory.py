@@ -19,6 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from profiler_kit.cli import main  # noqa: E402
+from profiler_kit.cli.output import REPORT_FILES
 from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
 from profiler_kit.measurement import experiments, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
@@ -97,7 +98,7 @@ class Place:
         assert [path.name for path in (self.folder / "tmp").iterdir() if path.name.startswith("profiler_kit")] == []
         if (self.folder / "out").exists():
             written = {path.name for path in (self.folder / "out").iterdir()}
-            assert written == {"report.json", "report.md", "layers.csv", "traces"}
+            assert written == {*REPORT_FILES, "traces"}
             assert all(re.fullmatch(r"[a-z_]+\.json\.gz", path.name) for path in (self.folder / "out/traces").iterdir())
 
     def report(self) -> Report:
