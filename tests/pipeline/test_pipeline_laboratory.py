@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from profiler_kit.cli import main  # noqa: E402
-from profiler_kit.cli.output import REPORT_FILES
+from profiler_kit.cli.output import REPORT_FILES  # noqa: E402
 from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
 from profiler_kit.measurement import experiments, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
