@@ -148,14 +148,14 @@ def _layers(view: View) -> Iterator[Section]:
     aside = False if layers.timed else None  # without times all columns fit
     table = tables.layer_table(view, layers, _caption(view, layers, "per step, excluding children"), aside=aside)
     if table.rows:
-        yield Section(title="Layers", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
+        yield Section(title="Layers", blocks=(*charts.module_chart(layers), table, *_attained(view)))
 
 
 def _tree(view: View) -> Iterator[Section]:
     layers = layer_rows(view.report, view.run)
     table = tables.tree_table(view, layers, _caption(view, layers, "per step, including children"))
     if table.rows:
-        yield Section(title="Modules", blocks=(*charts.module_chart(view.report, view.run), table, *_attained(view)))
+        yield Section(title="Modules", blocks=(*charts.module_chart(layers), table, *_attained(view)))
 
 
 def _caption(view: View, layers: Layers, caption: str) -> str:

@@ -23,6 +23,7 @@ from profiler_kit.process.protocol import START_LINE, OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.units import text
 from profiler_kit.worker import accuracy, checks, environment, parts, probe, threads, tracing, variant
 from profiler_kit.worker.device_state import device_state
 from profiler_kit.worker.entry import failure_line, serve
@@ -110,7 +111,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
     remaining_ns = max(0, deadline_ns - time.perf_counter_ns())
     timed_ns = round(remaining_ns * (TIMED_SHARE if not job.again else 1.0))
     count = job.steps or steps_within(timed_ns, step_ns)
-    on_progress(f"{count} timed steps of about {step_ns / 1e6:.4g} ms")
+    on_progress(f"{count} timed steps of about {text(step_ns, 'ns')}")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     until_ns = None if job.steps else time.perf_counter_ns() + timed_ns

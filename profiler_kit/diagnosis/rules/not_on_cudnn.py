@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
+from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import busy_share, module_claims, names_claims
+from profiler_kit.diagnosis.step_work import busy_share, launch_idle_ns, module_claims, names_claims, trace_work
 from profiler_kit.diagnosis.trace_facts import on_device, step_share, worst_trace
 from profiler_kit.records.families import IM2COL, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -96,10 +96,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     operators = sorted(_fallback_operators(trace), key=lambda operator: -operator.kernel_ns)
     fallback_ns = sum(operator.kernel_ns for operator in operators)
     share_of_step = step_share(trace, fallback_ns)
-    kernels = [kernel for kernel in trace.kernels if kernel.family.startswith(_FALLBACK_FAMILIES)]
+    work = trace_work(trace, "")
+    kernels = work.select(lambda kernel: kernel.family.startswith(_FALLBACK_FAMILIES))
     # The fallback launches several kernels for each example, which often takes longer than they run.
-    launch_part = sum(kernel.calls for kernel in kernels) / max(1, sum(kernel.calls for kernel in trace.kernels))
-    launch_ns = launch_part * sum(part.ns for part in trace.idle if part.cause in LAUNCH_CAUSES)
+    launch_ns = launch_idle_ns(work, kernels)
     weight = step_share(trace, fallback_ns + launch_ns)
     names = join_list([operator.name for operator in operators])
     yield RULE.finding(

@@ -30,7 +30,8 @@ def layer_waterfall(comparison: Comparison) -> Iterator[Chart]:
 
 def trace_waterfall(compared: TraceComparison) -> Iterator[Chart]:
     """The difference of two traces by phase and cause of idle time."""
-    changes = [(change.name, change.b_ns - change.a_ns) for change in (*compared.phases, *compared.causes)]
+    changes = [(change.name, change.change_ns) for change in compared.phases]
+    changes += [(f"idle: {change.name}", change.change_ns) for change in compared.causes]
     labels = (compared.a.label, compared.b.label)
     yield from _waterfall(
         labels, compared.span.a_ns, changes, "ns", f"Difference by phase and idle cause, per {compared.per}"

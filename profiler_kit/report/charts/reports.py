@@ -13,7 +13,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.memory import MemoryRow
-from profiler_kit.report.rows import LayerRow, layer_rows
+from profiler_kit.report.rows import LayerRow, Layers
 
 MAX_LAYERS: Final = 12
 CLOCKS: Final = (("stopwatch", "stopwatch_ns"), ("CUDA events", "event_ns"), ("device", "kernel_ns"))
@@ -70,9 +70,8 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
         )
 
 
-def module_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
+def module_chart(layers: Layers) -> Iterator[Chart]:
     """The module tree, sized by time, FLOPs, memory or parameters; nothing for a model without submodules."""
-    layers = layer_rows(report, run)
     rows = [row for row in layers.rows if row.path not in PSEUDO_PATHS]
     if len(rows) < 2:
         return
@@ -85,7 +84,6 @@ def module_chart(report: Report, run: ConfigRun | None) -> Iterator[Chart]:
         data={
             "sizes": [{"key": key, "title": title, "unit": unit} for key, title, unit in sizes],
             "nodes": [_node(row, indices, sizes) for row in rows],
-            "timed": layers.timed,
         },
     )
 
