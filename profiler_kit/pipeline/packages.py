@@ -22,6 +22,7 @@ PACKAGES: Final = (
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
     ("pandas", "dataframe(report) and Inspection.events()"),
     ("pyarrow", "inspect --to parquet"),
+    ("matplotlib", "charts as images"),
     ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU"),
     ("fvcore", "count --cross-check"),
     ("torchvision", "targets torchvision:NAME"),

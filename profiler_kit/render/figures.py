@@ -1,0 +1,221 @@
+"""Charts as matplotlib figures and as images, in the colors and units of the pages. matplotlib is imported on first use."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING, Final, Literal
+
+from profiler_kit.records.document import Chart
+from profiler_kit.render._boxes import icicle, timeline
+from profiler_kit.render._drawing import (
+    BLUE,
+    DOTS_PER_INCH,
+    GREEN,
+    LABEL_POINTS,
+    MUTED,
+    ORANGE,
+    PALETTE,
+    SMALL_POINTS,
+    WIDTH_INCHES,
+    canvas,
+    color_of,
+    fitted,
+    legend,
+    name_axis,
+    style,
+    unit_axis,
+    value_axis,
+)
+from profiler_kit.units import signed, text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DOTS: Final = WIDTH_INCHES * DOTS_PER_INCH
+
+
+def figure(chart: Chart) -> Figure:
+    """`chart` as a figure. Raises: UsageError if matplotlib is not installed."""
+    with style():
+        return _DRAW[chart.kind](chart)
+
+
+def image(chart: Chart, format: Literal["png", "svg"] = "png") -> bytes:  # noqa: A002
+    """`chart` as an image; the same chart gives the same bytes."""
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[format]
+    content = io.BytesIO()
+    with style():
+        figure(chart).savefig(content, format=format, metadata=metadata)
+    return content.getvalue()
+
+
+def _height(rows: int) -> float:
+    return max(2.2, 1.1 + 0.29 * rows)
+
+
+def _bars(chart: Chart) -> Figure:
+    data = chart.data
+    rows, unit = data["rows"], data["unit"]
+    picture, axes = canvas(chart.title, _height(len(rows)))
+    left = [0.0] * len(rows)
+    handles, labels = [], []
+    for index, part in enumerate(data["parts"]):
+        if not any(part["values"]):
+            continue
+        hatch = "////" if index >= len(PALETTE) else None  # the second part of a color
+        bars = axes.barh(
+            range(len(rows)), part["values"], left=left, height=0.7, color=color_of(index), hatch=hatch,
+            edgecolor="white", linewidth=0.3,
+        )  # fmt: skip
+        handles.append(bars[0])
+        labels.append(part["name"])
+        left = [start + value for start, value in zip(left, part["values"], strict=True)]
+    for row, total in enumerate(left):
+        _note(axes, total, row, text(round(total), unit))
+    value_axis(axes, axes.xaxis, unit, 0, 1.1 * max(left, default=0))
+    name_axis(axes, rows)
+    if handles:
+        legend(picture, handles, labels)
+    return picture
+
+
+def _note(axes: Axes, x: float, y: float, written: str) -> None:
+    """`written` to the right of a point."""
+    axes.annotate(
+        written, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=LABEL_POINTS, color=MUTED
+    )
+
+
+def _intervals(chart: Chart) -> Figure:
+    data = chart.data
+    rows, unit = data["rows"], data["unit"]
+    picture, axes = canvas(chart.title, _height(len(rows)))
+    baseline = next((row for row in rows if row["name"] == data.get("baseline")), None)
+    limit = None if baseline is None else baseline.get("low", baseline["value"])
+    ends = [row.get("high", row["value"]) for row in rows]
+    for index, (row, high) in enumerate(zip(rows, ends, strict=True)):
+        color = MUTED if row is baseline else GREEN if limit is not None and high < limit else BLUE
+        axes.plot([row.get("low", row["value"]), high], [index, index], color=color, linewidth=2.5)
+        axes.plot([row["value"]], [index], "o", color=color, markersize=7)
+        faster = f" ({text(row['value'] / baseline['value'], 'ratio')})" if baseline and row is not baseline else ""
+        _note(axes, max(high, row["value"]), index, f" {text(row['value'], unit)}{faster}")
+    value_axis(axes, axes.xaxis, unit, 0, 1.2 * max(ends, default=0))
+    name_axis(axes, [row["name"] for row in rows])
+    return picture
+
+
+def _waterfall(chart: Chart) -> Figure:
+    data = chart.data
+    rows, unit = data["rows"], data["unit"]
+    picture, axes = canvas(chart.title, _height(len(rows)))
+    changes = [end for row in rows if not row["total"] for end in (row["start"], row["end"])]
+    high = max((max(row["start"], row["end"]) for row in rows), default=0)
+    least = min(changes, default=0)
+    # Where the changes are small, the axis begins near them: the first and the last bar are cut.
+    low = max(0.0, least - 0.3 * (high - least)) if least > 0.5 * high else min(0.0, least)
+    for index, row in enumerate(rows):
+        start, end = max(low, row["start"]), max(low, row["end"])
+        color = MUTED if row["total"] else ORANGE if end > start else GREEN
+        axes.barh(index, abs(end - start), left=min(start, end), height=0.7, color=color)
+        change = row["end"] - row["start"]
+        _note(axes, max(start, end), index, text(change, unit) if row["total"] else signed(change, unit))
+    value_axis(axes, axes.xaxis, unit, low, high + 0.12 * (high - low))
+    name_axis(axes, [row["name"] for row in rows])
+    return picture
+
+
+def _lines(chart: Chart) -> Figure:
+    data = chart.data
+    unit, points = data["unit"], data["points"]
+    picture, axes = canvas(chart.title, 4.0)
+    steps = range(1, len(points) + 1)
+    handles = []
+    for index, line in enumerate(data["lines"]):
+        handles += axes.plot(steps, line["values"], color=color_of(index), linewidth=1.2, drawstyle="steps-post")
+        axes.fill_between(steps, line["values"], step="post", color=color_of(index), alpha=0.2, linewidth=0)
+        peak = max(range(len(points)), key=line["values"].__getitem__)
+        axes.annotate(
+            fitted(f"{text(line['values'][peak], unit)} at {points[peak]}", 0.6 * _DOTS),
+            (steps[peak], line["values"][peak]), xytext=(0, 4), textcoords="offset points",
+            ha="left" if peak < len(points) / 2 else "right", fontsize=LABEL_POINTS,
+        )  # fmt: skip
+    highest = max((value for line in data["lines"] for value in line["values"]), default=0)
+    value_axis(axes, axes.yaxis, unit, 0, 1.12 * highest)
+    value_axis(axes, axes.xaxis, "count", 1, len(points))
+    axes.set_xlabel("operator")
+    if len(handles) > 1:
+        legend(picture, handles, [line["name"] for line in data["lines"]])
+    return picture
+
+
+def _roofline(chart: Chart) -> Figure:
+    points, roofs = chart.data["points"], chart.data["roofs"]
+    picture, axes = canvas(chart.title, 4.6)
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte")
+    intensities, rates = [point["intensity"] for point in points], [point["rate"] for point in points]
+    ridges = [peak["rate"] / roof["bandwidth"] for roof in roofs for peak in roof["peaks"]]
+    low, high = _power(min(intensities)), 10 * _power(1.5 * max(*intensities, *ridges))
+    for index, roof in enumerate(roofs):
+        for peak in roof["peaks"]:
+            ridge = peak["rate"] / roof["bandwidth"]
+            axes.plot(
+                [low, ridge, high], [low * roof["bandwidth"], peak["rate"], peak["rate"]],
+                color=PALETTE[5 + index % 3], linewidth=1.3, linestyle="--" if index else "-",
+            )  # fmt: skip
+        if index == 0:
+            close: dict[float, list[str]] = {}  # names of peaks that are too close for a label each
+            for peak in roof["peaks"]:
+                close.setdefault(round(math.log10(peak["rate"]), 1), []).append(peak["name"])
+            for exponent, names in close.items():
+                axes.annotate(
+                    fitted(", ".join(names), 300), (high, 10**exponent), xytext=(-2, 3), textcoords="offset points", ha="right",
+                    fontsize=SMALL_POINTS, color=MUTED,
+                )  # fmt: skip
+    longest = max(point["ns"] for point in points)
+    phases = list(dict.fromkeys(point["phase"] for point in points))
+    handles = []
+    for index, phase in enumerate(phases):
+        part = [point for point in points if point["phase"] == phase]
+        # A dot is as large as on a page: 6 dots of the picture, and 22 more for the longest time.
+        areas = [((6 + 22 * math.sqrt(point["ns"] / longest)) * 72 / DOTS_PER_INCH) ** 2 for point in part]
+        handles.append(
+            axes.scatter(
+                [point["intensity"] for point in part],
+                [point["rate"] for point in part],
+                s=areas,
+                color=color_of(index),
+                alpha=0.75,
+                linewidths=0,
+            )
+        )
+    slowest = max(points, key=lambda point: point["ns"])
+    axes.annotate(
+        fitted(f"{slowest['name']}, {slowest['phase']}", 250), (slowest["intensity"], slowest["rate"]),
+        xytext=(0, -16), textcoords="offset points", ha="center", fontsize=SMALL_POINTS,
+    )  # fmt: skip
+    axes.set_xlim(low, high)
+    axes.set_ylim(_power(min(rates)), 3 * max([*rates, *(peak["rate"] for roof in roofs for peak in roof["peaks"])]))
+    unit_axis(axes.xaxis, "flops/byte")
+    unit_axis(axes.yaxis, "flops/s")
+    legend(picture, handles, phases)
+    for handle in picture.legends[0].legend_handles:
+        handle.set_sizes([40])  # type: ignore[union-attr]
+    return picture
+
+
+def _power(value: float) -> float:
+    """The power of ten at or below `value`."""
+    return float(10.0 ** math.floor(math.log10(value)))
+
+
+_DRAW: Final = {
+    "bars": _bars,
+    "intervals": _intervals,
+    "icicle": icicle,
+    "roofline": _roofline,
+    "lines": _lines,
+    "waterfall": _waterfall,
+    "timeline": timeline,
+}
