@@ -58,7 +58,15 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 TORCH = {"loading", "emulation", "counting", "memory", "worker"}
 COLUMNAR = {"traces", "attribution"}  # whose data are numpy arrays; imported when a trace is read
-HEAVY = {"torch", "pandas", "numpy", "fvcore", "tabulate", "rich", "matplotlib"}  # never at the top of a file that --help reads
+HEAVY = {
+    "torch",
+    "pandas",
+    "numpy",
+    "fvcore",
+    "tabulate",
+    "rich",
+    "matplotlib",
+}  # never at the top of a file that --help reads
 # Functions of these may import torch where they run, in the worker: what an axis does is one entry beside its name.
 TORCH_IN_FUNCTIONS = {"configurations"}
 STARTS_PROCESSES = {"process"}
