@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -58,7 +59,7 @@ def plugin_trace(attribution: Attribution, lanes: Callable[[int], Iterator[str]]
         "schemaVersion": 1,
         "deviceProperties": [{"id": i, "name": name} for i, name in enumerate(info.devices)],
         "distributedInfo": {"backend": info.backend, "rank": info.rank or 0, "world_size": info.world_size or 1},
-        "traceName": table.file,
+        "traceName": PurePath(table.file).name,
     }
     # The plugin adds events before the last bracket of the file, so the list of events comes last.
     yield json.dumps(header)[:-1] + ', "traceEvents": [\n'
@@ -113,13 +114,15 @@ class _Writer:
     def names(self) -> Iterator[str]:
         """Names of processes and threads, and a step around everything if the trace has none."""
         for number, name in zip(self._threads, self.table.threads, strict=True):
-            yield _metadata("thread_name", "host", number, f"thread {name.thread} {name.name}".rstrip())
+            yield _metadata("thread_name", "host", number, name.name or f"thread {name.thread}")
         for i, stream in enumerate(self.table.streams):
             yield _metadata("process_name", self._devices[i], 0, f"device {stream.device}")
             yield _metadata("thread_name", self._devices[i], self._stream(i), f"stream {stream.stream}")
         if STEP not in self._tree.category and self.end:
             main = self._threads[self._main] if self._threads else 0
-            yield _complete(STEP, f'"{STEP_PREFIX}0"', '"host"', main, 0, self.end, '"External id":0')
+            yield _complete(
+                STEP, f'"{STEP_PREFIX}0"', '"host"', main, 0, self.end, f'"External id":{len(self._name_of) + 1}'
+            )
 
     def host(self) -> Iterator[str]:
         """Steps, operators, modules, launches and, for the timeline alone, other calls."""

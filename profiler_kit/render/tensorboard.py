@@ -80,10 +80,10 @@ def _report_summaries(dashboard: Dashboard) -> Iterator[tuple[int, Summary]]:
         yield 0, _experiment(dashboard)
     yield from _scalars(dashboard.series)
     for number, section in enumerate(dashboard.texts, start=1):
-        tag = f"{number:02} {one_line(section.title) or 'summary'}"
+        tag = f"{REPORT_RUN}/{number:02} {one_line(section.title) or 'summary'}"
         yield 0, texts.text_pb(tag, _markdown(dashboard.title, section))
     for number, chart in enumerate(dashboard.charts, start=1):
-        yield 0, _image(f"{number:02} {one_line(chart.title)}", chart)
+        yield 0, _image(f"charts/{number:02} {one_line(chart.title)}", chart)
 
 
 def _run_summaries(run: DashboardRun, dashboard: Dashboard) -> Iterator[tuple[int, Summary]]:
