@@ -105,6 +105,8 @@ class _Writer:
         self._links: BackwardLinks = backward_links(
             attribution, self._tree.category, self._tree.parent, self._tree.start
         )
+        steps = (i for i, category in enumerate(self._tree.category) if category == STEP)
+        self._first_step = next(steps, len(self._name_of))  # without steps, that of `names`
         self._threads = _numbers([thread.thread for thread in self.table.threads])
         self._devices = _device_numbers(self.table)
         self._main = max(attribution.main_thread, 0)
@@ -169,7 +171,7 @@ class _Writer:
             device.rows.tolist(), device.start_ns.tolist(), device.end_ns.tolist(), device.launch.tolist(),
             table.kind[device.rows].tolist(), table.stream[device.rows].tolist(), strict=True,
         )  # fmt: skip
-        without_launch = len(self._name_of) + 1
+        without_launch = len(self._name_of) + 2
         for i, (row, start, end, launch, kind, stream) in enumerate(columns):
             number = self._devices[stream]
             correlation = without_launch + i if launch == NONE else launch + 1
@@ -256,14 +258,18 @@ class _Writer:
         return self._text[name]
 
     def _launch_operators(self) -> Ids:
-        """For each host position, the operator around it; without one, the range or step around it; else NONE."""
+        """For each host position, the operator around it; without one, the range or step around it; else NONE.
+
+        The plugin forgets launches on a thread without other events, so they belong to the first step.
+        """
         host, tree = self.attribution.host, self._tree
+        threads = {thread for thread, kind in zip(host.thread.tolist(), tree.category, strict=True) if kind in TREE}
         operator: Ids = host.operator.copy()
         for i in np.flatnonzero((operator == NONE) & (self.table.kind[host.rows] == Kind.RUNTIME)).tolist():
             above = tree.parent[i]
             while above != NONE and tree.category[above] == MODULE:
                 above = tree.parent[above]
-            operator[i] = above
+            operator[i] = self._first_step if above == NONE and int(host.thread[i]) not in threads else above
         return operator
 
     def _tick(self, ns: int) -> int:
