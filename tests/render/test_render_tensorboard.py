@@ -141,6 +141,7 @@ def test_hyperparameters_and_metrics_of_configurations(server: Server) -> None:
     report = v0_with_traces()
     experiment = server.ask("data/plugin/hparams/experiment", {"experimentName": ""})
     assert {info["name"] for info in experiment["hparamInfos"]} == {
+        "model",
         "enabled",
         "benchmark",
         "deterministic",
@@ -156,9 +157,15 @@ def test_hyperparameters_and_metrics_of_configurations(server: Server) -> None:
         },
     )["sessionGroups"]  # fmt: skip
     by_name = {group["name"]: group for group in groups}
-    assert set(by_name) == {run.config.repeat_of or run.config.name for run in report.runs}
+    # A report's time of creation keeps it apart from others: sessions of one name are averaged.
+    name_of = {
+        run.config.name: f"{run.config.repeat_of or run.config.name} (ConvNetV0, {report.created})"
+        for run in report.runs
+    }
+    assert set(by_name) == set(name_of.values())
     for run in report.runs:
-        group = by_name[run.config.repeat_of or run.config.name]
+        group = by_name[name_of[run.config.name]]
+        assert group["hparams"]["model"] == "ConvNetV0"
         assert group["hparams"]["benchmark"] is run.config.benchmark
         assert group["hparams"]["allow_tf32"] is run.config.allow_tf32
         statuses = {session["status"] for session in group["sessions"]}
