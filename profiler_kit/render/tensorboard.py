@@ -121,10 +121,10 @@ def _experiment(dashboard: Dashboard) -> Summary:
     for run in dashboard.runs:
         for name, value in run.settings:
             is_switch[name] = is_switch.get(name, True) and isinstance(value, bool)
-    both = ListValue()
-    both.extend([False, True])
+    switch_values = ListValue()
+    switch_values.extend([False, True])
     settings = [
-        api_pb2.HParamInfo(name=name, type=api_pb2.DATA_TYPE_BOOL, domain_discrete=both)
+        api_pb2.HParamInfo(name=name, type=api_pb2.DATA_TYPE_BOOL, domain_discrete=switch_values)
         if switch
         else api_pb2.HParamInfo(name=name, type=api_pb2.DATA_TYPE_STRING)
         for name, switch in is_switch.items()
