@@ -56,14 +56,13 @@ def icicle(chart: Chart) -> Figure:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(levels, 0)
-    total_size = sum(node[size["key"]] or 0 for node in nodes if node["parent"] < 0)
     labels = []
-    for index, (_, depth, part, _) in shapes.items():
+    for index, (_, _, part, _) in shapes.items():
         value = nodes[index][size["key"]]
         written = (
             f"{nodes[index]['name']} {text(value, size['unit'])}" if part > 0.12 and value else nodes[index]["name"]
         )
-        labels.append(written if part * _DOTS > 28 and (depth or total_size) else "")
+        labels.append(written if part * _DOTS > 28 else "")
     colors = [_share_color(nodes[index]["share"]) for index in shapes]
     _draw_boxes(axes, list(shapes.values()), colors, labels, 0.97 * _DOTS)
     if any(node["share"] is not None for node in nodes):
