@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
-from sample_reports import hostile, roofed, v0_h100
+from sample_reports import hostile, v0_h100
 from trace_reports import convnet, nested, traces, two_ranks
 
 from profiler_kit.errors import UsageError
@@ -63,17 +63,21 @@ def texts(drawn: Figure) -> list[str]:
     return [item for item in written if item]
 
 
-@pytest.mark.parametrize("name", ["name", HOSTILE], ids=["plain", "hostile"])
+@pytest.mark.parametrize(("name", "suffix"), [("name", "svg"), (HOSTILE, "png")], ids=["plain", "hostile"])
 @pytest.mark.parametrize("kind", get_args(ChartKind))
-def test_every_kind_is_drawn_with_any_text_and_the_same_bytes(kind: ChartKind, name: str) -> None:
+def test_every_kind_is_drawn_with_any_text_and_the_same_bytes(
+    kind: ChartKind, name: str, suffix: Literal["svg", "png"]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a missing glyph is a warning
-        png, svg = image(chart(kind, name)), image(chart(kind, name), "svg")
-        assert (png, svg) == (image(chart(kind, name)), image(chart(kind, name), "svg"))
-    assert png.startswith(b"\x89PNG")
-    assert int.from_bytes(png[16:20], "big") == 900
-    assert svg.startswith(b"<?xml")
-    assert b"<dc:date>" not in svg
+        content = image(chart(kind, name), suffix)
+        assert content == image(chart(kind, name), suffix)
+    if suffix == "png":
+        assert content.startswith(b"\x89PNG")
+        assert int.from_bytes(content[16:20], "big") == 900
+    else:
+        assert content.startswith(b"<?xml")
+        assert b"<dc:date>" not in content
 
 
 EXPECTED: dict[ChartKind, set[str]] = {
@@ -155,7 +159,6 @@ def test_children_are_inside_their_parents() -> None:
     "document",
     [
         lambda: report_document(v0_h100()),
-        lambda: report_document(roofed()),
         lambda: report_document(hostile()),
         lambda: traces_document(traces(convnet())),
         lambda: traces_document(traces(nested())),
