@@ -20,12 +20,15 @@ from profiler_kit.records.document import Document
 class RenderOptions:
     """`width` in characters, `color` by ANSI codes, `detail` for everything instead of a summary that fits a screen.
 
+    `bars`: draw shares as bars of block characters.
+
     A format ignores the options that do not apply to it.
     """
 
     width: int = 100
     color: bool = False
     detail: bool = False
+    bars: bool = False
 
 
 @dataclass(frozen=True, slots=True)
