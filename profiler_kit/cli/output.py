@@ -6,14 +6,13 @@ import argparse
 import contextlib
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
-from profiler_kit.cli import streams
+from profiler_kit.cli import streams, terminal
 from profiler_kit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.report import Report, TraceReport
 
 REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
-DEFAULT_WIDTH = 100
-ASCII_SUBSTITUTES = str.maketrans("├│×±", "||x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
+ASCII_SUBSTITUTES = str.maketrans("├│└×±", "||`x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -93,11 +91,9 @@ def emit(document: Document, options: argparse.Namespace, page: Path | None = No
 
     for file in options.output:
         write_file(file, render.renderer_by_suffix(file).render(document, render.RenderOptions(detail=True)))
-    live = sys.stdout.isatty()
+    color = terminal.has_color(sys.stdout)
     style = render.RenderOptions(
-        width=min(shutil.get_terminal_size().columns, 160) if live else DEFAULT_WIDTH,
-        color=live and "NO_COLOR" not in os.environ,
-        detail=options.detail,
+        width=terminal.width(), color=color, detail=options.detail, bars=color and terminal.can_draw(sys.stdout)
     )
     with stdout_errors():
         print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
@@ -210,7 +206,7 @@ def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
         if report.target.inputs_are_guessed:
             for text in report.target.notes:
                 if "guess" in text.lower():
-                    print(f"warning: {text.removeprefix('warning: ')}", file=sys.stderr)
+                    terminal.print_message(f"warning: {text.removeprefix('warning: ')}")
 
 
 def print_note(text: str, options: argparse.Namespace) -> None:

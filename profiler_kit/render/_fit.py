@@ -14,6 +14,7 @@ GAP: Final = "  "
 READABLE_NAME: Final = 32  # columns are hidden before names get shorter than this
 SHORTEST_NAME: Final = 12
 LONGEST_SIDE: Final = 1000  # characters at each end of a text, more than the width of any terminal
+BAR_RANK: Final = 2
 ELLIPSIS: Final = "..."
 _GUIDE: Final = re.compile("(?:│ )*(?:├ )?")  # matches every name, also without a guide
 
@@ -38,11 +39,14 @@ class Cells:
         return [s + t if right else t + s for s, t, right in zip(spaces, row, self.right, strict=True)]
 
 
-def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
+def fit(table: Table, width: int, *, bar: int = 0) -> tuple[list[Cells], list[str]]:
     """`table`'s text in pieces no wider than `width`, and the titles of hidden columns.
+
+    `bar`: width to leave free in a table of shares. Only columns of rank `BAR_RANK` and higher are hidden for it.
 
     Several pieces are a table that continues below, with its first column repeated. This is the last resort.
     """
+    free = bar if any(head.share for head in table.heads) else 0
     rows = (*table.rows, *table.totals)
     texts = [[_without_middle(cell(row[i], head)) for row in rows] for i, head in enumerate(table.heads)]
     texts = [_guided(column) if head.name else column for head, column in zip(table.heads, texts, strict=True)]
@@ -53,13 +57,16 @@ def fit(table: Table, width: int) -> tuple[list[Cells], list[str]]:
     ]
     visible = list(range(len(table.heads)))
     hidden: list[int] = []
-    while _span([floor[i] for i in visible]) > width:
-        optional = [i for i in visible if table.heads[i].rank > 0]
-        if not optional:
-            break
-        least_important = max(optional, key=lambda i: (table.heads[i].rank, i))
-        visible.remove(least_important)
-        hidden.append(least_important)
+    for limit, rank in ((width, 1), (width - free, BAR_RANK)):
+        while _span([floor[i] for i in visible]) > limit:
+            optional = [i for i in visible if table.heads[i].rank >= rank]
+            if not optional:
+                break
+            least_important = max(optional, key=lambda i: (table.heads[i].rank, i))
+            visible.remove(least_important)
+            hidden.append(least_important)
+    if _span([floor[i] for i in visible]) <= width - free:
+        width -= free
     # a narrow column may fit where a wide one did not
     for i in sorted(hidden, key=lambda i: (table.heads[i].rank, i)):
         if _span([floor[j] for j in visible] + [floor[i]]) <= width:

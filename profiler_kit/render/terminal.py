@@ -6,6 +6,7 @@ table of 3,000 modules.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from io import StringIO
 from itertools import zip_longest
@@ -40,9 +41,14 @@ SUMMARY_TITLES: Final = 5  # further findings are only counted, except those of 
 MAX_EVIDENCE: Final = 72  # characters; kernel names can have thousands, which JSON and Markdown show
 MAX_SECTION_NAMES: Final = 4  # of hidden sections
 INDENT: Final = "  "  # of the texts of a finding
-MAX_BAR: Final = 12  # cells
+USUAL_BAR: Final = 6  # cells, for which less important columns are hidden
+MAX_BAR: Final = 12
 MIN_BAR: Final = 3  # narrower bars are left out
 EIGHTHS: Final = "▏▎▍▌▋▊▉█"  # of a cell
+
+# A number and its unit are on one line. Text contains no characters for private use, which `one_line` escapes.
+NO_BREAK: Final = "\ue000"
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[KMGT]i?B|[BKMGT])(?!\w))")
 
 # Of the 16 colors whose shades the user's terminal chooses, so that they suit its background.
 TITLE: Final = "bold"
@@ -233,7 +239,7 @@ class _Page:
         return self._wrap(sentence, mark=INDENT)
 
     def _table(self, table: Table, section: Section) -> list[Text]:
-        pieces, hidden = fit(table, self.width)
+        pieces, hidden = fit(table, self.width, bar=USUAL_BAR + 1 if self.bars else 0)
         out = [line for piece in pieces for line in self._table_lines(table, piece)]
         if hidden and self.detail:
             out += self._wrap(f"Columns hidden at this width: {', '.join(map(one_line, hidden))}.", style=DIM)
@@ -281,7 +287,10 @@ class _Page:
         from rich.text import Text
 
         content = Text(one_line(written), style) if isinstance(written, str) else written
+        content.plain = _UNIT.sub(NO_BREAK, content.plain)
         wrapped = content.wrap(self.console, self.width - len(mark)) if content else ()
+        for line in wrapped:
+            line.plain = line.plain.replace(NO_BREAK, " ")
         return [Text(mark if i == 0 else " " * len(mark)).append_text(line) for i, line in enumerate(wrapped)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output, streams
+from profiler_kit.cli import output, streams, terminal
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
@@ -100,7 +100,7 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     if not inspection.interrupted:
         _check_traces(inspection.files, inspection.traces, options)
     for error in inspection.errors:
-        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
+        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     if options.events != STDOUT:
