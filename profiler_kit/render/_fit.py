@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.records.document import Table
-from profiler_kit.render._text import cell, is_right_aligned
+from profiler_kit.render._text import cell, is_right_aligned, one_line
 
 GAP: Final = "  "
 READABLE_NAME: Final = 32  # columns are hidden before names get shorter than this
@@ -17,6 +18,7 @@ LONGEST_SIDE: Final = 1000  # characters at each end of a text, more than the wi
 BAR_RANK: Final = 2
 ELLIPSIS: Final = "..."
 _GUIDE: Final = re.compile("(?:│ )*(?:├ )?")  # matches every name, also without a guide
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
@@ -32,6 +34,13 @@ class Cells:
     def span(self) -> int:
         """Width of a line."""
         return _span(self.widths)
+
+    def title_lines(self) -> list[list[str]]:
+        """The titles, wrapped at spaces, so that they do not widen the columns."""
+        return [
+            textwrap.wrap(one_line(title), width, break_long_words=False, break_on_hyphens=False) or [""]
+            for title, width in zip(self.titles, self.widths, strict=True)
+        ]
 
     def padded(self, row: Sequence[str]) -> list[str]:
         """`row`, a text for each column, padded to the widths of the columns."""

@@ -166,11 +166,14 @@ class _Page:
         return [Text(f"{mark}{piece}") for line in pieces for piece in line]
 
     def _findings(self, block: FindingList) -> list[Text]:
+        from rich.text import Text
+
         out: list[Text] = []
         folded = 0
         findings = block.findings
         for number, finding in enumerate(findings, start=block.first):
             if self.detail or block.full:
+                out += [Text()] if out else []
                 out += self._title(finding, number) + self._full(finding)
                 continue
             self.shortened = True
@@ -264,9 +267,8 @@ class _Page:
                 GAP.join(before), " ", (f"{bar:{bar_size}}", BAR), GAP if after else "", GAP.join(after), style=style
             )
 
-        titles = [Text(one_line(t)).wrap(self.console, w) for t, w in zip(cells.titles, cells.widths, strict=True)]
         # a title of fewer lines stands at the bottom
-        bottom_up = zip_longest(*([part.plain.rstrip() for part in reversed(title)] for title in titles), fillvalue="")
+        bottom_up = zip_longest(*(reversed(title) for title in cells.title_lines()), fillvalue="")
         for heads in reversed(list(bottom_up)):
             yield line(heads, TITLE)
         rule = ["-" * width for width in cells.widths]

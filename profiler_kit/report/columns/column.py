@@ -19,8 +19,8 @@ WorkUnit = Literal["flop", "mac"]
 class Column(Generic[Row]):
     """One column of a table over `Row`: its head, the function that reads its value, and the reports that show it.
 
-    `rank`, `name`, `share`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether the
-    column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
+    `rank`, `name`, `share`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether
+    the column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
     column's rank in the module tree, whose rows include descendants; None keeps the column out of the tree. A name in braces
     in `title` (``{a}``) is a label that the table supplies.
     """
