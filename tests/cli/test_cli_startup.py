@@ -180,7 +180,7 @@ def test_an_ascii_terminal_gets_a_tree_in_ascii(tmp_path: Path) -> None:
         capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\n| blocks.0-11 x12 " in done.stdout
+    assert b"\n` blocks.0-11 x12 " in done.stdout
     assert b"\\u" not in done.stdout
 
 
