@@ -1,4 +1,4 @@
-"""Width and colors of the terminal: what a stream supports, and what the user's environment requests."""
+"""Width and colors of the terminal, from the standard streams and the environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 MAX_WIDTH: Final = 160  # longer lines are hard to follow
 DEFAULT_WIDTH: Final = 100  # of pipes and logs
-DRAWN: Final = "█▏"  # what a bar needs of an encoding
+BAR: Final = "█▏"  # characters of a bar
 _LABEL_STYLES: Final = {"error": "bold red", "warning": "bold yellow", "hint": "bold cyan"}
 _LABEL: Final = re.compile(rf"^({'|'.join(_LABEL_STYLES)}):", re.MULTILINE)
 
@@ -33,7 +33,7 @@ def has_color(stream: TextIO) -> bool:
 def can_draw(stream: TextIO) -> bool:
     """Whether the encoding of `stream` has the characters of bars."""
     try:
-        DRAWN.encode(stream.encoding or "utf-8")
+        BAR.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         return False
     return True

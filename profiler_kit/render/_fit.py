@@ -17,7 +17,6 @@ SHORTEST_NAME: Final = 12
 LONGEST_SIDE: Final = 1000  # characters at each end of a text, more than the width of any terminal
 BAR_RANK: Final = 2
 ELLIPSIS: Final = "..."
-_GUIDE: Final = re.compile("(?:│ )*(?:├ )?")  # matches every name, also without a guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +113,10 @@ def _guided(names: list[str]) -> list[str]:
     guided = []
     continued: set[int] = set()  # positions of the lines that continue in the row below
     for name in reversed(names):
-        guide = _GUIDE.match(name)[0]
-        drawn = "".join(
-            char if char == " " or i in continued else "└" if char == "├" else " " for i, char in enumerate(guide)
-        )
+        guide = name[: guide_length(name)]
+        lines = "".join(char if i in continued else {"├": "└"}.get(char, " ") for i, char in enumerate(guide))
         continued = {i for i, char in enumerate(guide) if char == "├" or (char == "│" and i in continued)}
-        guided.append(drawn + name[len(guide) :])
+        guided.append(lines + name[len(guide) :])
     return guided[::-1]
 
 

@@ -267,7 +267,7 @@ class _Page:
                 GAP.join(before), " ", (f"{bar:{bar_size}}", BAR), GAP if after else "", GAP.join(after), style=style
             )
 
-        # a title of fewer lines stands at the bottom
+        # shorter titles are aligned at the bottom
         bottom_up = zip_longest(*(reversed(title) for title in cells.title_lines()), fillvalue="")
         for heads in reversed(list(bottom_up)):
             yield line(heads, TITLE)
@@ -304,8 +304,8 @@ def _bar(share: Value, size: int) -> str:
     """A bar of up to `size` cells for `share` in percent."""
     if not isinstance(share, (int, float)):
         return ""
-    full, rest = divmod(round(min(max(share, 0.0), 100.0) / 100 * size * len(EIGHTHS)), len(EIGHTHS))
-    return EIGHTHS[-1] * full + (EIGHTHS[rest - 1] if rest else "")
+    full, part = divmod(round(min(max(share, 0.0), 100.0) / 100 * size * len(EIGHTHS)), len(EIGHTHS))
+    return EIGHTHS[-1] * full + (EIGHTHS[part - 1] if part else "")
 
 
 def _share(finding: Finding) -> str:
