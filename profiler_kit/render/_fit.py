@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.document import Table
+from profiler_kit.records.document import Head, Table
 from profiler_kit.render._text import cell, is_right_aligned, one_line
 
 GAP: Final = "  "
@@ -54,7 +54,6 @@ def fit(table: Table, width: int, *, bar: int = 0) -> tuple[list[Cells], list[st
 
     Several pieces are a table that continues below, with its first column repeated. This is the last resort.
     """
-    free = bar if any(head.share for head in table.heads) else 0
     rows = (*table.rows, *table.totals)
     texts = [[_without_middle(cell(row[i], head)) for row in rows] for i, head in enumerate(table.heads)]
     texts = [_guided(column) if head.name else column for head, column in zip(table.heads, texts, strict=True)]
@@ -65,16 +64,21 @@ def fit(table: Table, width: int, *, bar: int = 0) -> tuple[list[Cells], list[st
     ]
     visible = list(range(len(table.heads)))
     hidden: list[int] = []
-    for limit, rank in ((width, 1), (width - free, BAR_RANK)):
-        while _span([floor[i] for i in visible]) > limit:
-            optional = [i for i in visible if table.heads[i].rank >= rank]
-            if not optional:
-                break
-            least_important = max(optional, key=lambda i: (table.heads[i].rank, i))
+
+    def span() -> int:
+        return _span([floor[i] for i in visible])
+
+    def hide(limit: int, optional: Callable[[Head], bool]) -> None:
+        while span() > limit and (candidates := [i for i in visible if optional(table.heads[i])]):
+            least_important = max(candidates, key=lambda i: (table.heads[i].rank, i))
             visible.remove(least_important)
             hidden.append(least_important)
-    if _span([floor[i] for i in visible]) <= width - free:
-        width -= free
+
+    hide(width, lambda head: head.rank > 0)
+    if any(table.heads[i].share for i in visible):
+        hide(width - bar, lambda head: head.rank >= BAR_RANK and not head.share)
+        if span() <= width - bar:
+            width -= bar
     # a narrow column may fit where a wide one did not
     for i in sorted(hidden, key=lambda i: (table.heads[i].rank, i)):
         if _span([floor[j] for j in visible] + [floor[i]]) <= width:

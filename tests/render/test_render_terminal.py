@@ -134,6 +134,8 @@ def test_bars_take_the_space_of_unimportant_columns_only() -> None:
     assert "moved" in render(only(long_name), 60)
     important = replace(long_name, heads=tuple(replace(head, rank=0) for head in long_name.heads))
     assert "moved" in render(only(important), 60, bars=True)
+    shares = tuple(replace(head, rank=3 if head.share else 0) for head in long_name.heads)
+    assert "50.0" in render(only(replace(long_name, heads=shares)), 60, bars=True)
 
 
 def test_bars_change_no_figure(any_report: Report) -> None:
