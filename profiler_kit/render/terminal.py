@@ -304,7 +304,7 @@ def _bar(share: Value, size: int) -> str:
     """A bar of up to `size` cells for `share` in percent."""
     if not isinstance(share, (int, float)):
         return ""
-    full, part = divmod(round(min(max(share, 0.0), 100.0) / 100 * size * len(EIGHTHS)), len(EIGHTHS))
+    full, part = divmod(round(max(0.0, min(share, 100.0)) / 100 * size * len(EIGHTHS)), len(EIGHTHS))
     return EIGHTHS[-1] * full + (EIGHTHS[part - 1] if part else "")
 
 

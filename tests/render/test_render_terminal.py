@@ -126,6 +126,12 @@ def test_a_bar_shows_eighths_of_a_cell() -> None:
     assert [re.sub("[^▏▎▍▌▋▊▉█]", "", row) for row in rows] == ["▏", "▋", "██"]
 
 
+@pytest.mark.parametrize(("share", "cells"), [(float("nan"), 0), (-3.0, 0), (float("inf"), 12), (250.0, 12), (True, 0)])
+def test_shares_that_are_no_shares_draw_no_more_than_a_full_bar(share: float, cells: int) -> None:
+    table = replace(SHARES, rows=(("a", 0, share, 1),), totals=())
+    assert render(only(table), bars=True).count("█") == cells
+
+
 def test_bars_take_the_space_of_unimportant_columns_only() -> None:
     long_name = replace(SHARES, rows=(("n" * 32, 1024, 50.0, 10**6),), totals=())
     text = render(only(long_name), 60, bars=True)
