@@ -23,6 +23,10 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
+for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
+    os.environ.pop(_name, None)  # of a developer or of CI: tests expect the output of a pipe
+
+
 _replayed_hints: set[tuple[str, str]] = set()
 
 

@@ -72,13 +72,14 @@ def memory_tracks(attribution: Attribution) -> tuple[CounterTrack, ...]:
 
 
 def _changes(at: Ints, value: Ints) -> tuple[Ints, Ints]:
-    """Return the last value at each time, in order of time, without repeated values."""
+    """Return the last value at each time, in order of time, without repeated values except at the end."""
     order = np.argsort(at, kind="stable")
     at, value = at[order], value[order]
     last = np.flatnonzero(np.diff(at, append=at[-1] + 1))
     at, value = at[last], value[last]
-    is_change = np.diff(value, prepend=value[0] - 1) != 0
-    return at[is_change], value[is_change]
+    is_shown = np.diff(value, prepend=value[0] - 1) != 0
+    is_shown[-1] = True  # viewers draw nothing after the last point
+    return at[is_shown], value[is_shown]
 
 
 def flop_rate(attribution: Attribution, mask: Mask) -> tuple[CounterTrack | None, str | None]:

@@ -131,9 +131,9 @@ def _host_lanes(attribution: Attribution, modules: _Modules) -> Iterator[Span]:
         return
     thread = table.thread[host.rows]
     events = np.bincount(thread[has_phase], minlength=1)
-    for number in np.argsort(-events, kind="stable")[:MAX_HOST_THREADS].tolist():
-        if not events[number]:
-            continue
+    busiest = [n for n in np.argsort(-events, kind="stable")[:MAX_HOST_THREADS].tolist() if events[n]]
+    # The training loop's thread starts first.
+    for number in sorted(busiest, key=lambda n: host.start_ns[has_phase & (thread == n)].min()):
         work = _innermost(attribution, np.flatnonzero(thread == number).astype(np.int32))
         name = table.threads[number]
         title = f"host thread {name.thread}"

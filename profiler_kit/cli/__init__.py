@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from profiler_kit.cli import streams
+from profiler_kit.cli import streams, terminal
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
@@ -58,7 +58,7 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
     except KitError as error:
-        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
+        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
         return error.exit_code
     except BrokenPipeError:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.
@@ -67,29 +67,27 @@ def _run(argv: Sequence[str] | None) -> int:
     except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
             path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
-            print(
-                f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path", file=sys.stderr
+            terminal.print_message(
+                f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path"
             )
             return USAGE
         from profiler_kit.pipeline.packages import missing_package
 
         if (missing := missing_package(error)) is not None:
-            print(f"error: {missing}", file=sys.stderr)
+            terminal.print_message(f"error: {missing}")
             return missing.exit_code
         shadowing_file = _shadowing_file(error)
         if shadowing_file is not None:
-            print(
+            terminal.print_message(
                 f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
                 f"({type(error).__name__})\n"
-                "hint: rename the file, or run from another folder",
-                file=sys.stderr,
+                "hint: rename the file, or run from another folder"
             )
             return TARGET_FAILED
         traceback.print_exc()
-        print(
+        terminal.print_message(
             f"error: internal error in profiler_kit ({type(error).__name__})\n"
-            "hint: report this bug with the traceback above; your model is not the cause",
-            file=sys.stderr,
+            "hint: report this bug with the traceback above; your model is not the cause"
         )
         return TARGET_FAILED
     return status

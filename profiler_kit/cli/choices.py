@@ -12,9 +12,9 @@ _CONVENTION: Final = re.compile(r'^CONVENTION = Convention\(\s*name="([^"]+)"', 
 
 def formats() -> str:
     """Names of the output formats."""
-    from profiler_kit.render import renderers
+    from profiler_kit.render import format_names
 
-    return ", ".join(renderer.name for renderer in renderers())
+    return ", ".join(format_names())
 
 
 def suffixes() -> str:

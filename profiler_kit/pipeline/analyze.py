@@ -23,9 +23,9 @@ from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
-from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.lanes import Annotation, StepTimeline
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Span
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
 
 DEFAULT_BUDGET_S = 60.0
@@ -33,11 +33,11 @@ DEFAULT_BUDGET_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A saved trace: its configuration, its file, the spans to annotate it with, and the timeline of one step."""
+    """A saved trace: its configuration, its file, its annotation, and the timeline of one step."""
 
     config: str
     file: Path
-    spans: tuple[Span, ...]
+    annotation: Annotation
     timeline: StepTimeline | None = None
 
 
@@ -176,9 +176,9 @@ def analyze_spec(
     traced_runs: list[Traced] = []
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        run, spans, timeline = attribute_run_trace(run, trace)
+        run, annotation, timeline = attribute_run_trace(run, trace)
         if traces is not None:
-            traced_runs.append(Traced(config=run.config.name, file=trace, spans=spans, timeline=timeline))
+            traced_runs.append(Traced(config=run.config.name, file=trace, annotation=annotation, timeline=timeline))
         return run
 
     session = Session(

@@ -54,6 +54,16 @@ def annotate_trace(
     return Annotated(size_bytes=size, notes=(*selection.notes, *annotation.notes))
 
 
+def add_annotation(trace: Path, out: BinaryIO, annotation: Annotation, lines: Lines) -> None:
+    """Write `annotation` and the events of `trace` to `out`, without incomplete flow arrows. Raises: TraceError."""
+    from profiler_kit.attribution.cutting import cut
+    from profiler_kit.traces.entries import scan_entries
+    from profiler_kit.traces.splitting import rewrite_trace
+
+    entries = scan_entries(trace)
+    rewrite_trace(trace, out, lines(annotation, entries.pids), cut(entries, ()).keep)
+
+
 def check_steps(trace: TraceSummary, steps: tuple[int, int]) -> None:
     """Raise UsageError if `trace` has no step in `steps` (first and last number)."""
     from profiler_kit.attribution.cutting import check_step_range

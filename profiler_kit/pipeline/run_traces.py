@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from profiler_kit.errors import TraceError
 from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.lanes import StepTimeline
-from profiler_kit.records.runs import ConfigRun, Span
+from profiler_kit.records.lanes import Annotation, StepTimeline
+from profiler_kit.records.runs import ConfigRun
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.result import Attribution
 
 
 class AttributedRun(NamedTuple):
-    """A run with the times of its trace, the spans of the trace's lanes, and the timeline of one step."""
+    """A run with the times of its trace, the trace's annotation, and the timeline of one step."""
 
     run: ConfigRun
-    spans: tuple[Span, ...]
+    annotation: Annotation
     timeline: StepTimeline | None
 
 
@@ -31,11 +31,12 @@ def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
 
     try:
         attribution = _attribute_file(trace)
-        spans = build_annotation(attribution).spans
-        return AttributedRun(attribute_run(run, attribution), spans, step_timeline(attribution, spans))
+        annotation = build_annotation(attribution)
+        timeline = step_timeline(attribution, annotation.spans)
+        return AttributedRun(attribute_run(run, attribution), annotation, timeline)
     except TraceError as error:
         run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))
-        return AttributedRun(run, (), None)
+        return AttributedRun(run, Annotation(spans=()), None)
 
 
 def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:

@@ -26,6 +26,7 @@ class Head:
 
     Where a table is too wide, the columns with the highest `rank` are dropped first; columns of rank 0 always stay. `name`
     marks a column of names (paths, kernels), which a narrow display may shorten in the middle. Other values are never shortened.
+    `share` marks percentages of one total, which a display may draw as bars.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Head:
     doc: str = ""
     rank: int = 0
     name: bool = False
+    share: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

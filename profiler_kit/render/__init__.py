@@ -20,22 +20,26 @@ from profiler_kit.records.document import Document
 class RenderOptions:
     """`width` in characters, `color` by ANSI codes, `detail` for everything instead of a summary that fits a screen.
 
+    `bars`: draw shares as bars of block characters.
+
     A format ignores the options that do not apply to it.
     """
 
     width: int = 100
     color: bool = False
     detail: bool = False
+    bars: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Renderer:
-    """A format: `name` for ``-f``, `suffixes` of its files, one line of `doc`, and the function `render`."""
+    """A format: `name` and `aliases` for ``-f``, `suffixes` of its files, one line of `doc`, and the function `render`."""
 
     name: str
     suffixes: tuple[str, ...]
     doc: str
     render: Callable[[Document, RenderOptions], str]
+    aliases: tuple[str, ...] = ()
 
 
 def renderers() -> tuple[Renderer, ...]:
@@ -47,10 +51,14 @@ def renderers() -> tuple[Renderer, ...]:
 def renderer_by_name(name: str) -> Renderer:
     """The format called `name`. Raises: UsageError for an unknown name."""
     for renderer in renderers():
-        if renderer.name == name:
+        if name in (renderer.name, *renderer.aliases):
             return renderer
-    names = ", ".join(renderer.name for renderer in renderers())
-    raise UsageError(f"unknown format {name!r}", hint=f"choose one of: {names}")
+    raise UsageError(f"unknown format {name!r}", hint=f"choose one of: {', '.join(format_names())}")
+
+
+def format_names() -> tuple[str, ...]:
+    """The names and aliases of all formats."""
+    return tuple(name for renderer in renderers() for name in (renderer.name, *renderer.aliases))
 
 
 def renderer_by_suffix(file: Path) -> Renderer:

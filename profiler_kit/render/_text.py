@@ -15,6 +15,8 @@ _SPACES = frozenset("\t\n\r\v\f")
 
 def one_line(written: str) -> str:
     """`written` as one line; control characters are shown as escapes such as ``\\x1b``."""
+    if written.isprintable():
+        return " ".join(written.split())
     return " ".join("".join(" " if char in _SPACES else _visible(char) for char in written).split())
 
 

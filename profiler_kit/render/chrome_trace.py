@@ -1,4 +1,4 @@
-"""Add lanes with phases and modules to a recorded Chrome trace. The input is a trace and spans, not a document.
+"""Lanes and counters as events of a Chrome trace. The input is an annotation, not a document.
 
 Perfetto and chrome://tracing both open the result. The stricter rule applies where they differ:
 
@@ -6,21 +6,14 @@ Perfetto and chrome://tracing both open the result. The stricter rule applies wh
 - each box ends more than a microsecond after the box before it: chrome://tracing compares rounded ends and draws a box with
   the same end as its neighbor one row lower, as the neighbor's child;
 - colors are from the list of chrome://tracing, which rejects a file with an unknown color.
-
-`annotate` takes a trace's bytes. `event_lines` gives the same events one by one, for a trace that does not fit in memory.
 """
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
-import re
-import zlib
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
-
-from profiler_kit.errors import TraceError
 
 if TYPE_CHECKING:
     from profiler_kit.records.lanes import Annotation, CounterTrack
@@ -40,20 +33,20 @@ PHASE_COLORS: Final = {
     "optimizer": "thread_state_uninterruptible",  # mauve
     "communication": "rail_response",
     "other": "grey",
-    "unattributed": "grey",
+    "unattributed": "generic_work",  # dark grey
 }
 
-# The same for the causes of idle time, which have their own lane.
+# The same for the causes of idle time, which have their own lane. The frequent ones do not look like a phase.
 IDLE_COLORS: Final = {
-    "compilation": "thread_state_unknown",
-    "cold start": "bad",
+    "compilation": "rail_load",  # green
+    "cold start": "yellow",
     "memory allocation": "background_memory_dump",
     "waiting for data": "thread_state_runnable",
     "synchronization": "rail_animation",
-    "op dispatch": "thread_state_iowait",
-    "python": "yellow",
-    "launch latency": "thread_state_running",
-    "another stream": "generic_work",
+    "op dispatch": "thread_state_unknown",  # tan
+    "python": "bad",  # brown
+    "launch latency": "generic_work",
+    "another stream": "thread_state_iowait",
     "communication": "rail_response",
     "unknown": "grey",
 }
@@ -66,35 +59,14 @@ MIN_END_DISTANCE_NS: Final = 1_500
 # so adjacent boxes would overlap by a ns or two, which speedscope treats as nesting.
 GAP_NS: Final = 4
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
-_HINT: Final = "pass the bytes of a complete trace exported by torch.profiler"
-_EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _FIRST_PID: Final = 1_000_000_000  # above the process ids of operating systems, below 2**31
-
-
-def annotate(trace: bytes, spans: Sequence[Span]) -> bytes:
-    """`trace` with `spans` as tracks of a separate process, one per lane; gzipped if `trace` is gzipped.
-
-    The original events stay unchanged, byte for byte. Overlapping spans of a lane go to further tracks of the same name. Spans
-    too short to draw are merged with their neighbor into one box, named after the longest.
-
-    Raises: TraceError if `trace` is truncated or not a Chrome trace.
-    """
-    zipped = trace[:2] == _GZIP_MAGIC
-    plain = _unzip(trace) if zipped else trace
-    start = _first_event(plain)
-    if spans:
-        events = b",\n".join(line.encode("ascii") for line in _events(spans, _free_pid(plain)))
-        is_empty = plain[start:].lstrip().startswith(b"]")
-        plain = plain[:start] + b"\n" + events + (b"\n" if is_empty else b",\n") + plain[start:]
-    # a fixed mtime gives the same bytes for the same trace
-    return gzip.compress(plain, compresslevel=6, mtime=0) if zipped else plain
 
 
 def event_lines(annotation: Annotation, used_pids: Container[str]) -> Iterator[bytes]:
     """One JSON event at a time: lanes as tracks of one process, counters as tracks of another.
 
-    `used_pids`: process ids of the trace. Lanes are the same as from `annotate`; a counter keeps its value until the next point.
+    `used_pids`: process ids of the trace. Overlapping spans of a lane go to further tracks of the same name. Spans too short to
+    draw are merged with their neighbor into one box, named after the longest. A counter keeps its value until the next point.
     """
     pid = next(pid for pid in itertools.count(_FIRST_PID) if str(pid) not in used_pids)
     if annotation.spans:
@@ -113,36 +85,6 @@ def _counter(counter: CounterTrack, pid: int) -> Iterator[bytes]:
     before = f'{{"ph":"C","cat":"{PROCESS_NAME}","name":{name},"pid":{pid},"tid":0,"ts":'
     for at_ns, value in counter.points:
         yield f'{before}{_microseconds(at_ns)},"args":{{"value":{value}}}}}'.encode("ascii")
-
-
-def _unzip(trace: bytes) -> bytes:
-    try:
-        return gzip.decompress(trace)
-    except (EOFError, OSError, zlib.error) as error:
-        raise TraceError(
-            f"cannot read the trace: its gzip stream is truncated or damaged ({error})", hint=_HINT
-        ) from error
-
-
-def _first_event(plain: bytes) -> int:
-    """Position of the first event in the list of events, also for an empty list."""
-    head = plain[:64].lstrip()
-    if plain[-64:].rstrip()[-1:] not in (b"}", b"]"):
-        raise TraceError("cannot read the trace: its JSON is truncated or empty", hint=_HINT)
-    if head.startswith(b"["):  # a trace may consist of the list of events only
-        return plain.index(b"[") + 1
-    match = _EVENTS.search(plain)
-    if match is None or not head.startswith(b"{"):
-        raise TraceError("not a Chrome trace: it has no 'traceEvents' list", hint=_HINT)
-    return match.end()
-
-
-def _free_pid(plain: bytes) -> int:
-    """A process id that the trace does not use."""
-    pid = _FIRST_PID
-    while re.search(rb'"pid"\s*:\s*"?%d\b' % pid, plain):
-        pid += 1
-    return pid
 
 
 def _events(spans: Sequence[Span], pid: int) -> Iterator[str]:

@@ -169,4 +169,4 @@ def _cell(value: Value, head: Head, plain: bool = False) -> str:
     return code(written) if head.name and value is not None and not plain else escape(written)
 
 
-RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavored Markdown", render)
+RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavored Markdown", render, aliases=("github",))

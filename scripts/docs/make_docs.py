@@ -1,6 +1,7 @@
 """Write the generated parts of docs/ and README.md: `python -m scripts.docs.make_docs`; `--check` fails if one is stale.
 
 - Reference pages: `PAGES` maps a file name to the function that returns its text. Their prose is in `scripts/docs/pages/`.
+- The picture of a terminal, docs/images/terminal.svg.
 - Findings of the reports in docs/measured/: the current rules are applied to the recorded measurements.
 - Outputs shown on a page: the fenced block after a marker such as `<!-- output: show docs/measured/….json -->` holds the output
   of that command. `first=N` before the arguments keeps the first N lines; `from=TITLE` keeps the section with that title
@@ -36,6 +37,7 @@ from profiler_kit.report.columns import all_tables
 from profiler_kit.statistics.noise import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
 from scripts.docs.json_page import json_parts, json_schema
+from scripts.docs.terminal_picture import terminal_svg
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
@@ -220,6 +222,8 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield DOCS / "schema" / f"{kind}.json", json_schema(record)
     for name, page in PAGES.items():
         yield DOCS / name, page()
+    pictured = f"docs/measured/{MEASURED[0]}"
+    yield DOCS / "images" / "terminal.svg", terminal_svg(read_report(ROOT / pictured), f"profiler-kit show {pictured}")
     for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
         text = file.read_text(encoding="utf-8")
         if OUTPUT.search(text):

@@ -93,6 +93,13 @@ def test_host_threads_have_a_lane_of_phases_each(attribution: Attribution) -> No
     assert ("forward", 1001, 1040) in lane(result, "host thread 100: phase")
 
 
+def test_the_thread_of_the_loop_comes_first_even_if_autograd_has_more_events(tmp_path: Path) -> None:
+    nodes = [node("ReluBackward0", 1060 + i, 1060.5 + i, 900 + i, thread=200) for i in range(20)]
+    result = build_annotation(attribute(table(tmp_path, [*step(3, 1000), *nodes])))
+    lanes = list(dict.fromkeys(s.lane for s in result.spans))
+    assert lanes[:3] == ["host thread 100: phase", "host thread 200: phase", "device: phase"]
+
+
 def test_how_much_runs_and_how_much_waits(attribution: Attribution) -> None:
     result = build_annotation(attribution)
     busy = counter(result, "busy (events running)")
@@ -146,6 +153,17 @@ def test_memory_is_told_by_device(tmp_path: Path) -> None:
     )
     assert counter(result, "device 1 memory allocated (MiB)") == [(4, 20)]
     assert counter(result, "host memory allocated (MiB)") == [(5, 3)]
+
+
+def test_constant_memory_has_an_end(tmp_path: Path) -> None:
+    """Viewers draw nothing after the last point."""
+    constant = [
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 100, "ts": at,
+         "args": {"Total Allocated": 7 << 20, "Bytes": 1, "Device Type": 1, "Device Id": 0}}
+        for at in (1, 4, 1300)
+    ]  # fmt: skip
+    result = build_annotation(attribute(table(tmp_path, [*step(3, 1000), *constant])))
+    assert counter(result, "memory allocated (MiB)") == [(1, 7), (1300, 7)]
 
 
 def test_long_gaps_part_boxes_and_short_ones_do_not(tmp_path: Path) -> None:

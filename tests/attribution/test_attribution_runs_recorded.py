@@ -10,7 +10,8 @@ import pytest
 from marked_traces import assert_busy_and_idle_are_the_span, assert_sums_hold, attribute, attribution, by_owner
 
 from profiler_kit.attribution.annotation_lanes import build_annotation
-from profiler_kit.render.chrome_trace import annotate
+from profiler_kit.pipeline.annotation import add_annotation
+from profiler_kit.render.chrome_trace import event_lines
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
 MAX_OVERLAP_LAYERS = ("stem", "block.0", "block.1", "block.2", "head")
@@ -72,7 +73,8 @@ def test_both_clocks_name_the_same_owners_of_layers(path: Path) -> None:
 @pytest.mark.parametrize("path", files(), ids=named)
 def test_an_annotated_trace_reads_the_same(path: Path, tmp_path: Path) -> None:
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), build_annotation(attribution(path)).spans))
+    with gzip.open(annotated, "wb") as out:
+        add_annotation(path, out, build_annotation(attribution(path)), event_lines)
     assert attribute(annotated) == attribute(path)
     events = json.loads(gzip.decompress(annotated.read_bytes()))["traceEvents"]
     starts, ends = ({e["id"] for e in events if e["ph"] == ph and e["cat"] == "fwdbwd"} for ph in "sf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from marked_traces import attribute, attribution
 
 import profiler_kit
 from profiler_kit.attribution.annotation_lanes import build_annotation
-from profiler_kit.render.chrome_trace import annotate
+from profiler_kit.pipeline.annotation import add_annotation
+from profiler_kit.render.chrome_trace import event_lines
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"
 FILES = sorted(FOLDER.glob("*.json.gz"))
@@ -52,7 +54,8 @@ def test_phases_and_modules_are_the_same(path: Path) -> None:
 def test_the_lanes_that_analyze_adds_change_nothing(path: Path, tmp_path: Path) -> None:
     plain = profiler_kit.inspect(path).traces[0]
     annotated = tmp_path / path.name
-    annotated.write_bytes(annotate(path.read_bytes(), build_annotation(attribution(path)).spans))
+    with gzip.open(annotated, "wb") as out:
+        add_annotation(path, out, build_annotation(attribution(path)), event_lines)
     (result,) = profiler_kit.inspect(annotated).traces
     assert result.events > plain.events
     assert replace(result, file=plain.file, events=plain.events) == plain

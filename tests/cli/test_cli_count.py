@@ -122,7 +122,7 @@ def test_repeated_blocks_are_one_row(capfd: pytest.CaptureFixture[str]) -> None:
     out = call(["count", "resnet.py", "-q"], capfd).out
     assert "├ layer1.0-5 ×6" in out  # noqa: RUF001
     assert "│ ├ 0 " in out
-    assert "│ ├ 1-5 ×5" in out  # noqa: RUF001
+    assert "│ └ 1-5 ×5" in out  # noqa: RUF001
     out = call(["count", "transformer.py", "-q"], capfd).out
     assert "├ layers.0-11 ×12" in out  # noqa: RUF001
     assert "│ ├ self_attn" in out
@@ -132,11 +132,11 @@ def test_depth_top_and_sort_shape_the_tree(capfd: pytest.CaptureFixture[str]) ->
     def rows(*options: str) -> list[str]:
         out = call(["count", "resnet.py", "-q", *options], capfd).out
         table = out[out.index("Modules (") : out.index("\ntotal")].splitlines()
-        return [line.split("  ")[0] for line in table if line.startswith(("(", "├", "│"))]
+        return [line.split("  ")[0] for line in table if line.startswith(("(", "├", "│", "└"))]
 
     assert rows("--depth", "0") == ["(root)", "(loss)"]
     assert rows("--depth", "1")[1:3] == ["├ (own ops)", "├ stem"]
-    assert rows("--depth", "1", "--top", "1")[1:] == ["├ layer1.0-5 ×6", "├ (4 more)", "(loss)"]  # noqa: RUF001
+    assert rows("--depth", "1", "--top", "1")[1:] == ["├ layer1.0-5 ×6", "└ (4 more)", "(loss)"]  # noqa: RUF001
     assert rows("--depth", "1", "--sort", "memory")[1].startswith("├ layer1")
 
 

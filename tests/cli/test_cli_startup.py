@@ -51,7 +51,7 @@ wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f p
 assert [main(line.split()) for line in wrong] == [2] * len(wrong)
 assert not REFUSED & set(sys.modules)
 """
-    done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
+    done = without("torch,pandas,numpy,tabulate,rich", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: profiler-kit") == 8
     assert done.stderr.count("error: ") == 10
@@ -68,7 +68,7 @@ print(sorted(rooms - {"_version", "_family", "cli", "errors", "units"}), file=sy
 records = sorted(name for name in sys.modules if name.startswith("profiler_kit.records."))
 assert records == ["profiler_kit.records.inspect_options"]
 """
-    done = without("torch,pandas,numpy,tabulate", code, cwd=tmp_path)
+    done = without("torch,pandas,numpy,tabulate,rich", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "['records']\n"
 
@@ -180,7 +180,7 @@ def test_an_ascii_terminal_gets_a_tree_in_ascii(tmp_path: Path) -> None:
         capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\n| blocks.0-11 x12 " in done.stdout
+    assert b"\n` blocks.0-11 x12 " in done.stdout
     assert b"\\u" not in done.stdout
 
 
@@ -197,10 +197,11 @@ def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("package", ["msgspec", "numpy", "tabulate"])
+@pytest.mark.parametrize("package", ["msgspec", "numpy", "rich", "tabulate"])
 def test_a_missing_package_is_one_message_with_the_install_command(package: str, tmp_path: Path) -> None:
     trace = TRACES / "checkpoint.cuda.json.gz"
-    code = f"from profiler_kit.cli import main\nsys.exit(main(['inspect', {str(trace)!r}, '-q', '-f', 'markdown']))"
+    form = "terminal" if package == "rich" else "markdown"
+    code = f"from profiler_kit.cli import main\nsys.exit(main(['inspect', {str(trace)!r}, '-q', '-f', {form!r}]))"
     done = without(package, code, cwd=tmp_path)
     assert done.returncode == TARGET_FAILED
     (purpose,) = (purpose for name, purpose in PACKAGES if name == package)

@@ -47,7 +47,7 @@ def v0(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     traced_steps(runner, 3, folder / "plain.json")
     workspaces = parts.record_parts(runner, folder / "parts.json")
     config = RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None)
-    run, _ = attribute_run_trace(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json")
+    run = attribute_run_trace(ConfigRun(config=config, part_workspaces=workspaces), folder / "plain.json").run
     run = with_convolution_parts(run, folder / "parts.json")
     timings = with_macs(run.convolutions, count_target(load(spec)))
     assert not list(folder.glob("partial*"))

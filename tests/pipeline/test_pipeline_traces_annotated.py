@@ -15,11 +15,14 @@ import pytest
 from published_traces import PUBLISHED, TRACES, published
 
 from profiler_kit.errors import TraceError, UsageError
-from profiler_kit.pipeline.annotation import annotate_trace
+from profiler_kit.pipeline.annotation import add_annotation, annotate_trace
+from profiler_kit.records.lanes import Annotation, CounterTrack
+from profiler_kit.records.runs import Span
 from profiler_kit.render.chrome_trace import IDLE_COLORS, PHASE_COLORS, event_lines
 
 LARGE = [PUBLISHED / name for name in TRACES if name.startswith("kineto/")]  # of 2021
 RECENT = [PUBLISHED / name for name in TRACES if not name.startswith("kineto/")]
+OWN_TRACE = Path(__file__).resolve().parents[1] / "fixtures" / "traces" / "train.cuda.json.gz"
 OWN = range(1_000_000_000, 1_000_000_100)
 
 
@@ -88,6 +91,20 @@ def overlaps(boxes: list[Event]) -> Iterator[tuple[Event, Event]]:
 def ns(us: str | int) -> int:
     whole, _, rest = str(us).partition(".")
     return int(whole) * 1000 + int(rest or 0)
+
+
+def test_an_existing_annotation_is_added_to_a_trace() -> None:
+    """As `analyze` does for its own traces."""
+    original = events(gzip.decompress(OWN_TRACE.read_bytes()))
+    lane = Span(lane="device: phase", name="forward", start_ns=0, end_ns=5_000, family="forward")
+    counter = CounterTrack(name="queue", points=((0, 1),))
+    out = io.BytesIO()
+    add_annotation(OWN_TRACE, out, Annotation(spans=(lane,), counters=(counter,)), event_lines)
+    found = events(out.getvalue())
+    assert [(e["name"], e["ph"]) for e in found if is_own(e) and e["ph"] != "M"] == [("forward", "X"), ("queue", "C")]
+    assert unpaired_flows(original)
+    assert unpaired_flows(found) == []
+    assert [e for e in found if not is_own(e) and e["ph"] not in "stf"] == [e for e in original if e["ph"] not in "stf"]
 
 
 # The large ones come last: then tests of one trace follow each other, and share what was drawn.

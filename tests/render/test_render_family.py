@@ -13,7 +13,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, Section
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
-from profiler_kit.render import Renderer, RenderOptions, renderer_by_name, renderer_by_suffix, renderers
+from profiler_kit.render import Renderer, RenderOptions, format_names, renderer_by_name, renderer_by_suffix, renderers
 from profiler_kit.report import report_document
 
 NEWCOMER = """
@@ -32,7 +32,7 @@ def renderer(request: pytest.FixtureRequest) -> Renderer:
 
 
 def test_names_and_suffixes_are_unambiguous() -> None:
-    names = [renderer.name for renderer in renderers()]
+    names = format_names()
     suffixes = [suffix for renderer in renderers() for suffix in renderer.suffixes]
     assert len(set(names)) == len(names)
     assert len(set(suffixes)) == len(suffixes)
@@ -41,10 +41,15 @@ def test_names_and_suffixes_are_unambiguous() -> None:
 
 
 def test_each_format_is_chosen_by_its_name_and_suffixes(renderer: Renderer) -> None:
-    assert renderer_by_name(renderer.name) is renderer
+    for name in (renderer.name, *renderer.aliases):
+        assert renderer_by_name(name) is renderer
     for suffix in renderer.suffixes:
         assert renderer_by_suffix(Path(f"some.folder/report{suffix}")) is renderer
         assert renderer_by_suffix(Path(f"REPORT{suffix.upper()}")) is renderer
+
+
+def test_github_is_markdown() -> None:
+    assert renderer_by_name("github").name == "markdown"
 
 
 def test_unknown_formats_are_refused_with_the_choices() -> None:

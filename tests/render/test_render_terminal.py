@@ -25,8 +25,11 @@ from profiler_kit.units import Unit
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def render(document: Document, width: int = 100, *, color: bool = False, detail: bool = False) -> str:
-    return renderer_by_name("terminal").render(document, RenderOptions(width=width, color=color, detail=detail))
+def render(
+    document: Document, width: int = 100, *, color: bool = False, detail: bool = False, bars: bool = False
+) -> str:
+    options = RenderOptions(width=width, color=color, detail=detail, bars=bars)
+    return renderer_by_name("terminal").render(document, options)
 
 
 def only(table: Table) -> Document:
@@ -42,9 +45,8 @@ def tables(document: Document) -> list[Table]:
 @pytest.mark.parametrize("width", [60, 72, 80, 100, 140, 200])
 @pytest.mark.parametrize("detail", [False, True])
 def test_no_line_is_wider_than_the_terminal(any_report: Report, width: int, detail: bool) -> None:
-    document = report_document(any_report, top=None)
-    wide = [line for line in render(document, width, detail=detail).splitlines() if display_width(line) > width]
-    assert wide == []
+    text = render(report_document(any_report, top=None), width, detail=detail, bars=detail)
+    assert [line for line in text.splitlines() if display_width(line) > width] == []
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
@@ -88,6 +90,103 @@ def test_color_is_only_paint(any_report: Report, color: bool) -> None:
     text = render(document, color=color)
     assert ("\x1b" in text) == color
     assert ANSI.sub("", text) == render(document)
+
+
+SHARES = Table(
+    name="t",
+    caption="",
+    heads=(
+        Head(key="n", title="name", name=True),
+        Head(key="m", title="moved", unit="bytes", rank=2),
+        Head(key="p", title="time %", unit="percent", share=True),
+        Head(key="v", title="value", unit="count"),
+    ),
+    rows=(("all", 1024, 100.0, 1), ("模型", 2048, 49.9, 2), ("few", 0, 0.1, 3), ("unknown", None, None, 4)),
+    totals=(("total", 1024, 100.0, 10),),
+)
+
+
+def bar_rows(text: str) -> list[str]:
+    """The rows of `SHARES` in `text`."""
+    return text.splitlines()[-len(SHARES.rows) - len(SHARES.totals) :]
+
+
+def test_bars_show_the_shares_of_rows() -> None:
+    rows = bar_rows(render(only(SHARES), bars=True))
+    assert [row.count("█") for row in rows] == [12, 6, 0, 0, 0]
+    assert "100.0 ████████████      1" in rows[0]
+    assert " 49.9 ██████            2" in rows[1]
+    assert len({display_width(row) for row in rows}) == 1
+    assert "█" not in render(only(SHARES))
+
+
+def test_a_bar_shows_eighths_of_a_cell() -> None:
+    table = replace(SHARES, rows=(("a", 0, 100 / 96, 1), ("b", 0, 500 / 96, 2), ("c", 0, 1600 / 96, 3)), totals=())
+    rows = render(only(table), bars=True).splitlines()[-3:]
+    assert [re.sub("[^▏▎▍▌▋▊▉█]", "", row) for row in rows] == ["▏", "▋", "██"]
+
+
+@pytest.mark.parametrize(("share", "cells"), [(float("nan"), 0), (-3.0, 0), (float("inf"), 12), (250.0, 12), (True, 0)])
+def test_shares_that_are_no_shares_draw_no_more_than_a_full_bar(share: float, cells: int) -> None:
+    table = replace(SHARES, rows=(("a", 0, share, 1),), totals=())
+    assert render(only(table), bars=True).count("█") == cells
+
+
+def test_bars_take_the_space_of_unimportant_columns_only() -> None:
+    long_name = replace(SHARES, rows=(("n" * 32, 1024, 50.0, 10**6),), totals=())
+    text = render(only(long_name), 60, bars=True)
+    assert "███" in text
+    assert "moved" not in text
+    assert "moved" in render(only(long_name), 60)
+    important = replace(long_name, heads=tuple(replace(head, rank=0) for head in long_name.heads))
+    assert "moved" in render(only(important), 60, bars=True)
+    shares = tuple(replace(head, rank=3 if head.share else 0) for head in long_name.heads)
+    assert "50.0" in render(only(replace(long_name, heads=shares)), 60, bars=True)
+
+
+def test_bars_change_no_figure(any_report: Report) -> None:
+    """At a width that hides no column, a page with bars is the page without them."""
+    document = report_document(any_report)
+    plain, with_bars = render(document, 2000), render(document, 2000, bars=True)
+    assert [re.sub("[▏▎▍▌▋▊▉█]", "", line).split() for line in with_bars.splitlines()] == [
+        line.split() for line in plain.splitlines()
+    ]
+
+
+def test_guide_lines_end_at_the_last_child() -> None:
+    names = ("net", "├ a", "│ ├ b", "│ │ ├ c", "│ ├ d", "├ e", "│ ├ f", "other")
+    table = Table(name="t", caption="", heads=(Head(key="n", title="n", name=True),), rows=tuple((n,) for n in names))
+    assert render(only(table)).splitlines()[-len(names) :] == [
+        "net", "├ a", "│ ├ b", "│ │ └ c", "│ └ d", "└ e", "  └ f", "other",
+    ]  # fmt: skip
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    words = " ".join(f"{number} ms and 5 % of 3 things" for number in range(60))
+    for width in range(60, 80):
+        lines = render(
+            Document(title="t", sections=(Section(title="s", blocks=(Paragraph(text=words),)),), json="{}"), width
+        )
+        assert [line for line in lines.splitlines() if line.startswith(("ms", "%"))] == []
+        assert " ".join(lines.split()[1:]) == words
+
+
+def test_the_environment_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line reads the environment; a renderer gets options."""
+    document = report_document(v0_cuda())
+    expected = [render(document, color=color) for color in (False, True)]
+    for name, value in (("NO_COLOR", "1"), ("FORCE_COLOR", "1"), ("TERM", "dumb"), ("COLUMNS", "40"), ("LINES", "3")):
+        monkeypatch.setenv(name, value)
+        assert [render(document, color=color) for color in (False, True)] == expected
+
+
+def test_markup_in_names_is_text() -> None:
+    table = Table(
+        name="[red]t", caption="", heads=(Head(key="n", title="[b]n", name=True),), rows=(("[red]x[/red] :boom:",),)
+    )
+    text = render(only(table), color=True)
+    assert "[red]x[/red] :boom:" in text
+    assert "[b]n" in text
 
 
 def test_nothing_in_a_report_can_steer_the_terminal() -> None:

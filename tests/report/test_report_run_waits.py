@@ -26,8 +26,8 @@ def with_trace(sample: str, trace: str) -> Report:
     report = SAMPLES[sample]()
     baseline = report.baseline()
     assert baseline is not None
-    run, spans, _ = attribute_run_trace(baseline, TRACES / trace)
-    assert spans
+    run, annotation, _ = attribute_run_trace(baseline, TRACES / trace)
+    assert annotation.spans
     assert run.span_ns is not None
     run = replace(run, step_ns=Interval(median=run.span_ns, low=run.span_ns, high=run.span_ns))
     return replace(report, runs=tuple(run if r is baseline else r for r in report.runs), roofline=())

@@ -7,10 +7,10 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output, streams, tensorboard
+from profiler_kit.cli import output, streams, tensorboard, terminal
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
@@ -27,7 +27,6 @@ STDIN_NAME: Final = "stdin"  # of the trace in the report
 STDOUT: Final = Path("-")
 ANNOTATED_SUFFIX: Final = ".annotated.json.gz"
 ANNOTATED_SUFFIXES: Final = (".gz", ".json")
-GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 TRACE_SUFFIXES: Final = (".gz", ".json", ".trace", ".pt")
 
 
@@ -102,7 +101,7 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     if not inspection.interrupted:
         _check_traces(inspection.files, inspection.traces, options)
     for error in inspection.errors:
-        print(f"error: {streams.escape_control_characters(str(error))}", file=sys.stderr)
+        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     if options.events != STDOUT:
@@ -173,8 +172,6 @@ def _write_files(files: Sequence[Path], options: argparse.Namespace) -> None:
 
 
 def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace) -> None:
-    import gzip
-
     from profiler_kit.pipeline.annotation import annotate_trace
     from profiler_kit.render import chrome_trace
 
@@ -182,17 +179,10 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
     with (
         Progress(quiet=options.quiet) as progress,
         output.replaced_file(output_path) as partial,
-        partial.open("wb") as out,
+        output.json_output(partial, output_path.suffix == ".gz") as out,
     ):
         progress.show(f"annotating {file.name}")
-        if output_path.suffix == ".gz":
-            # no timestamp and no name: the same trace gives the same bytes
-            with gzip.GzipFile("", "wb", compresslevel=GZIP_LEVEL, fileobj=out, mtime=0) as zipped:
-                annotated = annotate_trace(
-                    file, cast(BinaryIO, zipped), chrome_trace.event_lines, steps=options.steps, limit_bytes=limit
-                )
-        else:
-            annotated = annotate_trace(file, out, chrome_trace.event_lines, steps=options.steps, limit_bytes=limit)
+        annotated = annotate_trace(file, out, chrome_trace.event_lines, steps=options.steps, limit_bytes=limit)
     output.print_note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
     for note in annotated.notes:
         output.print_note(f"  {note}", options)

@@ -19,8 +19,8 @@ WorkUnit = Literal["flop", "mac"]
 class Column(Generic[Row]):
     """One column of a table over `Row`: its head, the function that reads its value, and the reports that show it.
 
-    `rank`, `name`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether the
-    column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
+    `rank`, `name`, `share`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether
+    the column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
     column's rank in the module tree, whose rows include descendants; None keeps the column out of the tree. A name in braces
     in `title` (``{a}``) is a label that the table supplies.
     """
@@ -36,11 +36,20 @@ class Column(Generic[Row]):
     name: bool = False
     aside: bool = False
     tree: int | None = None
+    share: bool = False
 
     @property
     def head(self) -> Head:
         """The column's head in a table."""
-        return Head(key=self.key, title=self.title, unit=self.unit, doc=self.doc, rank=self.rank, name=self.name)
+        return Head(
+            key=self.key,
+            title=self.title,
+            unit=self.unit,
+            doc=self.doc,
+            rank=self.rank,
+            name=self.name,
+            share=self.share,
+        )
 
 
 @dataclass(frozen=True, slots=True)

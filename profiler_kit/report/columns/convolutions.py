@@ -35,7 +35,7 @@ CONVOLUTION_COLUMNS: tuple[Column[ConvolutionRow], ...] = (
     Column("kernel", "kernel", "text", _part(lambda t: t.kernel), "the kernel with the most time, layout conversion excluded", place="data", name=True),
     Column("calls", "calls", "count", _part(lambda t: t.calls), "calls per step, recomputed forward work included", place="data"),
     Column("kernel_ns", "time", "ns", lambda r: r.kernel_ns, "device time per step of all kernels of this part"),
-    Column("kernel_share_percent", "time %", "percent", lambda r: share(r.kernel_ns, r.total_ns), "share of the device time of all convolutions", rank=4),
+    Column("kernel_share_percent", "time %", "percent", lambda r: share(r.kernel_ns, r.total_ns), "share of the device time of all convolutions", rank=4, share=True),
     Column("layout_ns", "layout time", "ns", lambda r: r.layout_ns, "part of the time that only converts between NCHW and NHWC", rank=2),
     Column("macs", "MACs", "macs", _part(lambda t: t.macs), "multiply-accumulates of this part; empty where the module has other matrix products too", place="data"),
     Column("flops_per_s", "FLOP/s", "flops/s", _part(lambda t: t.flops_per_s), "effective rate: 2 FLOPs per MAC, divided by the time"),

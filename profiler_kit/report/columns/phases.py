@@ -50,7 +50,7 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
     Column("event_percent", "%", "percent", lambda r: share(r.timing.event_ns, r.total.event_ns), "share of the total event time"),
     Column("kernel_ns", "kernels", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step (on a CPU: self time of operators)", when=lambda report: not _times_operators(report)),
     Column("operator_ns", "operators", "ns", lambda r: r.timing.kernel_ns, "self time of the phase's operators, per traced step", when=_times_operators, place="page"),
-    Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.total.kernel_ns), "share of the total kernel (or operator) time"),
+    Column("kernel_percent", "%", "percent", lambda r: share(r.timing.kernel_ns, r.total.kernel_ns), "share of the total kernel (or operator) time", share=True),
     Column("host_ns", "host", "ns", lambda r: r.timing.host_ns, "wall time of the phase on the host, per traced step", aside=True),
     Column("wait_ns", "waits", "ns", lambda r: r.timing.wait_ns, "part of the host time spent waiting for the device, for kernels of any phase", aside=True),
     Column("traced_ns", "device", "ns", lambda r: r.timing.kernel_ns, "device time of the kernels that the phase launched, per traced step", when=lambda report: not _times_operators(report), place="page", aside=True),
@@ -61,7 +61,7 @@ PHASE_COLUMNS: tuple[Column[PhaseRow], ...] = (
 KERNEL_COLUMNS: tuple[Column[KernelRow], ...] = (
     Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
     Column("kernel_ns", "time", "ns", lambda r: r.kernel.kernel_ns, "device time per step"),
-    Column("share_percent", "%", "percent", lambda r: share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time"),
+    Column("share_percent", "%", "percent", lambda r: share(r.kernel.kernel_ns, r.device_ns), "share of the step's device time", share=True),
     Column("calls", "calls", "count", lambda r: r.kernel.calls, "calls per step"),
     Column("family", "family", "text", lambda r: r.kernel.family or None, "algorithm family", place="data"),
     Column("algorithm", "algorithm", "text", lambda r: family_name(r.kernel.family) if r.kernel.family else None, "algorithm family in words", place="page", rank=1),

@@ -133,7 +133,7 @@ def _other_phases(line: ModuleLine) -> int | None:
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 _FILE: Column[TraceItem[Any]] = Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data")
-_BUSY_SHARE: Column[TraceItem[Any]] = Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time")
+_BUSY_SHARE: Column[TraceItem[Any]] = Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time", share=True)
 
 TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("name", "trace", "text", lambda r: r.name, "name of the file", place="page", name=True),
@@ -178,7 +178,7 @@ TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
 TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
-    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span"),
+    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span", share=True),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps", rank=1),
     Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
 )

@@ -26,7 +26,7 @@ IDLE_COLUMNS: tuple[Column[RunItem[IdleLine]], ...] = (
     Column("config", "config", "text", lambda r: r.config, "name of the configuration", place="data"),
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle (on a CPU: why no operator ran)"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause, per traced step"),
-    Column("span_percent", "% of step", "percent", lambda r: share(r.item.ns, r.span_ns), "share of a traced step, from its mark on the host to the end of its last device work"),
+    Column("span_percent", "% of step", "percent", lambda r: share(r.item.ns, r.span_ns), "share of a traced step, from its mark on the host to the end of its last device work", share=True),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps or None, "number of gaps per step", rank=1),
     Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
 )
