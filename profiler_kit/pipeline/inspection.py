@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
 class Inspection:
     """The result of `inspect`: the report, the files of its traces in the same order, and the errors of unreadable files.
 
-    `interrupted`: Ctrl-C stopped the reading before the last file.
+    `interrupted`: Ctrl-C stopped the reading before the last file. `timelines`: one step over time of some traces, by index.
     """
 
     report: TraceReport
     files: tuple[Path, ...]
     errors: tuple[TraceError, ...] = ()
     interrupted: bool = False
+    timelines: Mapping[int, StepTimeline] = field(default_factory=dict)
 
     @property
     def traces(self) -> tuple[TraceSummary, ...]:
@@ -50,18 +52,6 @@ class Inspection:
         from profiler_kit.pipeline.event_export import events_frame
 
         return events_frame(self._file(file))
-
-    def timeline(self, file: str | Path | int | None = None) -> StepTimeline | None:
-        """Read one trace again and return the lanes of its middle step; None for a trace without events.
-
-        `file` and the errors: as in `events`.
-        """
-        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
-        from profiler_kit.attribution.engine import attribute
-        from profiler_kit.traces.reader import read
-
-        attribution = attribute(read(self._file(file)))
-        return step_timeline(attribution, build_annotation(attribution).spans)
 
     def _file(self, selector: str | Path | int | None) -> Path:
         if selector is None and len(self.files) == 1:

@@ -24,6 +24,7 @@ from profiler_kit.records.document import Block, Document, Paragraph, Section, T
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
+from profiler_kit.report.charts.aligned_trees import layer_tree
 from profiler_kit.report.charts.comparisons import layer_waterfall
 from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
@@ -257,7 +258,7 @@ def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     order: tuple[LayerKind, ...] = ("changed", "added", "removed", "renamed")
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in order if kinds[kind]) or "0 changed"
     blocks: list[Block] = [Paragraph(text=f"{counts}, {kinds['same']} the same.")]
-    blocks += layer_waterfall(comparison)
+    blocks += (*layer_waterfall(comparison), *layer_tree(comparison))
     if changed:
         blocks.append(_layer_table(comparison, changed[:count]))
     if count < len(changed):

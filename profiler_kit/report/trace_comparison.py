@@ -7,6 +7,7 @@ from typing import Final
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
+from profiler_kit.report.charts.aligned_trees import trace_module_tree
 from profiler_kit.report.charts.comparisons import trace_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
@@ -34,7 +35,9 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
     for key, title, item in _TABLES:
         rows = _rows(compared, key)
         if rows:
-            sections.append(Section(title=title, blocks=_blocks(compared, rows, item, top), detail=key == "waits"))
+            charts = trace_module_tree(compared) if key == "modules" else ()
+            blocks = (*charts, *_blocks(compared, rows, item, top))
+            sections.append(Section(title=title, blocks=blocks, detail=key == "waits"))
     sections += note_sections(compared.notes)
     all_rows = [
         row for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES)) for row in _rows(compared, key)
