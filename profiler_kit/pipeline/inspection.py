@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,15 @@ from profiler_kit.errors import TraceError, UsageError
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.views import Plot, Views
+from profiler_kit.units import plural
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(Views):
     """The result of `inspect`: the report, the files of its traces in the same order, and the errors of unreadable files.
 
     `interrupted`: Ctrl-C stopped the reading before the last file. `timelines`: one step over time of some traces, by index.
@@ -52,6 +54,32 @@ class Inspection:
         from profiler_kit.pipeline.event_export import events_frame
 
         return events_frame(self._file(file))
+
+    def plot(
+        self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None
+    ) -> Plot:
+        """One chart, as of any record. ``timeline`` reads the trace again, unless `timelines` has its step.
+
+        Raises: TraceError: the trace cannot be read any more.
+        """
+        index = self.report.index(trace)
+        shown = self
+        if kind == "timeline" and index not in self.timelines:
+            from profiler_kit.pipeline.trace_reading import extract_trace
+
+            timeline = extract_trace(self.files[index], timeline=True).timeline
+            shown = replace(self, timelines={index: timeline} if timeline is not None else {})
+        return Views.plot(shown, kind, run=run, by=by, trace=trace)
+
+    def __repr__(self) -> str:
+        unreadable = f", {plural(len(self.errors), 'unreadable file')}" if self.errors else ""
+        return repr(self.report).replace("TraceReport", "Inspection", 1).removesuffix(">") + f"{unreadable}>"
+
+    def _record(self) -> TraceReport:
+        return self.report
+
+    def _timelines(self) -> Mapping[int, StepTimeline]:
+        return self.timelines
 
     def _file(self, selector: str | Path | int | None) -> Path:
         if selector is None and len(self.files) == 1:

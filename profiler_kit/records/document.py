@@ -105,6 +105,8 @@ class ChartData(Mapping[str, Any]):
 class Chart:
     """A picture for renderers that draw: `title`, a sentence `text` about what it shows, and its `data` for JSON.
 
+    `name` selects the chart in Python: ``report.plot(name)``. It is unique in the document of one report or trace.
+
     The figures are also in tables, so a renderer of text leaves charts out. The keys of `data` by kind:
 
     - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked. `marks`,
@@ -127,6 +129,7 @@ class Chart:
     title: str
     text: str
     data: Mapping[str, Any]
+    name: str = ""
 
 
 Block = Table | Paragraph | FindingList | RemedyList | Chart

@@ -51,7 +51,7 @@ def render(document: Document, options: RenderOptions) -> str:
 </head>
 <body>
 <header><h1>{title}</h1></header>
-<nav aria-label="Sections">{links}</nav>
+{f'<nav aria-label="Sections">{links}</nav>' if links else ""}
 <main>
 {body}
 </main>
@@ -78,7 +78,7 @@ class _Page:
 
     def section(self, section: Section, number: int) -> str:
         body = "\n".join(self._block(block, section) for block in section.blocks)
-        if number == 0:
+        if number == 0 and not section.is_drawn:
             body = f'<div class="verdict">{self._links.with_findings(body)}</div>'
         if section.detail:
             has_charts = any(isinstance(block, Chart) for block in section.blocks)

@@ -107,6 +107,9 @@ def _complete_tables(comparison: Comparison) -> tuple[Table, ...]:
     return (
         data_table("layers", LAYER_CHANGE_COLUMNS, comparison.layers),
         data_table("metrics", METRIC_COLUMNS, comparison.metrics),
+        data_table("times", RATIO_COLUMNS, comparison.times),
+        data_table("peak_parts", PEAK_PART_COLUMNS, [row for split in comparison.memory for row in _peak_parts(split)]),
+        data_table("explanations", EXPLANATION_COLUMNS, comparison.explanations),
     )
 
 
@@ -240,10 +243,19 @@ def _memory_table(split: MemorySplit, comparison: Comparison) -> Table:
         f"memory_{split.config or 'predicted'}",
         measured if split.config is not None else predicted,
         PEAK_PART_COLUMNS,
-        [PeakPart(title=PART_TITLES[part.part], a=part.a, b=part.b) for part in split.parts if part.a or part.b],
+        _peak_parts(split),
         totals=[PeakPart(title="peak", a=split.a_peak_bytes, b=split.b_peak_bytes)],
         labels=_labels(comparison),
     )
+
+
+def _peak_parts(split: MemorySplit) -> list[PeakPart]:
+    """The categories that one of the sides has."""
+    return [
+        PeakPart(title=PART_TITLES[part.part], a=part.a, b=part.b, config=split.config)
+        for part in split.parts
+        if part.a or part.b
+    ]
 
 
 def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
@@ -39,15 +40,20 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
             blocks = (*charts, *_blocks(compared, rows, item, top))
             sections.append(Section(title=title, blocks=blocks, detail=key == "waits"))
     sections += note_sections(compared.notes)
-    all_rows = [
-        row for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES)) for row in _rows(compared, key)
-    ]
     return Document(
         title=_title(compared),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(compared),
-        full=(data_table("changes", CHANGED_TIME_COLUMNS, all_rows),),
+        full=lambda: tuple(_complete_tables(compared)),
     )
+
+
+def _complete_tables(compared: TraceComparison) -> Iterator[Table]:
+    """All changes in one table, then each part of them."""
+    rows = {key: _rows(compared, key) for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES))}
+    yield data_table("changes", CHANGED_TIME_COLUMNS, [row for part in rows.values() for row in part])
+    for key, part in rows.items():
+        yield data_table(key, CHANGED_TIME_COLUMNS, part)
 
 
 def _title(compared: TraceComparison) -> str:

@@ -85,6 +85,7 @@ def trace_module_tree(compared: TraceComparison) -> Iterator[Chart]:
 def _chart(sides: tuple[str, str], figures: Sequence[Figure], layers: Sequence[_Layer], scope: str) -> Chart:
     return Chart(
         kind="tree",
+        name="tree",
         title="Aligned modules",
         text=f"Figures {scope}, including children. Modules with the largest difference come first. Unfold a module to see "
         f"which of its children differ.",

@@ -32,6 +32,7 @@ def phase_chart(run: ConfigRun) -> Iterator[Chart]:
     if clocks:
         yield Chart(
             kind="bars",
+            name="phases",
             title="A step under each clock",
             text="Each bar is one step, split into phases. The stopwatch also counts where the host waits; the device time is "
             "that of the work itself.",
@@ -53,6 +54,7 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
     if len(runs) > 1 and baseline is not None:
         yield Chart(
             kind="intervals",
+            name="configurations",
             title="Configurations",
             text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Green ones "
             "are faster than the baseline beyond their intervals.",
@@ -90,6 +92,7 @@ def module_chart(layers: Layers) -> Iterator[Chart]:
         return
     yield Chart(
         kind="icicle",
+        name="icicle",
         title="Module tree",
         text="Each box is a module, as wide as its part of the whole, with its children below. Click a module to zoom in.",
         data=ChartData(lambda: _module_data(rows)),
@@ -162,6 +165,7 @@ def roofline_chart(report: Report, lines: Sequence[Roofline]) -> Iterator[Chart]
     if points:
         yield Chart(
             kind="roofline",
+            name="roofline",
             title="Roofline",
             text="Each dot is a layer in one phase, as large as its time. The lines are the most that the device reaches: memory "
             "bandwidth limits on the left, arithmetic on the right. A dot far below the lines has room to become faster.",
@@ -187,6 +191,7 @@ def peak_chart(rows: Sequence[MemoryRow]) -> Iterator[Chart]:
     ]
     yield Chart(
         kind="bars",
+        name="memory",
         title="Peak memory",
         text="Each bar is the peak of a step, split by what the memory holds.",
         data={
@@ -201,6 +206,7 @@ def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
     """The predicted memory of tensors over one step."""
     yield Chart(
         kind="lines",
+        name="memory_timeline",
         title="Memory over a step",
         text="The predicted memory of all tensors, from the start of forward to the end of the optimizer.",
         data={
@@ -217,6 +223,7 @@ def saved_chart(modules: Sequence[ModuleMemory]) -> Iterator[Chart]:
     if len(largest) > 1:
         yield Chart(
             kind="bars",
+            name="saved",
             title="Saved for backward by layer",
             text="The layers that keep most memory from forward to backward. Checkpointing frees it at the price of a second "
             "forward pass.",

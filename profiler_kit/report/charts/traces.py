@@ -36,6 +36,7 @@ def time_chart(trace: TraceSummary) -> Iterator[Chart]:
     parts = [{"name": name, "values": pair[: len(rows)]} for name, pair in values.items()]
     yield Chart(
         kind="bars",
+        name="phases",
         title="Where the time goes",
         text="The first bar is the whole trace: busy time by phase, then idle time by cause. The second bar is the host's time, "
         "which also contains waiting."
@@ -51,6 +52,7 @@ def module_chart(trace: TraceSummary) -> Iterator[Chart]:
         return
     yield Chart(
         kind="icicle",
+        name="icicle",
         title="Module tree",
         text="Each box is a module, as wide as its part of the time, with its children below. Click a module to zoom in.",
         data=ChartData(lambda: _module_data(trace)),
@@ -101,6 +103,7 @@ def step_chart(trace: TraceSummary) -> Iterator[Chart]:
         return
     yield Chart(
         kind="bars",
+        name="steps",
         title="Steps",
         text="Busy and idle time of each step.",
         data={
@@ -125,6 +128,7 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     shown = [rank for rank in ranks.ranks if rank.rank in first or rank.rank in late]
     yield Chart(
         kind="bars",
+        name="ranks",
         title="A step of each rank",
         text="Computation, communication that nothing overlaps, and idle time of the mean step. Ranks that the others wait for "
         "are red.",
@@ -151,6 +155,7 @@ def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
         kind="timeline",
+        name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
         text=f"What host and device do over time. Drag to move; turn the wheel with Ctrl pressed to zoom.{omitted}",
         data=ChartData(lambda: _timeline_data(timeline)),
