@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gate": GROUND | {"process", "records"},
     "report": GROUND | {"records", "statistics"},
     "render": GROUND | {"records", "report"},
+    "display": GROUND | {"records", "report", "render"},
     "pipeline": GROUND
     | {
         "_version",
@@ -53,7 +54,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
-    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison"},
+    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display"},
     "__main__": {"cli"},
 }
 TORCH = {"loading", "emulation", "counting", "memory", "worker"}

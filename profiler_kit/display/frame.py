@@ -15,7 +15,8 @@ _OUTPUT: Final = """\
 _RESIZE: Final = """\
 <script>
 if (frameElement) new ResizeObserver(() => {
-  frameElement.parentElement.style.height = `${Math.ceil(document.body.getBoundingClientRect().height)}px`;
+  const { bottom } = document.querySelector("main").getBoundingClientRect();
+  frameElement.parentElement.style.height = `${Math.ceil(bottom + scrollY) + 16}px`;
 }).observe(document.body);
 </script>
 """

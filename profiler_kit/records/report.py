@@ -160,7 +160,7 @@ class Report(Views, Saved, kind="report"):
         step = "training step" if self.target.mode == "train" else "step"
         parts = [f"{text(run.step_ns.median, 'ns')} per {step}"] if run is not None and run.step_ns is not None else []
         if self.static is not None:
-            parts.append(f"{text(self.static.step.flops, 'flops')}FLOPs")
+            parts.append(f"{text(self.static.step.flops, 'flops')} FLOPs")
         parts += [plural(len(self.runs), "run")] if self.runs else []
         return f"<Report {self.target.name}: {', '.join([*parts, plural(len(self.findings), 'finding')])}>"
 

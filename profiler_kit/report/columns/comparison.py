@@ -100,9 +100,10 @@ RATIO_COLUMNS: tuple[Column[TimeRatio], ...] = (
 PEAK_PART_COLUMNS: tuple[Column[PeakPart], ...] = (
     Column("config", "configuration", "text", lambda r: r.config, "the configuration of the measurement; empty for predicted peaks", place="data"),
     Column("part", "Part of the peak", "text", lambda r: r.title, "the category of memory; the known parts of a side sum to its peak"),
-    Column("a", "{a}", "text", lambda r: text(r.a, "bytes"), "bytes on the first side"),
-    Column("b", "{b}", "text", lambda r: text(r.b, "bytes"), "bytes on the second side"),
-    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "second side's bytes minus the first side's"),
+    Column("a_bytes", "{a}", "bytes", lambda r: r.a, "bytes on the first side"),
+    Column("b_bytes", "{b}", "bytes", lambda r: r.b, "bytes on the second side"),
+    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "second side's bytes minus the first side's", place="page"),
+    Column("change_bytes", "difference", "bytes", lambda r: r.change, "second side's bytes minus the first side's", place="data"),
 )
 
 LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
