@@ -47,23 +47,23 @@ def check_options(options: argparse.Namespace) -> None:
         check_sort(options.sort, options.by or "layer")
     out = getattr(options, "out", None)
     if out is not None:
-        _check_folder(out)
+        check_folder(out, "--out")
 
 
-def _check_folder(folder: Path) -> None:
-    """Raise UsageError if `folder` cannot be created or is not writable."""
+def check_folder(folder: Path, option: str) -> None:
+    """Raise UsageError if `folder`, the value of `option`, cannot be created or is not writable."""
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
         raise UsageError(
             "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file",
             where=str(folder),
-            hint="use another folder with --out",
+            hint=f"use another folder with {option}",
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UsageError(
             "cannot write into this folder: permission denied",
             where=str(folder),
-            hint="use another folder with --out",
+            hint=f"use another folder with {option}",
         )
 
 
@@ -227,9 +227,7 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
     from profiler_kit.render import chrome_trace
     from profiler_kit.report import report_document
 
-    baseline = analysis.report.baseline()
-    shown = next((traced for traced in analysis.traces if baseline and traced.config == baseline.config.name), None)
-    document = report_document(analysis.report, top=None, timeline=shown.timeline if shown is not None else None)
+    document = report_document(analysis.report, top=None, timeline=analysis.timeline)
     options = render.RenderOptions(detail=True)
     for name in REPORT_FILES:
         write_file(folder / name, render.renderer_by_suffix(Path(name)).render(document, options))

@@ -49,6 +49,13 @@ class Analysis:
     traces: tuple[Traced, ...]
     interrupted: bool = False
 
+    @property
+    def timeline(self) -> StepTimeline | None:
+        """One step of the baseline's trace; None without a trace."""
+        baseline = self.report.baseline()
+        name = baseline.config.name if baseline is not None else None
+        return next((traced.timeline for traced in self.traces if traced.config == name), None)
+
 
 def analyze(
     target: Any,

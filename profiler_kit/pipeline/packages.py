@@ -23,6 +23,7 @@ PACKAGES: Final = (
     ("pandas", "dataframe(report) and Inspection.events()"),
     ("pyarrow", "inspect --to parquet"),
     ("matplotlib", "charts as images"),
+    ("tensorboard", "--tensorboard"),
     ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU"),
     ("fvcore", "count --cross-check"),
     ("torchvision", "targets torchvision:NAME"),

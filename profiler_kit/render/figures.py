@@ -101,7 +101,7 @@ def _intervals(chart: Chart) -> Figure:
         axes.plot([row["value"]], [index], "o", color=color, markersize=7)
         faster = f" ({text(row['value'] / baseline['value'], 'ratio')})" if baseline and row is not baseline else ""
         _note(axes, max(high, row["value"]), index, f" {text(row['value'], unit)}{faster}")
-    value_axis(axes, axes.xaxis, unit, 0, 1.2 * max(ends, default=0))
+    value_axis(axes, axes.xaxis, unit, 0, 1.25 * max(ends, default=0))
     name_axis(axes, [row["name"] for row in rows])
     return picture
 

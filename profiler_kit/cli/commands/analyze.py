@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit import errors
-from profiler_kit.cli import choices, output
+from profiler_kit.cli import choices, output, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_measure_options(parser)
     _add_experiment_options(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
+    tensorboard.add_tensorboard_option(parser, in_report_folder=True)
     add_convention_options(parser)
     add_output_options(parser)
     add_finding_option(parser)
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
     output.check_options(options)
+    tensorboard.check_tensorboard(options)
     folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         analysis = analyze_spec(
@@ -61,6 +63,11 @@ def run(options: argparse.Namespace) -> int:
         )
         progress.show("writing the report")
         output.write_report_folder(analysis, folder)
+        if options.tensorboard:
+            progress.show("writing the files for TensorBoard")
+            tensorboard.write_report(
+                analysis.report, folder, folder / tensorboard.FOLDER, options, timeline=analysis.timeline
+            )
     output.warn_about_guesses(options, analysis.report)
     try:
         output.emit_report(analysis.report, options, page=folder / "report.html")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output, streams
+from profiler_kit.cli import output, streams, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
@@ -73,6 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write the event table, with step, phase and module of each event: a file "
         f"({', '.join(EVENT_SUFFIXES)}), a folder (with --to), or - for CSV on stdout instead of the report",
     )  # fmt: skip
+    tensorboard.add_tensorboard_option(group)
     add_output_options(parser)
     add_finding_option(parser)
 
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.inspect import inspect
 
     output.check_options(options)
+    tensorboard.check_tensorboard(options)
     _check_options(options)
     with contextlib.ExitStack() as stack:
         traces = options.traces
@@ -108,6 +110,11 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
         output.emit_traces(inspection.report, options, inspection.timelines)
     if not inspection.interrupted:
         _write_files(inspection.files, options)
+        if options.tensorboard:
+            timeline = inspection.timeline(0)
+            tensorboard.write_traces(
+                inspection.report, inspection.files, options.tensorboard, options, timeline=timeline
+            )
     if inspection.interrupted:
         print("interrupted: the report contains the traces that were read", file=sys.stderr)
         return errors.INTERRUPTED

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output
+from profiler_kit.cli import output, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options, add_table_options
 from profiler_kit.records.inspect_options import TraceView
@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="report.json, report folder, or any other JSON file that a command wrote with -o",
     )
     add_output_options(parser)
+    tensorboard.add_tensorboard_option(parser)
     add_finding_option(parser)
     add_table_options(parser, trace_views=get_args(TraceView))
 
@@ -34,15 +35,21 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.serde import read_saved
 
     output.check_options(options)
+    tensorboard.check_tensorboard(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
         output.emit_traces(with_verdict(saved), options)
+        if options.tensorboard:
+            tensorboard.write_traces(with_verdict(saved), (), options.tensorboard, options)
     elif isinstance(saved, Report):
         if options.by in get_args(TraceView):
             raise errors.UsageError(
                 f"a target report has no view --by {options.by}", hint="use one of: tree, layer, op, what-if"
             )
         output.emit_report(with_verdict(saved), options)
+        if options.tensorboard:
+            folder = options.report if options.report.is_dir() else options.report.parent
+            tensorboard.write_report(with_verdict(saved), folder, options.tensorboard, options)
     else:
         from profiler_kit.report.results import result_document
 
@@ -50,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no findings", hint="omit --finding")
         if options.by is not None:
             raise errors.UsageError(f"{kind_words(saved.kind)} has no views", hint="omit --by")
+        if options.tensorboard:
+            raise errors.UsageError(f"{kind_words(saved.kind)} has no form for TensorBoard", hint="omit --tensorboard")
         output.emit(result_document(saved), options)
     return errors.OK
 
