@@ -22,7 +22,7 @@ def summary(record: SavedRecord) -> str:
 
 
 def save(record: SavedRecord, file: str | Path, *, timelines: Mapping[int, StepTimeline] | None = None) -> Path:
-    """Write `record` to `file` in the format of its suffix, as ``-o`` does, and return the path.
+    """Write `record` to `file` and return the path. The suffix selects the format, as for ``-o``; tables have all their rows.
 
     `timelines`: steps of the traces for a page, by the index of the trace.
 

@@ -46,7 +46,7 @@ class Views:
         return _public("plot")(self._record(), kind, run=run, by=by, trace=trace, timelines=self._timelines())
 
     def save(self, file: str | Path) -> Path:
-        """Write the record to `file`. The suffix selects the format, as for ``-o`` of the command line. Returns its path."""
+        """Write the record to `file` and return the path. The suffix selects the format: .html, .json, .md or .csv."""
         return _public("save")(self._record(), file, timelines=self._timelines())
 
     def _repr_html_(self) -> str:

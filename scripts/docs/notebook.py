@@ -59,11 +59,12 @@ def executed(source: str, folder: Path = NOTEBOOKS) -> NotebookNode:
     notebook.metadata.language_info = {"name": "python"}  # without the version of this Python
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            _remove_pages(output)
+            remove_pages(output)
     return notebook
 
 
-def _remove_pages(output: Any) -> None:
+def remove_pages(output: Any) -> None:
+    """Remove pages and interactive charts from the output of a cell. Tables and pictures stay."""
     data = output.get("data", {})
     if "<iframe" in data.get("text/html", ""):
         del data["text/html"]
