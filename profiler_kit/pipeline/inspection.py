@@ -55,9 +55,7 @@ class Inspection(Views):
 
         return events_frame(self._file(file))
 
-    def plot(
-        self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None
-    ) -> Plot:
+    def plot(self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None) -> Plot:
         """One chart, as of any record. ``timeline`` reads the trace again, unless `timelines` has its step.
 
         Raises: TraceError: the trace cannot be read any more.

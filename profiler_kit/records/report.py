@@ -188,7 +188,9 @@ class TraceReport(Views, Saved, kind="trace_report"):
             busy = f", {percent(trace.busy_ns / trace.span_ns)} busy" if trace.span_ns else ""
             subject = f"{self.name(trace)}: {text(trace.span_ns, 'ns')}{busy}"
         else:
-            subject = plural(len(self.ranks.ranks), "rank") if self.ranks is not None else plural(len(self.traces), "trace")
+            subject = (
+                plural(len(self.ranks.ranks), "rank") if self.ranks is not None else plural(len(self.traces), "trace")
+            )
             subject += ":"
         return f"<TraceReport {subject}, {plural(len(self.findings), 'finding')}>"
 

@@ -39,9 +39,7 @@ class Views:
         """One table as a data frame. The arguments are those of `profiler_kit.dataframe`."""
         return _public("dataframe")(self._record(), table, run=run)
 
-    def plot(
-        self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None
-    ) -> Plot:
+    def plot(self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None) -> Plot:
         """One chart, which shows itself in notebooks. The arguments are those of `profiler_kit.plot`."""
         return _public("plot")(self._record(), kind, run=run, by=by, trace=trace, timelines=self._timelines())
 

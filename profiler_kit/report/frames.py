@@ -60,7 +60,8 @@ def dataframe(record: SavedRecord, table: str | None = None, *, run: str | None 
         table = next(iter(tables))
     if table not in tables:
         raise UsageError(
-            f"{kind_words(record.kind)} has no table {table!r}", hint=f"choose one of: {', '.join(_listed(tables, shared))}"
+            f"{kind_words(record.kind)} has no table {table!r}",
+            hint=f"choose one of: {', '.join(_listed(tables, shared))}",
         )
     return _frame(tables[table])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from pathlib import Path
 
@@ -160,3 +161,13 @@ def test_the_waterfall_of_two_traces() -> None:
     assert isinstance(compared, TraceComparison)
     rows = compared.plot("waterfall").chart.data["rows"]
     assert (rows[0]["end"], rows[-1]["end"]) == (compared.span.a_ns, compared.span.b_ns)
+
+
+def test_the_page_on_python_lists_the_kinds_of_charts() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "python.md").read_text(encoding="utf-8")
+    rows = page.partition("| record | kinds |")[2].partition("\n\n")[0]
+    code = "".join(file.read_text() for file in (root / "profiler_kit" / "report" / "charts").glob("*.py"))
+    names = re.findall(r'^ +name="(\w+)",$', code, re.MULTILINE)
+    assert len(re.findall(r"\bChart\(\n", code)) == len(names)
+    assert set(re.findall(r"`(\w+)`", rows)) == set(names)

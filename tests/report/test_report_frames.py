@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import SavedRecord, read_report, read_saved
 from profiler_kit.report import dataframe
+from profiler_kit.report.columns import all_tables
 from profiler_kit.report.frames import SHARED_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,14 +67,21 @@ def test_without_pandas_the_message_says_how_to_get_it(v0_report: Report, monkey
     assert "pip install" in (error.value.hint or "")
 
 
-# The names that several kinds of records share: docs/python.md lists them.
-SHARED = {
-    "report_cuda": {"layers", "runs", "phases", "kernels", "ops", "idle", "waits", "findings", "convolutions", "memory"},
-    "trace_report": {"layers", "runs", "phases", "kernels", "ops", "idle", "waits", "findings", "steps", "streams"},
-    "comparison": {"layers", "runs", "memory"},
-    "trace_comparison": {"layers", "phases", "kernels", "ops", "idle", "waits"},
-    "check": {"layers", "runs", "memory", "budgets"},
-}
+def shared_names() -> dict[str, dict[str, str]]:
+    """The table of docs/python.md: the file of each kind of record, its names, and the table that columns.md describes."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    lines = page.partition("| name | report | trace |")[2].partition("\n\n")[0].splitlines()[2:]
+    kinds: dict[str, dict[str, str]] = {}
+    for line in lines:
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        for kind, cell in zip(("report_cuda", "trace_report", "comparison", "trace_comparison"), cells, strict=True):
+            if cell:
+                described = re.search(r"\(`(\w+)`\)", cell)
+                kinds.setdefault(kind, {})[name.strip("`")] = described[1] if described else name.strip("`")
+    return kinds
+
+
+SHARED = shared_names()
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -81,10 +90,21 @@ def test_records_share_the_names_of_tables(name: str) -> None:
     with pytest.raises(UsageError, match="has no table 'cats'") as error:
         record.to_dataframe("cats")
     listed = (error.value.hint or "").removeprefix("choose one of: ").split(", ")
-    assert SHARED[name] - set(listed) == set()
+    assert set(SHARED[name]) - set(listed) == set()
+    columns = {table.name: [c.key for c in table.columns if c.place != "page"] for table in all_tables()}
+    for table, described in SHARED[name].items():
+        assert list(record.to_dataframe(table).columns) == columns[described]
     assert len(set(listed)) == len(listed)
     for table in listed:
         assert list(record.to_dataframe(table).columns)
+
+
+def test_the_page_has_all_shared_names() -> None:
+    assert [name for names in SHARED_NAMES.values() for name in names if name not in page_names()] == []
+
+
+def page_names() -> set[str]:
+    return {name for names in SHARED.values() for name in names} | {"steps", "streams"}  # of traces alone
 
 
 def test_a_shared_name_and_the_own_name_of_a_table_give_the_same(any_record: SavedRecord) -> None:
