@@ -37,21 +37,27 @@ class Views:
 
     def to_dataframe(self, table: str | None = None, *, run: str | None = None) -> pandas.DataFrame:
         """One table as a data frame. The arguments are those of `profiler_kit.dataframe`."""
-        return _public("dataframe")(self._record(), table, run=run)
+        frame: pandas.DataFrame = _public("dataframe")(self._record(), table, run=run)
+        return frame
 
     def plot(self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None) -> Plot:
         """One chart, which shows itself in notebooks. The arguments are those of `profiler_kit.plot`."""
-        return _public("plot")(self._record(), kind, run=run, by=by, trace=trace, timelines=self._timelines())
+        plot = _public("plot")
+        chart: Plot = plot(self._record(), kind, run=run, by=by, trace=trace, timelines=self._timelines())
+        return chart
 
     def save(self, file: str | Path) -> Path:
         """Write the record to `file` and return the path. The suffix selects the format: .html, .json, .md or .csv."""
-        return _public("save")(self._record(), file, timelines=self._timelines())
+        path: Path = _public("save")(self._record(), file, timelines=self._timelines())
+        return path
 
     def _repr_html_(self) -> str:
-        return _public("notebook_html")(self._record(), timelines=self._timelines())
+        html: str = _public("notebook_html")(self._record(), timelines=self._timelines())
+        return html
 
     def __str__(self) -> str:
-        return _public("summary")(self._record())
+        summary: str = _public("summary")(self._record())
+        return summary
 
     def _record(self) -> Any:
         """The saved record behind this object."""

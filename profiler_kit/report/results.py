@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from profiler_kit.records.comparison import CheckResult, Comparison
 from profiler_kit.records.document import Document
@@ -32,7 +33,7 @@ def result_document(
 
     Raises: UsageError for an unknown `run`.
     """
-    limit = {"top": None} if complete else {}
+    limit: dict[str, Any] = {"top": None} if complete else {}
     match record:
         case Report():
             return report_document(record, run=run, **limit)

@@ -36,7 +36,10 @@ def unexecuted(source: str) -> NotebookNode:
         else:
             cells.append(v4.new_code_cell(body, id=f"cell-{number}"))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
+    notebook: NotebookNode = v4.new_notebook(
+        cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}}
+    )
+    return notebook
 
 
 def executed(source: str, folder: Path = NOTEBOOKS) -> NotebookNode:
