@@ -33,7 +33,7 @@ _CHOICES: Final = {"icicle": "sizes", "tree": "figures"}
 class ChartPlot:
     """A chart that shows itself in notebooks: interactive, or as a picture where pages are not shown.
 
-    `subject`: the name of what it is a chart of. Pictures need matplotlib.
+    `subject`: the name of the report, trace or comparison. Pictures need matplotlib.
     """
 
     chart: Chart
@@ -123,13 +123,13 @@ def _documents(
     record: SavedRecord, run: str | None, trace: str | int | None, timelines: Mapping[int, StepTimeline]
 ) -> list[Document]:
     """The documents with the charts of `record`: of one trace, and of all of them together."""
-    whole = result_document(record, run=run)
+    document = result_document(record, run=run)
     if not isinstance(record, TraceReport) or not record.traces:
-        return [whole]
+        return [document]
     index = record.index(trace)
     alone = replace(record, traces=(record.traces[index],), ranks=None)
     of_trace = {0: timelines[index]} if index in timelines else None
-    return [result_document(alone, timelines=of_trace), whole]
+    return [result_document(alone, timelines=of_trace), document]
 
 
 def _with_first_size(plotted: ChartPlot, by: str) -> ChartPlot:

@@ -17,7 +17,7 @@ HEIGHT: Final = 640  # of a page in a notebook, in pixels; the page scrolls
 
 
 def summary(record: SavedRecord) -> str:
-    """`record` as text that fits a screen: what the command line prints."""
+    """`record` as text that fits a screen, as the command line prints it."""
     return render.renderer_by_name("terminal").render(result_document(record), render.RenderOptions()).rstrip()
 
 

@@ -61,13 +61,13 @@ class Inspection(Views):
         Raises: TraceError: the trace cannot be read any more.
         """
         index = self.report.index(trace)
-        shown = self
+        inspection = self
         if kind == "timeline" and index not in self.timelines:
             from profiler_kit.pipeline.trace_reading import extract_trace
 
             timeline = extract_trace(self.files[index], timeline=True).timeline
-            shown = replace(self, timelines={index: timeline} if timeline is not None else {})
-        return Views.plot(shown, kind, run=run, by=by, trace=trace)
+            inspection = replace(self, timelines={index: timeline} if timeline is not None else {})
+        return Views.plot(inspection, kind, run=run, by=by, trace=trace)
 
     def __repr__(self) -> str:
         unreadable = f", {plural(len(self.errors), 'unreadable file')}" if self.errors else ""
