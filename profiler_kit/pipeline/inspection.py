@@ -62,7 +62,7 @@ class Inspection(Views):
         """
         index = self.report.index(trace)
         inspection = self
-        if kind == "timeline" and index not in self.timelines:
+        if kind == "timeline" and self.files and index not in self.timelines:
             from profiler_kit.pipeline.trace_reading import extract_trace
 
             timeline = extract_trace(self.files[index], timeline=True).timeline

@@ -183,16 +183,13 @@ class TraceReport(Views, Saved, kind="trace_report"):
     verdict: Verdict | None = None
 
     def __repr__(self) -> str:
-        trace = self.traces[0] if len(self.traces) == 1 else None
-        if trace is not None:
-            busy = f", {percent(trace.busy_ns / trace.span_ns)} busy" if trace.span_ns else ""
-            subject = f"{self.name(trace)}: {text(trace.span_ns, 'ns')}{busy}"
-        else:
-            subject = (
-                plural(len(self.ranks.ranks), "rank") if self.ranks is not None else plural(len(self.traces), "trace")
-            )
-            subject += ":"
-        return f"<TraceReport {subject}, {plural(len(self.findings), 'finding')}>"
+        findings = plural(len(self.findings), "finding")
+        if len(self.traces) != 1:
+            ranks = f"{plural(len(self.ranks.ranks), 'rank')}, " if self.ranks is not None else ""
+            return f"<TraceReport {plural(len(self.traces), 'trace')}: {ranks}{findings}>"
+        trace = self.traces[0]
+        busy = f"{percent(trace.busy_ns / trace.span_ns)} busy, " if trace.span_ns else ""
+        return f"<TraceReport {self.name(trace)}: {text(trace.span_ns, 'ns')}, {busy}{findings}>"
 
     def index(self, trace: str | int | None) -> int:
         """The index of a trace by its index, display name or file; None selects the first. Raises: UsageError for no match."""

@@ -12,6 +12,7 @@ from trace_reports import convnet, nested, traces, two_ranks
 import profiler_kit
 from profiler_kit.display import plots
 from profiler_kit.errors import UsageError
+from profiler_kit.pipeline.inspection import Inspection
 from profiler_kit.records.document import Chart, Document
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import read_saved
@@ -93,9 +94,19 @@ def test_charts_of_one_of_several_traces() -> None:
 
 def test_a_chart_of_all_ranks() -> None:
     report = two_ranks()
+    assert repr(report).startswith("<TraceReport 2 traces: 2 ranks, ")
     assert report.plot("ranks").chart.data["unit"] == "ns"
     assert report.plot("ranks").subject == "2 traces"
     assert report.plot("phases").subject == report.traces[0].file
+
+
+def test_a_report_without_traces_has_no_charts() -> None:
+    report = traces()
+    assert repr(report) == "<TraceReport 0 traces: 0 findings>"
+    inspection = Inspection(report=report, files=(), interrupted=True)
+    for record in (report, inspection):
+        with pytest.raises(UsageError, match="has no chart"):
+            record.plot("timeline")
 
 
 def test_a_record_without_charts() -> None:
