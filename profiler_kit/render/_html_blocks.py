@@ -21,7 +21,7 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _REFERENCE: Final = re.compile(r"\[(\d+)\]")
 FOLDED_SEVERITIES: Final = ("low", "info")
 MIN_FOLDED: Final = 3  # fewer findings of low severity are not worth folding
-OPEN_FINDINGS: Final = 3  # shown in full; the others show their titles
+OPEN_FINDINGS: Final = 1  # shown in full; the others show their titles
 MAX_LAYER_LINKS: Final = 20  # per finding
 
 
@@ -159,7 +159,7 @@ def table_markup(table: Table, title: str, links: Links) -> str:
     foot = f"<tfoot>{totals}</tfoot>" if totals else ""
     label = text_markup(f"{title}: {table.caption}" if table.caption else title or table.name)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="sortable">{caption}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
     )
 

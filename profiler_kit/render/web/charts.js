@@ -6,7 +6,7 @@ const without = (object, key) => Object.fromEntries(Object.entries(object).filte
 function frame() {
   const color = style("--text");
   return {
-    backgroundColor: "transparent", color: PALETTE, animation: false, aria: { enabled: true },
+    backgroundColor: "transparent", color: PALETTE, animation: false,
     textStyle: { color, fontFamily: "system-ui, sans-serif" },
     tooltip: {
       confine: true, backgroundColor: style("--surface"), borderColor: style("--line"), textStyle: { color, fontSize: 13 },
@@ -22,8 +22,8 @@ const axis = (more) => ({
 });
 // Labels of bytes are round in binary units.
 const valueAxis = (unit, most, more = {}) => axis({
-  type: "value", splitNumber: isNarrow() ? 3 : 6, axisLabel: { formatter: (value) => text(value, unit), hideOverlap: true },
-  ...(unit === "bytes" && most > 0 ? { interval: 2 ** Math.round(Math.log2(most / (isNarrow() ? 3 : 5))) } : {}), ...more,
+  type: "value", splitNumber: isNarrow() ? 3 : 6, axisLabel: { formatter: (value) => text(value, unit), hideOverlap: true, ...(unit === "bytes" ? { showMaxLabel: false } : {}) },
+  ...(unit === "bytes" && most > 0 ? { max: most, interval: 2 ** Math.round(Math.log2(most / (isNarrow() ? 3 : 5))) } : {}), ...more,
 });
 const nameAxis = (names, more = {}) => axis({
   type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { show: false },
@@ -60,7 +60,8 @@ const draw = {
         })),
         ...(marks.size ? [band] : []),
       ],
-      legend: { ...frame().legend, data: parts.map((part) => part.name) },
+      grid: { ...frame().grid, top: parts.length > 1 ? 36 : 8 },
+      legend: { ...frame().legend, show: parts.length > 1, data: parts.map((part) => part.name) },
       tooltip: tip((items) => [
         `<b>${short(items[0].name)}</b>: ${text(total(items[0].dataIndex), unit)}`,
         ...(marks.has(items[0].dataIndex) ? [safe(marks.get(items[0].dataIndex))] : []),
@@ -154,19 +155,21 @@ const draw = {
   roofline(element, data) {
     element.style.height = isNarrow() ? "22rem" : "28rem";
     const xs = data.points.map((point) => point.intensity), ys = data.points.map((point) => point.rate);
+    const peaks = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate));
     const ridges = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate / roof.bandwidth));
     const low = 10 ** Math.floor(Math.log10(Math.min(...xs))), high = 10 ** Math.ceil(Math.log10(Math.max(...xs, ...ridges) * 1.5));
     const longest = Math.max(...data.points.map((point) => point.ns));
     const phases = [...new Set(data.points.map((point) => point.phase))];
-    const same = (roof, { rate }) => roof.peaks.filter((peak) => peak.rate === rate).map((peak) => peak.name).join(", ");
-    const isLast = (roof, rate, j) => !roof.peaks.some((other, k) => other.rate === rate && k > j);
+    // Peaks that are too close for a label each share one, at the highest.
+    const near = (roof, { rate }) => roof.peaks.filter((peak) => peak.rate <= rate && rate < 1.5 * peak.rate);
+    const isHighest = (roof, peak, j) => !roof.peaks.some((other, k) => other.rate > peak.rate ? other.rate < 1.5 * peak.rate : other.rate === peak.rate && k > j);
     const roofs = data.roofs.flatMap((roof, i) => roof.peaks.map((peak, j) => ({
       type: "line", name: roof.name, showSymbol: false, silent: true, color: i ? style("--muted") : style("--text"), z: 1,
       lineStyle: { width: i ? 1 : 1.6, type: i ? "dashed" : "solid" },
       data: [[low, low * roof.bandwidth], [peak.rate / roof.bandwidth, peak.rate], [high, peak.rate]],
       endLabel: {
-        show: !i && isLast(roof, peak.rate, j), formatter: `${same(roof, peak)} ${text(peak.rate, "flops/s")}`, color: style("--muted"),
-        align: "right", verticalAlign: "bottom", offset: [-4, -2], fontSize: 11,
+        show: !i && isHighest(roof, peak, j), color: style("--text"), backgroundColor: style("--background"), padding: [0, 3],
+        formatter: near(roof, peak).map(({ name, rate }) => `${name} ${text(rate, "flops/s")}`).join(", "), align: "right", verticalAlign: "bottom", offset: [-4, -3], fontSize: 11,
       },
     })));
     return {
@@ -174,7 +177,7 @@ const draw = {
       legend: { ...frame().legend, data: [...phases, ...new Set(data.roofs.map((roof) => roof.name))], icon: undefined },
       grid: { ...frame().grid, bottom: 30 },
       xAxis: axis({ type: "log", min: low, max: high, name: "FLOP per byte", nameLocation: "middle", nameGap: 26 }),
-      yAxis: axis({ type: "log", min: 10 ** Math.floor(Math.log10(Math.min(...ys))), axisLabel: { formatter: (value) => text(value, "flops/s") } }),
+      yAxis: axis({ type: "log", min: 10 ** Math.floor(Math.log10(Math.min(...ys, ...peaks))), max: 2 * Math.max(...ys, ...peaks), axisLabel: { formatter: (value) => text(value, "flops/s"), showMaxLabel: false } }),
       series: [...phases.map((phase, i) => ({
         type: "scatter", name: phase, cursor: "default", symbol: "circle", itemStyle: { opacity: 0.8, color: colorOf(phase, i), borderColor: style("--background"), borderWidth: 1 },
         data: data.points.filter((point) => point.phase === phase).map((point) => ({ value: [point.intensity, point.rate], point })),
