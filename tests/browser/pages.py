@@ -10,6 +10,7 @@ from sample_reports import counted, failed, v0_cuda, v0_h100, v0_target, v1_h100
 from trace_reports import ms, trace, traces
 
 from profiler_kit.comparison.compare import compare
+from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode
@@ -103,7 +104,8 @@ def _ranks() -> Document:
         rank=STRAGGLER, last=90, collectives=100, late_ns=ms(12.0), cost_ns=ms(11.5), doing="backward", doing_excess_ns=ms(12.0)
     )
     ranks = Ranks(ranks=rows, common_steps=10, step_ns=ms(40.0), imbalance=0.6, stragglers=(straggler,))
-    return traces_document(traces(*summaries, ranks=ranks))
+    report = traces(*summaries, ranks=ranks)
+    return traces_document(with_verdict(replace(report, findings=diagnose_traces(report))))
 
 
 def _inspected() -> Document:

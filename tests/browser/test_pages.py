@@ -26,7 +26,8 @@ DRAWN = """() => [...document.querySelectorAll("[data-chart]")].filter((chart) =
 }).length"""
 # Leaves a few of each kind of element: the checks take a second per thousand.
 SHORTEN = """() => document.querySelectorAll(
-  "tbody tr:nth-child(n + 3), section:nth-of-type(n + 25), .findings li:nth-child(n + 4), figure ~ figure ~ figure"
+  "tbody tr:nth-child(n + 2), tr > :nth-child(n + 5), .findings > li:nth-child(n + 3), .body li:nth-child(n + 2), " +
+  "section:nth-of-type(n + 12):not(:has(figure)), section:nth-of-type(n + 20)"
 ).forEach((element) => element.remove())"""
 
 

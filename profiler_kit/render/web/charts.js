@@ -41,15 +41,19 @@ const draw = {
     const total = (i) => parts.reduce((sum, part) => sum + part.values[i], 0);
     const marked = (_, i) => (marks.has(i) ? style("--high") : style("--muted"));
     const names = nameAxis(rows, {
-      color: marked, ...(upright ? { interval: (i) => marks.has(i) || i % every === 0, hideOverlap: true } : { interval: 0 }),
+      color: marked, ...(upright ? { interval: (i) => i % every === 0 } : { interval: 0 }),
     });
     const values = valueAxis(unit, Math.max(...rows.map((_, i) => total(i))));
-    const band = { // a tint behind the rows to point out
-      type: "custom", silent: true, z: 0, data: [...marks.keys()].map((row) => [row]), encode: upright ? { x: 0 } : { y: 0 },
+    const band = { // a frame around the rows to point out
+      type: "custom", silent: true, z: 5, data: [...marks.keys()].map((row) => (upright ? [row, 0] : [0, row])), encode: { x: 0, y: 1 },
       renderItem(params, api) {
-        const area = params.coordSys, size = (upright ? area.width : area.height) / rows.length, at = api.value(0) * size;
-        const shape = upright ? { x: area.x + at, y: area.y, width: size, height: area.height } : { x: area.x, y: area.y + at, width: area.width, height: size };
-        return { type: "rect", shape, style: { fill: style("--high"), opacity: 0.16 } };
+        const area = params.coordSys, size = (upright ? area.width : area.height) / rows.length, row = api.value(upright ? 0 : 1), color = style("--high");
+        const shape = upright ? { x: area.x + row * size, y: area.y, width: size, height: area.height } : { x: area.x, y: area.y + row * size, width: area.width, height: size };
+        const label = { text: rows[row], x: shape.x + size / 2, y: area.y - 4, align: "center", verticalAlign: "bottom", fill: color, fontWeight: "bold", fontSize: 11 };
+        return { type: "group", children: [
+          { type: "rect", shape, style: { fill: "none", stroke: color, lineWidth: 2 } }, { type: "rect", shape, style: { fill: color, opacity: 0.18 } },
+          ...(upright ? [{ type: "text", style: label }] : []),
+        ] };
       },
     };
     return {
@@ -60,7 +64,7 @@ const draw = {
         })),
         ...(marks.size ? [band] : []),
       ],
-      grid: { ...frame().grid, top: parts.length > 1 ? 36 : 8 },
+      grid: { ...frame().grid, top: (parts.length > 1 ? 36 : 8) + (upright && marks.size ? 14 : 0) },
       legend: { ...frame().legend, show: parts.length > 1, data: parts.map((part) => part.name) },
       tooltip: tip((items) => [
         `<b>${short(items[0].name)}</b>: ${text(total(items[0].dataIndex), unit)}`,
@@ -79,7 +83,7 @@ const draw = {
     const label = (row) => [text(row.value, unit), ratio(row), ...(narrow ? [] : [row.note])].filter(Boolean).join("  ·  ");
     const most = Math.max(...rows.map((row) => row.high ?? row.value));
     return {
-      ...frame(), grid: { ...frame().grid, top: 8, right: narrow ? 110 : 230 },
+      ...frame(), grid: { ...frame().grid, top: 8, right: narrow ? 90 : 120 },
       xAxis: valueAxis(unit, most, { min: 0 }),
       yAxis: nameAxis(names, { interval: 0 }),
       series: [{
@@ -88,11 +92,12 @@ const draw = {
           const row = rows[api.value(1)], [x, y] = api.coord([api.value(0), api.value(1)]);
           const [low] = api.coord([api.value(2), api.value(1)]), [high] = api.coord([api.value(3), api.value(1)]);
           const faster = baseline && api.value(3) < (baseline.low ?? baseline.value);
+          const isRight = Math.max(x, high) + 12 + 6.4 * label(row).length < api.getWidth();
           const stroke = row === baseline ? style("--muted") : faster ? PALETTE[2] : PALETTE[0];
           return { type: "group", children: [
             { type: "line", shape: { x1: low, y1: y, x2: high, y2: y }, style: { stroke, lineWidth: 3 } },
             { type: "circle", shape: { cx: x, cy: y, r: 5.5 }, style: { fill: stroke } },
-            { type: "text", style: { text: label(row), x: Math.max(x, high) + 12, y, verticalAlign: "middle", fill: style("--text"), fontSize: 12 } },
+            { type: "text", style: { text: label(row), x: isRight ? Math.max(x, high) + 12 : Math.min(x, low) - 12, align: isRight ? "left" : "right", y, verticalAlign: "middle", fill: style("--text"), fontSize: 12 } },
           ] };
         },
       }],
@@ -169,7 +174,7 @@ const draw = {
       data: [[low, low * roof.bandwidth], [peak.rate / roof.bandwidth, peak.rate], [high, peak.rate]],
       endLabel: {
         show: !i && isHighest(roof, peak, j), color: style("--text"), backgroundColor: style("--background"), padding: [0, 3],
-        formatter: near(roof, peak).map(({ name, rate }) => `${name} ${text(rate, "flops/s")}`).join(", "), align: "right", verticalAlign: "bottom", offset: [-4, -3], fontSize: 11,
+        formatter: near(roof, peak).map(({ name, rate }) => (isNarrow() ? name : `${name} ${text(rate, "flops/s")}`)).join(", "), align: "right", verticalAlign: "bottom", offset: [-4, -3], fontSize: 11,
       },
     })));
     return {
