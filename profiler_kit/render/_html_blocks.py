@@ -61,7 +61,9 @@ class Links:
     def with_findings(self, markup: str) -> str:
         """`markup` with the numbers of findings in brackets as links."""
         return _REFERENCE.sub(
-            lambda match: f'<a href="#finding-{match[1]}">[{match[1]}]</a>' if int(match[1]) in self._findings else match[0],
+            lambda match: (
+                f'<a href="#finding-{match[1]}">[{match[1]}]</a>' if int(match[1]) in self._findings else match[0]
+            ),
             markup,
         )
 
@@ -107,7 +109,9 @@ def _finding(finding: Finding, number: int, links: Links, *, is_open: bool) -> s
         rows.append(f"<p><b>Tried:</b> <code>{config}</code>: {sentence}</p>")
     if finding.paths:
         more = len(finding.paths) - MAX_LAYER_LINKS
-        names = ", ".join(map(links.layer, finding.paths[:MAX_LAYER_LINKS])) + (f" and {more:,} more" if more > 0 else "")
+        names = ", ".join(map(links.layer, finding.paths[:MAX_LAYER_LINKS])) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
         rows.append(f"<p><b>Layers:</b> {names}</p>")
     numbers = "".join(
         f"<li>{text_markup(item.name)}: {text_markup(text(item.value, item.unit))}"

@@ -31,8 +31,8 @@ BLOCK: Final = (
     ("mlp.up", "Linear", 4, 1),
     ("mlp.down", "Linear", 1, 4),
 )
-RATE: Final = 150e12  # FLOP/s of the matrix products
-BANDWIDTH: Final = 2e12  # bytes/s of the other layers
+RATE: Final = 30e12  # FLOP/s of the matrix products
+BANDWIDTH: Final = 1.5e12  # bytes/s of the other layers
 PHASES: Final = ("forward", "backward")
 
 

@@ -18,7 +18,9 @@ class Opened:
         page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
         page.on("dialog", self._dismiss)
         page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
-        page.on("request", lambda request: request.url == file.as_uri() or self.problems.append(f"request: {request.url}"))
+        page.on(
+            "request", lambda request: request.url == file.as_uri() or self.problems.append(f"request: {request.url}")
+        )
         page.goto(file.as_uri())
 
     def _dismiss(self, dialog: Any) -> None:

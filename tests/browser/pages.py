@@ -40,7 +40,13 @@ def _v0() -> Document:
 def resnet50() -> Report:
     """The counts of ResNet-50 at batch size 1 in closed form."""
     nodes = tuple(_resnet_nodes())
-    return replace(with_verdict(v0_cuda()), target=replace(v0_target(), name="ResNet-50"), static=counted(nodes), runs=(), findings=())
+    return replace(
+        with_verdict(v0_cuda()),
+        target=replace(v0_target(), name="ResNet-50"),
+        static=counted(nodes),
+        runs=(),
+        findings=(),
+    )
 
 
 def _resnet_nodes() -> Iterator[ModuleNode]:
@@ -55,7 +61,9 @@ def _resnet_nodes() -> Iterator[ModuleNode]:
 
     def norm(path: str, channels: int, size: int) -> ModuleNode:
         cost = Cost(flops=4 * channels * size**2, read_bytes=4 * channels * size**2, write_bytes=4 * channels * size**2)
-        return ModuleNode(path=path, class_name="BatchNorm2d", calls=1, params=2 * channels, forward=cost, backward=cost)
+        return ModuleNode(
+            path=path, class_name="BatchNorm2d", calls=1, params=2 * channels, forward=cost, backward=cost
+        )
 
     yield ModuleNode(path="", class_name="ResNet", calls=1)
     yield convolution("conv1", 3, 64, 7, 112)
@@ -79,7 +87,9 @@ def _resnet_nodes() -> Iterator[ModuleNode]:
             channels = 4 * width
     macs = 2048 * 1000
     forward = Cost(macs=macs, flops=2 * macs, read_bytes=4 * macs, write_bytes=4000)
-    yield ModuleNode(path="fc", class_name="Linear", calls=1, params=macs + 1000, forward=forward, backward=forward + forward)
+    yield ModuleNode(
+        path="fc", class_name="Linear", calls=1, params=macs + 1000, forward=forward, backward=forward + forward
+    )
 
 
 def _failed_run() -> Document:
@@ -101,7 +111,13 @@ def _ranks() -> Document:
         for rank in range(RANKS)
     )  # fmt: skip
     straggler = Straggler(
-        rank=STRAGGLER, last=90, collectives=100, late_ns=ms(12.0), cost_ns=ms(11.5), doing="backward", doing_excess_ns=ms(12.0)
+        rank=STRAGGLER,
+        last=90,
+        collectives=100,
+        late_ns=ms(12.0),
+        cost_ns=ms(11.5),
+        doing="backward",
+        doing_excess_ns=ms(12.0),
     )
     ranks = Ranks(ranks=rows, common_steps=10, step_ns=ms(40.0), imbalance=0.6, stragglers=(straggler,))
     report = traces(*summaries, ranks=ranks)
@@ -122,11 +138,14 @@ def _hostile() -> Document:
     report = with_verdict(v0_cuda())
     static = report.static
     assert static is not None
-    names = dict(zip((node.path for node in static.modules if node.path and "(" not in node.path), HOSTILE, strict=False))
+    names = dict(
+        zip((node.path for node in static.modules if node.path and "(" not in node.path), HOSTILE, strict=False)
+    )
     static = replace(
         static,
         modules=tuple(
-            replace(node, path=names.get(node.path, node.path), class_name=HOSTILE[1], config=HOSTILE[3]) for node in static.modules
+            replace(node, path=names.get(node.path, node.path), class_name=HOSTILE[1], config=HOSTILE[3])
+            for node in static.modules
         ),
     )
     runs = tuple(

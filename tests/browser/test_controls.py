@@ -236,8 +236,12 @@ def test_every_control_is_reached_by_tab(open_page: OpenPage) -> None:
     opened = open_page("inspected")
     opened.draw_all()
     controls = "a[href], button, input, select, summary, [role=application], .scroll, pre"
-    count = opened.page.evaluate("(list) => [...document.querySelectorAll(list)].filter((e) => e.checkVisibility()).length", controls)
-    opened.page.evaluate("() => { scrollTo(0, 0); window.reached = new Set(); addEventListener('focusin', (e) => reached.add(e.target)); }")
+    count = opened.page.evaluate(
+        "(list) => [...document.querySelectorAll(list)].filter((e) => e.checkVisibility()).length", controls
+    )
+    opened.page.evaluate(
+        "() => { scrollTo(0, 0); window.reached = new Set(); addEventListener('focusin', (e) => reached.add(e.target)); }"
+    )
     for _ in range(count + 5):
         opened.page.keyboard.press("Tab")
     missing = opened.page.evaluate(

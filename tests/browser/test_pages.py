@@ -62,8 +62,11 @@ def test_a_page_prints_completely(open_page: OpenPage, name: str) -> None:
     opened = open_page(name, color_scheme="dark")
     opened.page.set_viewport_size({"width": 720, "height": 900})  # a sheet of A4
     opened.page.emulate_media(media="print")
-    opened.page.wait_for_function("() => document.querySelectorAll('details:not([open])').length === 0")
-    assert opened.page.locator("button:not(th button, .fold):visible, input:visible, select:visible, nav:visible").count() == 0
+    opened.page.wait_for_function("() => document.querySelectorAll('details:not([open], .body details)').length === 0")
+    assert (
+        opened.page.locator("button:not(th button, .fold):visible, input:visible, select:visible, nav:visible").count()
+        == 0
+    )
     cut = opened.page.evaluate("""() => [...document.querySelectorAll("table, canvas, pre, p")]
       .filter((element) => element.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
       .map((element) => element.outerHTML.slice(0, 200))""")

@@ -54,6 +54,10 @@ function named(element, label) {
   return element;
 }
 
+// The width of a chart: that of the page, or of a sheet of paper.
+let chartWidth = "auto";
+const fit = (chart) => chart.resize({ width: chartWidth });
+
 // Opens everything folded around an element.
 function reveal(element) {
   for (let at = element; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;

@@ -1,10 +1,10 @@
 // Bars, intervals, waterfalls, lines and rooflines: each returns the options of an ECharts chart.
-const isNarrow = () => innerWidth < 600;
+const isNarrow = () => (chartWidth === "auto" ? innerWidth : chartWidth) < 700;
 const labelLength = () => (isNarrow() ? 16 : 40);
 const without = (object, key) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 
 function frame() {
-  const color = style("--text");
+  const color = style("--text"), onPaper = chartWidth !== "auto";
   return {
     backgroundColor: "transparent", color: PALETTE, animation: false,
     textStyle: { color, fontFamily: "system-ui, sans-serif" },
@@ -12,7 +12,9 @@ function frame() {
       confine: true, backgroundColor: style("--surface"), borderColor: style("--line"), textStyle: { color, fontSize: 13 },
       extraCssText: "max-width: min(36rem, 90vw); white-space: normal; overflow-wrap: anywhere;",
     },
-    legend: { textStyle: { color }, pageTextStyle: { color }, pageIconColor: color, type: "scroll", top: 0, left: 0, itemWidth: 14, itemHeight: 10, itemGap: 16, icon: "roundRect" },
+    legend: {
+      textStyle: { color, fontSize: onPaper ? 10 : 12 }, pageTextStyle: { color }, pageIconColor: color, type: "scroll", top: 0, left: 0, itemWidth: 14, itemHeight: 10, itemGap: onPaper ? 8 : 16, icon: "roundRect",
+    },
     grid: { left: 4, right: 28, top: 36, bottom: 4, containLabel: true },
   };
 }
@@ -29,7 +31,7 @@ const nameAxis = (names, more = {}) => axis({
   type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { show: false },
   axisLabel: { formatter: (name) => cut(name, labelLength()), ...more },
 });
-const height = (rows, more = 3.6) => `${more + 2 * rows}rem`;
+const height = (rows, more = 58) => `${more + 32 * rows}px`; // not in rem, which is smaller on paper
 const tip = (formatter, more = {}) => ({ ...frame().tooltip, ...more, formatter });
 const MAX_ROWS = 24; // more bars than this stand upright, side by side
 
@@ -37,7 +39,7 @@ const draw = {
   bars(element, data) {
     const { rows, parts, unit } = data, marks = new Map((data.marks || []).map((mark) => [mark.row, mark.text]));
     const upright = rows.length > MAX_ROWS, every = Math.ceil(rows.length / (isNarrow() ? 4 : 16));
-    element.style.height = upright ? "22rem" : height(rows.length, 5);
+    element.style.height = upright ? "350px" : height(rows.length, 80);
     const total = (i) => parts.reduce((sum, part) => sum + part.values[i], 0);
     const marked = (_, i) => (marks.has(i) ? style("--high") : style("--muted"));
     const names = nameAxis(rows, {
@@ -139,7 +141,7 @@ const draw = {
   },
 
   lines(element, data) {
-    element.style.height = "20rem";
+    element.style.height = "320px";
     return {
       ...frame(),
       xAxis: axis({ type: "category", data: data.points.map((_, i) => i + 1), name: "operator", nameLocation: "middle", nameGap: 24, boundaryGap: false }),
@@ -158,7 +160,7 @@ const draw = {
   },
 
   roofline(element, data) {
-    element.style.height = isNarrow() ? "22rem" : "28rem";
+    element.style.height = isNarrow() ? "350px" : "450px";
     const xs = data.points.map((point) => point.intensity), ys = data.points.map((point) => point.rate);
     const peaks = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate));
     const ridges = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate / roof.bandwidth));

@@ -42,8 +42,8 @@ draw.timeline = function timeline(element, data, chart, tools) {
     };
   }
   function show() {
-    element.style.height = `${4.6 + 1.7 * lanes.length}rem`;
-    chart.resize();
+    element.style.height = `${74 + 27 * lanes.length}px`;
+    fit(chart);
     chart.setOption({
       ...frame(), grid: { left: 4, right: 20, top: 4, bottom: 42, containLabel: true },
       xAxis: axis({ type: "value", min: 0, max: end, splitNumber: isNarrow() ? 3 : 8, axisLabel: { formatter: (value) => text(value, "ns"), showMaxLabel: false, hideOverlap: true } }),
