@@ -132,9 +132,7 @@ def extract_trace(file: Path, *, timeline: bool = False) -> RankExtract:
     return replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
 
 
-def _extracts(
-    files: Sequence[Path], on_progress: OnProgress, with_timeline: bool
-) -> Iterator[RankExtract | KitError]:
+def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[RankExtract | KitError]:
     """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
@@ -147,7 +145,9 @@ def _extracts(
         return
     on_progress(f"reading {len(files)} traces in {workers} processes")
     interval = max(1, len(files) // PROGRESS_LINES)
-    for number, extract in enumerate(in_processes(partial(extract_trace, timeline=with_timeline), files, workers=workers), 1):
+    for number, extract in enumerate(
+        in_processes(partial(extract_trace, timeline=with_timeline), files, workers=workers), 1
+    ):
         if number % interval == 0:
             on_progress(f"read {number} of {len(files)} traces")
         yield extract

@@ -21,7 +21,7 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _REFERENCE: Final = re.compile(r"\[(\d+)\]")
 FOLDED_SEVERITIES: Final = ("low", "info")
 MIN_FOLDED: Final = 3  # fewer findings of low severity are not worth folding
-OPEN_FINDINGS: Final = 3  # shown in full; the others show their titles
+OPEN_FINDINGS: Final = 1  # shown in full; the others show their titles
 MAX_LAYER_LINKS: Final = 20  # per finding
 
 
@@ -61,7 +61,9 @@ class Links:
     def with_findings(self, markup: str) -> str:
         """`markup` with the numbers of findings in brackets as links."""
         return _REFERENCE.sub(
-            lambda match: f'<a href="#finding-{match[1]}">[{match[1]}]</a>' if int(match[1]) in self._findings else match[0],
+            lambda match: (
+                f'<a href="#finding-{match[1]}">[{match[1]}]</a>' if int(match[1]) in self._findings else match[0]
+            ),
             markup,
         )
 
@@ -107,7 +109,9 @@ def _finding(finding: Finding, number: int, links: Links, *, is_open: bool) -> s
         rows.append(f"<p><b>Tried:</b> <code>{config}</code>: {sentence}</p>")
     if finding.paths:
         more = len(finding.paths) - MAX_LAYER_LINKS
-        names = ", ".join(map(links.layer, finding.paths[:MAX_LAYER_LINKS])) + (f" and {more:,} more" if more > 0 else "")
+        names = ", ".join(map(links.layer, finding.paths[:MAX_LAYER_LINKS])) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
         rows.append(f"<p><b>Layers:</b> {names}</p>")
     numbers = "".join(
         f"<li>{text_markup(item.name)}: {text_markup(text(item.value, item.unit))}"
@@ -159,7 +163,7 @@ def table_markup(table: Table, title: str, links: Links) -> str:
     foot = f"<tfoot>{totals}</tfoot>" if totals else ""
     label = text_markup(f"{title}: {table.caption}" if table.caption else title or table.name)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table class="sortable">{caption}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
     )
 

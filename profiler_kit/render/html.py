@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final
 
-from profiler_kit.records.document import Block, Chart, Document, FindingList, RemedyList, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._html_blocks import (
     Links,
@@ -25,7 +25,8 @@ from profiler_kit.render._text import one_line
 # The page may run its own script and style, and nothing else.
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _SCRIPTS: Final = ("base.js", "charts.js", "icicle.js", "timeline.js", "tree.js", "tables.js", "page.js")
-MAX_OPEN: Final = 6  # folded sections with charts that a page shows unfolded
+MAX_OPEN: Final = 6  # a page with more sections of details with charts shows them folded
+MAX_LEAD: Final = 130  # characters of a first sentence in large type
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -74,16 +75,18 @@ class _Page:
     def __init__(self, document: Document) -> None:
         self.charts: list[dict[str, object]] = []
         self._links = Links(document)
-        self._open_sections = 0
+        details = [section for section in document.sections if section.detail and _has_charts(section)]
+        self._unfolded = details if len(details) <= MAX_OPEN else []
 
     def section(self, section: Section, number: int) -> str:
         body = "\n".join(self._block(block, section) for block in section.blocks)
-        if number == 0 and not section.is_drawn:
+        if number == 0 and body and not section.is_drawn:
+            first = section.blocks[0]
+            if isinstance(first, Paragraph) and len(first.text) <= MAX_LEAD:
+                body = body.replace("<p>", '<p class="lead">', 1)
             body = f'<div class="verdict">{self._links.with_findings(body)}</div>'
         if section.detail:
-            has_charts = any(isinstance(block, Chart) for block in section.blocks)
-            self._open_sections += has_charts
-            is_open = " open" if has_charts and self._open_sections <= MAX_OPEN else ""
+            is_open = " open" if section in self._unfolded else ""
             summary = f"<summary><h2>{text_markup(section.title)}</h2></summary>"
             return f'<section id="s{number}"><details class="detail"{is_open}>{summary}{body}</details></section>'
         heading = f"<h2>{text_markup(section.title)}</h2>" if section.title and number else ""
@@ -110,6 +113,10 @@ class _Page:
             f'<div class="chart" data-chart="{number}" role="img" aria-label="{title}"></div>'
             f"<figcaption>{text_markup(chart.text)}</figcaption></figure>"
         )
+
+
+def _has_charts(section: Section) -> bool:
+    return any(isinstance(block, Chart) for block in section.blocks)
 
 
 def _printable(data: object) -> object:

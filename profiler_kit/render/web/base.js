@@ -17,6 +17,7 @@ const COLORS = {
   "waiting for data": "#b5651d", synchronization: "#c0392b", "op dispatch": "#e08a5b", python: "#d4b106", "launch latency": "#b98b82",
   compilation: "#7d3c98", "cold start": "#5d6d7e", "memory allocation": "#2e8b8b", "another stream": "#6b8fb3", unknown: "#a3aab4",
 };
+const IDLE = new Set(["waiting for data", "synchronization", "op dispatch", "python", "launch latency", "compilation", "cold start", "memory allocation", "another stream", "unknown"]);
 const colorOf = (name, index) => COLORS[name] || COLORS[name.replace(/^idle: /, "")] || PALETTE[index % PALETTE.length];
 
 const STEPS = {
@@ -52,6 +53,10 @@ function named(element, label) {
   element.setAttribute("aria-label", label);
   return element;
 }
+
+// The width of a chart: that of the page, or of a sheet of paper.
+let chartWidth = "auto";
+const fit = (chart) => chart.resize({ width: chartWidth });
 
 // Opens everything folded around an element.
 function reveal(element) {

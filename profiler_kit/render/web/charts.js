@@ -1,18 +1,20 @@
 // Bars, intervals, waterfalls, lines and rooflines: each returns the options of an ECharts chart.
-const isNarrow = () => innerWidth < 600;
+const isNarrow = () => (chartWidth === "auto" ? innerWidth : chartWidth) < 700;
 const labelLength = () => (isNarrow() ? 16 : 40);
 const without = (object, key) => Object.fromEntries(Object.entries(object).filter(([name]) => name !== key));
 
 function frame() {
-  const color = style("--text");
+  const color = style("--text"), onPaper = chartWidth !== "auto";
   return {
-    backgroundColor: "transparent", color: PALETTE, animation: false, aria: { enabled: true },
+    backgroundColor: "transparent", color: PALETTE, animation: false,
     textStyle: { color, fontFamily: "system-ui, sans-serif" },
     tooltip: {
       confine: true, backgroundColor: style("--surface"), borderColor: style("--line"), textStyle: { color, fontSize: 13 },
       extraCssText: "max-width: min(36rem, 90vw); white-space: normal; overflow-wrap: anywhere;",
     },
-    legend: { textStyle: { color }, pageTextStyle: { color }, pageIconColor: color, type: "scroll", top: 0, left: 0, itemWidth: 14, itemHeight: 10, itemGap: 16, icon: "roundRect" },
+    legend: {
+      textStyle: { color, fontSize: onPaper ? 10 : 12 }, pageTextStyle: { color }, pageIconColor: color, type: "scroll", top: 0, left: 0, itemWidth: 14, itemHeight: 10, itemGap: onPaper ? 8 : 16, icon: "roundRect",
+    },
     grid: { left: 4, right: 28, top: 36, bottom: 4, containLabel: true },
   };
 }
@@ -22,14 +24,14 @@ const axis = (more) => ({
 });
 // Labels of bytes are round in binary units.
 const valueAxis = (unit, most, more = {}) => axis({
-  type: "value", splitNumber: isNarrow() ? 3 : 6, axisLabel: { formatter: (value) => text(value, unit), hideOverlap: true },
-  ...(unit === "bytes" && most > 0 ? { interval: 2 ** Math.round(Math.log2(most / (isNarrow() ? 3 : 5))) } : {}), ...more,
+  type: "value", splitNumber: isNarrow() ? 3 : 6, axisLabel: { formatter: (value) => text(value, unit), hideOverlap: true, ...(unit === "bytes" ? { showMaxLabel: false } : {}) },
+  ...(unit === "bytes" && most > 0 ? { max: most, interval: 2 ** Math.round(Math.log2(most / (isNarrow() ? 3 : 5))) } : {}), ...more,
 });
 const nameAxis = (names, more = {}) => axis({
   type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { show: false },
   axisLabel: { formatter: (name) => cut(name, labelLength()), ...more },
 });
-const height = (rows, more = 3.6) => `${more + 2 * rows}rem`;
+const height = (rows, more = 58) => `${more + 32 * rows}px`; // not in rem, which is smaller on paper
 const tip = (formatter, more = {}) => ({ ...frame().tooltip, ...more, formatter });
 const MAX_ROWS = 24; // more bars than this stand upright, side by side
 
@@ -37,19 +39,23 @@ const draw = {
   bars(element, data) {
     const { rows, parts, unit } = data, marks = new Map((data.marks || []).map((mark) => [mark.row, mark.text]));
     const upright = rows.length > MAX_ROWS, every = Math.ceil(rows.length / (isNarrow() ? 4 : 16));
-    element.style.height = upright ? "22rem" : height(rows.length, 5);
+    element.style.height = upright ? "350px" : height(rows.length, 80);
     const total = (i) => parts.reduce((sum, part) => sum + part.values[i], 0);
     const marked = (_, i) => (marks.has(i) ? style("--high") : style("--muted"));
     const names = nameAxis(rows, {
-      color: marked, ...(upright ? { interval: (i) => marks.has(i) || i % every === 0, hideOverlap: true } : { interval: 0 }),
+      color: marked, ...(upright ? { interval: (i) => i % every === 0 } : { interval: 0 }),
     });
     const values = valueAxis(unit, Math.max(...rows.map((_, i) => total(i))));
-    const band = { // a tint behind the rows to point out
-      type: "custom", silent: true, z: 0, data: [...marks.keys()].map((row) => [row]), encode: upright ? { x: 0 } : { y: 0 },
+    const band = { // a frame around the rows to point out
+      type: "custom", silent: true, z: 5, data: [...marks.keys()].map((row) => (upright ? [row, 0] : [0, row])), encode: { x: 0, y: 1 },
       renderItem(params, api) {
-        const area = params.coordSys, size = (upright ? area.width : area.height) / rows.length, at = api.value(0) * size;
-        const shape = upright ? { x: area.x + at, y: area.y, width: size, height: area.height } : { x: area.x, y: area.y + at, width: area.width, height: size };
-        return { type: "rect", shape, style: { fill: style("--high"), opacity: 0.16 } };
+        const area = params.coordSys, size = (upright ? area.width : area.height) / rows.length, row = api.value(upright ? 0 : 1), color = style("--high");
+        const shape = upright ? { x: area.x + row * size, y: area.y, width: size, height: area.height } : { x: area.x, y: area.y + row * size, width: area.width, height: size };
+        const label = { text: rows[row], x: shape.x + size / 2, y: area.y - 4, align: "center", verticalAlign: "bottom", fill: color, fontWeight: "bold", fontSize: 11 };
+        return { type: "group", children: [
+          { type: "rect", shape, style: { fill: "none", stroke: color, lineWidth: 2 } }, { type: "rect", shape, style: { fill: color, opacity: 0.18 } },
+          ...(upright ? [{ type: "text", style: label }] : []),
+        ] };
       },
     };
     return {
@@ -60,7 +66,8 @@ const draw = {
         })),
         ...(marks.size ? [band] : []),
       ],
-      legend: { ...frame().legend, data: parts.map((part) => part.name) },
+      grid: { ...frame().grid, top: (parts.length > 1 ? 36 : 8) + (upright && marks.size ? 14 : 0) },
+      legend: { ...frame().legend, show: parts.length > 1, data: parts.map((part) => part.name) },
       tooltip: tip((items) => [
         `<b>${short(items[0].name)}</b>: ${text(total(items[0].dataIndex), unit)}`,
         ...(marks.has(items[0].dataIndex) ? [safe(marks.get(items[0].dataIndex))] : []),
@@ -78,7 +85,7 @@ const draw = {
     const label = (row) => [text(row.value, unit), ratio(row), ...(narrow ? [] : [row.note])].filter(Boolean).join("  ·  ");
     const most = Math.max(...rows.map((row) => row.high ?? row.value));
     return {
-      ...frame(), grid: { ...frame().grid, top: 8, right: narrow ? 110 : 230 },
+      ...frame(), grid: { ...frame().grid, top: 8, right: narrow ? 90 : 120 },
       xAxis: valueAxis(unit, most, { min: 0 }),
       yAxis: nameAxis(names, { interval: 0 }),
       series: [{
@@ -87,11 +94,12 @@ const draw = {
           const row = rows[api.value(1)], [x, y] = api.coord([api.value(0), api.value(1)]);
           const [low] = api.coord([api.value(2), api.value(1)]), [high] = api.coord([api.value(3), api.value(1)]);
           const faster = baseline && api.value(3) < (baseline.low ?? baseline.value);
+          const isRight = Math.max(x, high) + 12 + 6.4 * label(row).length < api.getWidth();
           const stroke = row === baseline ? style("--muted") : faster ? PALETTE[2] : PALETTE[0];
           return { type: "group", children: [
             { type: "line", shape: { x1: low, y1: y, x2: high, y2: y }, style: { stroke, lineWidth: 3 } },
             { type: "circle", shape: { cx: x, cy: y, r: 5.5 }, style: { fill: stroke } },
-            { type: "text", style: { text: label(row), x: Math.max(x, high) + 12, y, verticalAlign: "middle", fill: style("--text"), fontSize: 12 } },
+            { type: "text", style: { text: label(row), x: isRight ? Math.max(x, high) + 12 : Math.min(x, low) - 12, align: isRight ? "left" : "right", y, verticalAlign: "middle", fill: style("--text"), fontSize: 12 } },
           ] };
         },
       }],
@@ -133,7 +141,7 @@ const draw = {
   },
 
   lines(element, data) {
-    element.style.height = "20rem";
+    element.style.height = "320px";
     return {
       ...frame(),
       xAxis: axis({ type: "category", data: data.points.map((_, i) => i + 1), name: "operator", nameLocation: "middle", nameGap: 24, boundaryGap: false }),
@@ -152,21 +160,23 @@ const draw = {
   },
 
   roofline(element, data) {
-    element.style.height = isNarrow() ? "22rem" : "28rem";
+    element.style.height = isNarrow() ? "350px" : "450px";
     const xs = data.points.map((point) => point.intensity), ys = data.points.map((point) => point.rate);
+    const peaks = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate));
     const ridges = data.roofs.flatMap((roof) => roof.peaks.map((peak) => peak.rate / roof.bandwidth));
     const low = 10 ** Math.floor(Math.log10(Math.min(...xs))), high = 10 ** Math.ceil(Math.log10(Math.max(...xs, ...ridges) * 1.5));
     const longest = Math.max(...data.points.map((point) => point.ns));
     const phases = [...new Set(data.points.map((point) => point.phase))];
-    const same = (roof, { rate }) => roof.peaks.filter((peak) => peak.rate === rate).map((peak) => peak.name).join(", ");
-    const isLast = (roof, rate, j) => !roof.peaks.some((other, k) => other.rate === rate && k > j);
+    // Peaks that are too close for a label each share one, at the highest.
+    const near = (roof, { rate }) => roof.peaks.filter((peak) => peak.rate <= rate && rate < 1.5 * peak.rate);
+    const isHighest = (roof, peak, j) => !roof.peaks.some((other, k) => other.rate > peak.rate ? other.rate < 1.5 * peak.rate : other.rate === peak.rate && k > j);
     const roofs = data.roofs.flatMap((roof, i) => roof.peaks.map((peak, j) => ({
       type: "line", name: roof.name, showSymbol: false, silent: true, color: i ? style("--muted") : style("--text"), z: 1,
       lineStyle: { width: i ? 1 : 1.6, type: i ? "dashed" : "solid" },
       data: [[low, low * roof.bandwidth], [peak.rate / roof.bandwidth, peak.rate], [high, peak.rate]],
       endLabel: {
-        show: !i && isLast(roof, peak.rate, j), formatter: `${same(roof, peak)} ${text(peak.rate, "flops/s")}`, color: style("--muted"),
-        align: "right", verticalAlign: "bottom", offset: [-4, -2], fontSize: 11,
+        show: !i && isHighest(roof, peak, j), color: style("--text"), backgroundColor: style("--background"), padding: [0, 3],
+        formatter: near(roof, peak).map(({ name, rate }) => (isNarrow() ? name : `${name} ${text(rate, "flops/s")}`)).join(", "), align: "right", verticalAlign: "bottom", offset: [-4, -3], fontSize: 11,
       },
     })));
     return {
@@ -174,7 +184,7 @@ const draw = {
       legend: { ...frame().legend, data: [...phases, ...new Set(data.roofs.map((roof) => roof.name))], icon: undefined },
       grid: { ...frame().grid, bottom: 30 },
       xAxis: axis({ type: "log", min: low, max: high, name: "FLOP per byte", nameLocation: "middle", nameGap: 26 }),
-      yAxis: axis({ type: "log", min: 10 ** Math.floor(Math.log10(Math.min(...ys))), axisLabel: { formatter: (value) => text(value, "flops/s") } }),
+      yAxis: axis({ type: "log", min: 10 ** Math.floor(Math.log10(Math.min(...ys, ...peaks))), max: 2 * Math.max(...ys, ...peaks), axisLabel: { formatter: (value) => text(value, "flops/s"), showMaxLabel: false } }),
       series: [...phases.map((phase, i) => ({
         type: "scatter", name: phase, cursor: "default", symbol: "circle", itemStyle: { opacity: 0.8, color: colorOf(phase, i), borderColor: style("--background"), borderWidth: 1 },
         data: data.points.filter((point) => point.phase === phase).map((point) => ({ value: [point.intensity, point.rate], point })),

@@ -85,8 +85,8 @@ draw.icicle = function icicle(element, data, chart, tools) {
   }
   function show() {
     layout();
-    element.style.height = `${1.7 * Math.min(1 + Math.max(...boxes.map((box) => box[1])), 28)}rem`;
-    chart.resize();
+    element.style.height = `${27 * Math.min(1 + Math.max(...boxes.map((box) => box[1])), 28)}px`;
+    fit(chart);
     paint();
     crumbs.replaceChildren(...ancestors(zoomed).map((i, place) => {
       const crumb = button(place ? `› ${nodes[i].name}` : nodes[i].name, () => zoom(i));

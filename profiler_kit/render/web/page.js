@@ -12,9 +12,9 @@ function start(element) {
   }
   const chart = echarts.init(element, null, { renderer: "canvas" });
   const result = draw[kind](element, data, chart, tools);
-  const show = typeof result === "function" ? result : () => { chart.setOption(draw[kind](element, data, chart, tools), true); chart.resize(); };
-  if (typeof result !== "function") { chart.resize(); chart.setOption(result); }
-  drawn.set(element, { show, resize: () => chart.resize() });
+  const show = typeof result === "function" ? result : () => { chart.setOption(draw[kind](element, data, chart, tools), true); fit(chart); };
+  if (typeof result !== "function") { fit(chart); chart.setOption(result); }
+  drawn.set(element, { show, resize: () => fit(chart) });
 }
 const redraw = () => drawn.forEach(({ show }) => show());
 const observer = new IntersectionObserver((entries) => {
@@ -62,15 +62,18 @@ addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => follow(location.hash));
 
-// On paper everything is unfolded, and charts have the width of the sheet.
+// On paper everything but the numbers behind findings is unfolded, and charts have the width of a sheet (A4 or Letter).
+const PAPER = 680;
 let closed = [];
 function beforePrint() {
-  closed = closed.length ? closed : [...document.querySelectorAll("details:not([open])")];
+  closed = closed.length ? closed : [...document.querySelectorAll("details:not([open], .body details)")];
   closed.forEach((element) => { element.open = true; });
+  chartWidth = PAPER;
   chartElements.forEach(start);
   redraw();
 }
 function afterPrint() {
+  chartWidth = "auto";
   closed.forEach((element) => { element.open = false; });
   closed = [];
   redraw();

@@ -17,6 +17,13 @@ draw.timeline = function timeline(element, data, chart, tools) {
     named(button("+", () => zoom(0.5)), "Zoom in"), named(button("−", () => zoom(2)), "Zoom out"),
     named(button("‹", () => pan(-0.4)), "Earlier"), named(button("›", () => pan(0.4)), "Later"), button("Whole step", () => move(0, 100)), search,
   );
+  const legend = create("div", { className: "legend" });
+  for (const name of [...families.keys()].filter((one) => COLORS[one])) {
+    const chip = create("i");
+    chip.style.background = COLORS[name];
+    legend.append(create("span", {}, chip, IDLE.has(name) ? `idle: ${name}` : name));
+  }
+  tools.after(legend);
   chart.on("datazoom", () => { const { start, end: stop } = chart.getOption().dataZoom[0]; view = [start, stop]; });
   // In lanes of idle time only the cause matters; a short name of the lane leaves more room.
   const laneName = (name) => cut(name.replace(/^host thread /, "thread "), isNarrow() ? 14 : 30);
@@ -35,8 +42,8 @@ draw.timeline = function timeline(element, data, chart, tools) {
     };
   }
   function show() {
-    element.style.height = `${4.6 + 1.7 * lanes.length}rem`;
-    chart.resize();
+    element.style.height = `${74 + 27 * lanes.length}px`;
+    fit(chart);
     chart.setOption({
       ...frame(), grid: { left: 4, right: 20, top: 4, bottom: 42, containLabel: true },
       xAxis: axis({ type: "value", min: 0, max: end, splitNumber: isNarrow() ? 3 : 8, axisLabel: { formatter: (value) => text(value, "ns"), showMaxLabel: false, hideOverlap: true } }),

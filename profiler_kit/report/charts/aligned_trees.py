@@ -67,7 +67,9 @@ def trace_module_tree(compared: TraceComparison) -> Iterator[Chart]:
     layers = []
     for path, changes in phases.items():
         kinds = {_KINDS[change.alike] for change in changes}
-        names = {f"{' + '.join(change.a_names)} -> {' + '.join(change.b_names)}" for change in changes if change.a_names}
+        names = {
+            f"{' + '.join(change.a_names)} -> {' + '.join(change.b_names)}" for change in changes if change.a_names
+        }
         layers.append(
             _Layer(
                 path=path,
@@ -166,7 +168,5 @@ def _node(node: _Node, figures: Sequence[Figure]) -> dict[str, Any]:
         "parent": node.parent,
         "status": node.status,
         "note": layer.note if layer is not None else "",
-        **{
-            key: [None if side is None else side[i] for side in (a, b)] for i, (key, _, _) in enumerate(figures)
-        },
+        **{key: [None if side is None else side[i] for side in (a, b)] for i, (key, _, _) in enumerate(figures)},
     }
