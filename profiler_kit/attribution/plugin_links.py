@@ -2,7 +2,7 @@
 
 If a trace has links and modules, the plugin takes every autograd node off its tree and puts it under the module of its forward
 operator. It drops a node without such an operator, and it fails on a module without any node. Therefore, a node without a link
-gets another name, which the plugin does not recognize, and a module call without operators is no module call. If a module
+gets another name, which the plugin does not recognize, and a module call without operators is hidden. If a module
 with operators has no backward, the links are arrows on the timeline only.
 """
 

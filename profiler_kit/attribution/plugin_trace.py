@@ -1,7 +1,7 @@
 """A trace in the dialect of torch-tb-profiler 0.4.3, the PyTorch profiler tab of TensorBoard, with our attribution.
 
 The plugin reads traces of 2021. On later ones it shows no device time of operators and modules, ignores the user's ranges,
-counts each step twice and joins no forward operator with its backward node. This file writes what the plugin expects:
+counts each step twice and joins no forward operator with its backward node. The events here have the form that the plugin expects:
 
 - a launch has the `External id` of the operator around it, and a kernel the `correlation` of its launch, both numbered anew;
 - times are multiples of 1/1024 µs from the start of the trace. Floats hold them and their sums exactly, so that events nest;

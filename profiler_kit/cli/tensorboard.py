@@ -55,11 +55,13 @@ def write_report(
     from profiler_kit.report.dashboard import report_dashboard
 
     files = {run.config.name: report_folder / run.trace for run in report.runs if run.trace is not None}
-    found = {name: file for name, file in files.items() if file.is_file()}
-    if len(found) < len(files):
-        missing = next(file for name, file in files.items() if name not in found)
-        output.print_note(f"{len(files) - len(found)} of {len(files)} traces are missing, such as {missing}", options)
-    _write(report_dashboard(report, timeline), found, {}, folder, options)
+    available = {name: file for name, file in files.items() if file.is_file()}
+    if len(available) < len(files):
+        missing = next(file for name, file in files.items() if name not in available)
+        output.print_note(
+            f"{len(files) - len(available)} of {len(files)} traces are missing, such as {missing}", options
+        )
+    _write(report_dashboard(report, timeline), available, {}, folder, options)
 
 
 def write_traces(

@@ -30,7 +30,7 @@ class Metric:
 class DashboardRun:
     """One configuration or trace: its series, and its settings as pairs of name and value.
 
-    `group`: the name of the run that this one repeats, or its own name.
+    `group`: the same text for a run and its repetition, which tools may average, and for no run of another report.
     """
 
     name: str

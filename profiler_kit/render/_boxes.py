@@ -38,7 +38,7 @@ def timeline(chart: Chart) -> Figure:
     end = max((box[2] for box in boxes), default=0)
     value_axis(axes, axes.xaxis, "ns", 0, end)
     name_axis(axes, lanes, 200)
-    plot_dots = 0.75 * _DOTS  # about what the names of the lanes leave
+    plot_dots = 0.75 * _DOTS  # about the width beside the names of the lanes
     thin = 0.7 * end / plot_dots
     shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, _ in boxes]
     colors = [color_of(name) for *_, name in boxes]
@@ -56,14 +56,14 @@ def icicle(chart: Chart) -> Figure:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(levels, 0)
-    whole = sum(node[size["key"]] or 0 for node in nodes if node["parent"] < 0)
+    total_size = sum(node[size["key"]] or 0 for node in nodes if node["parent"] < 0)
     labels = []
     for index, (_, depth, part, _) in shapes.items():
         value = nodes[index][size["key"]]
         written = (
             f"{nodes[index]['name']} {text(value, size['unit'])}" if part > 0.12 and value else nodes[index]["name"]
         )
-        labels.append(written if part * _DOTS > 28 and (depth or whole) else "")
+        labels.append(written if part * _DOTS > 28 and (depth or total_size) else "")
     colors = [_share_color(nodes[index]["share"]) for index in shapes]
     _draw_boxes(axes, list(shapes.values()), colors, labels, 0.97 * _DOTS)
     if any(node["share"] is not None for node in nodes):

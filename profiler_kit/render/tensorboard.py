@@ -110,21 +110,25 @@ def _scalars(series: Iterable[Series]) -> Iterator[tuple[int, Summary]]:
 
 
 def _experiment(dashboard: Dashboard) -> Summary:
-    """The settings with all of their values, and the metrics: columns and axes of the HParams tab."""
+    """The settings and metrics: columns and axes of the HParams tab.
+
+    TensorBoard reads this from one of the reports in its folder, so it lists no values that other reports may not have.
+    """
     from google.protobuf.struct_pb2 import ListValue
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
-    values: dict[str, dict[bool | float | str, None]] = {}
+    is_switch: dict[str, bool] = {}
     for run in dashboard.runs:
         for name, value in run.settings:
-            values.setdefault(name, {})[value] = None
-    settings = []
-    for name, domain in values.items():
-        discrete = ListValue()
-        discrete.extend(sorted(domain, key=str))
-        is_switch = all(isinstance(value, bool) for value in domain)
-        kind = api_pb2.DATA_TYPE_BOOL if is_switch else api_pb2.DATA_TYPE_STRING
-        settings.append(api_pb2.HParamInfo(name=name, type=kind, domain_discrete=discrete))
+            is_switch[name] = is_switch.get(name, True) and isinstance(value, bool)
+    switch_values = ListValue()
+    switch_values.extend([False, True])
+    settings = [
+        api_pb2.HParamInfo(name=name, type=api_pb2.DATA_TYPE_BOOL, domain_discrete=switch_values)
+        if switch
+        else api_pb2.HParamInfo(name=name, type=api_pb2.DATA_TYPE_STRING)
+        for name, switch in is_switch.items()
+    ]
     metrics = [
         api_pb2.MetricInfo(name=api_pb2.MetricName(tag=metric.tag), display_name=metric.title)
         for metric in dashboard.metrics

@@ -42,8 +42,8 @@ def report_dashboard(report: Report, timeline: StepTimeline | None = None) -> Da
         DashboardRun(
             name=run.config.name,
             series=tuple(_run_series(run, report)),
-            settings=settings.of(run.config),
-            group=run.config.repeat_of or run.config.name,
+            settings=(("model", report.target.name), *settings.of(run.config)),
+            group=f"{run.config.repeat_of or run.config.name} ({report.target.name}, {report.created})",
             failed=run.failure is not None,
         )
         for run in report.runs
@@ -62,14 +62,13 @@ def report_dashboard(report: Report, timeline: StepTimeline | None = None) -> Da
 
 def traces_dashboard(report: TraceReport, timeline: StepTimeline | None = None) -> Dashboard:
     """`report` as a dashboard with a run per trace."""
-    document = traces_document(report, top=TOP, timeline=timeline)
+    document = traces_document(report, top=TOP, timelines={0: timeline} if timeline is not None else None)
     return Dashboard(
         title=document.title,
         created_s=_seconds(report.created),
         series=(),
         runs=tuple(
-            DashboardRun(name=report.name(trace), series=tuple(_trace_series(trace)), group=report.name(trace))
-            for trace in report.traces
+            DashboardRun(name=report.name(trace), series=tuple(_trace_series(trace))) for trace in report.traces
         ),
         texts=_texts(document),
         charts=_charts(document),

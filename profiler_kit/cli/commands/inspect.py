@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             names[copy] = STDIN_NAME
             traces = [copy if trace == STDIN else trace for trace in traces]
         with Progress(quiet=options.quiet) as progress:
-            timelines = output.draws(options) and options.by is None
+            timelines = bool(options.tensorboard) or (output.draws(options) and options.by is None)
             inspection = inspect(traces, names=names, on_progress=progress.show, timelines=timelines)
         return _report(inspection, options)
 
@@ -111,7 +111,7 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     if not inspection.interrupted:
         _write_files(inspection.files, options)
         if options.tensorboard:
-            timeline = inspection.timeline(0)
+            timeline = inspection.timelines.get(0)
             tensorboard.write_traces(
                 inspection.report, inspection.files, options.tensorboard, options, timeline=timeline
             )
