@@ -8,7 +8,7 @@ TORCH ?=
 # As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
-.PHONY: demo test test-gpu lint types docs unit format lock clean
+.PHONY: demo test test-gpu test-browser lint types docs unit format lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
@@ -35,6 +35,12 @@ unit: $(VENV)/ready
 GPU_PYTHON ?= $(BIN)/python
 test-gpu:
 	$(GPU_PYTHON) -m pytest -m gpu -p no:cacheprovider
+
+# Opens report pages in Chromium, which must be installed. The tests skip themselves where it or playwright is missing.
+test-browser: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"  # the first that installs dependency groups
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group browser
+	$(BIN)/python -m pytest tests/browser
 
 format: $(VENV)/ready
 	$(BIN)/ruff check --fix .

@@ -14,6 +14,8 @@ from profiler_kit._version import VERSION as __version__
 if TYPE_CHECKING:
     from profiler_kit.comparison.compare import compare
     from profiler_kit.counting.custom_ops import register_formula
+    from profiler_kit.display.plots import plot
+    from profiler_kit.display.records import notebook_html, save, summary
     from profiler_kit.pipeline.analyze import analyze
     from profiler_kit.pipeline.count import count
     from profiler_kit.pipeline.env import env
@@ -28,8 +30,12 @@ _MODULES = {
     "dataframe": "profiler_kit.report.frames",
     "env": "profiler_kit.pipeline.env",
     "inspect": "profiler_kit.pipeline.inspect",
+    "notebook_html": "profiler_kit.display.records",
+    "plot": "profiler_kit.display.plots",
     "read_report": "profiler_kit.records.serde",
     "register_formula": "profiler_kit.counting.custom_ops",
+    "save": "profiler_kit.display.records",
+    "summary": "profiler_kit.display.records",
 }
 
 __all__ = [
@@ -40,8 +46,12 @@ __all__ = [
     "dataframe",
     "env",
     "inspect",
+    "notebook_html",
+    "plot",
     "read_report",
     "register_formula",
+    "save",
+    "summary",
 ]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import profiler_kit
 
 PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
 GROUND = {"errors", "units", "_family"}
@@ -35,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gate": GROUND | {"process", "records"},
     "report": GROUND | {"records", "statistics"},
     "render": GROUND | {"records", "report"},
+    "display": GROUND | {"records", "report", "render"},
     "pipeline": GROUND
     | {
         "_version",
@@ -53,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
-    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison"},
+    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display"},
     "__main__": {"cli"},
 }
 TORCH = {"loading", "emulation", "counting", "memory", "worker"}
@@ -200,6 +204,16 @@ def test_no_private_name_crosses_a_file(path: Path) -> None:
                 if node.module == "profiler_kit" and alias.name in MAY_IMPORT:
                     continue  # a room, not a name inside one
                 assert not alias.name.startswith("_") or alias.name.startswith("__"), f"{path.name}: {alias.name}"
+
+
+def test_records_reach_above_them_only_through_public_names() -> None:
+    """Records resolve modules at run time in one file, their views, and there only public names of the package."""
+    sources = {path: path.read_text() for path in files() if room_of(path) == "records"}
+    dynamic = {path.name for path, text in sources.items() if re.search(r"sys\.modules|importlib|__import__", text)}
+    assert dynamic == {"views.py"}
+    names = set(re.findall(r'_public\("(\w+)"\)', sources[PACKAGE / "records" / "views.py"]))
+    assert names
+    assert names <= set(profiler_kit.__all__)
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -15,6 +15,7 @@ from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.attribution.totals import messages
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE
@@ -82,7 +83,7 @@ class RankExtract:
 
     `exposed`: intervals of communication that no computation covers.
 
-    `skipped`: the number of collectives beyond MAX_COLLECTIVES.
+    `skipped`: the number of collectives beyond MAX_COLLECTIVES. `timeline`: a step over time, where requested.
     """
 
     summary: TraceSummary
@@ -91,6 +92,7 @@ class RankExtract:
     exposed: Intervals
     backend: str = ""
     skipped: int = 0
+    timeline: StepTimeline | None = None
 
 
 class _Work(NamedTuple):

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
@@ -152,8 +152,10 @@ def draws(options: argparse.Namespace) -> bool:
     )
 
 
-def emit_traces(report: TraceReport, options: argparse.Namespace, timeline: StepTimeline | None = None) -> None:
-    """Emit a report on traces, or one of its findings. `timeline`: a step of the first trace, for a page.
+def emit_traces(
+    report: TraceReport, options: argparse.Namespace, timelines: Mapping[int, StepTimeline] | None = None
+) -> None:
+    """Emit a report on traces, or one of its findings. `timelines`: as in `traces_document`.
 
     Raises UsageError for a view that only target reports have.
     """
@@ -166,7 +168,7 @@ def emit_traces(report: TraceReport, options: argparse.Namespace, timeline: Step
     if options.by is not None and options.by not in get_args(TraceView):
         views = ", ".join(get_args(TraceView))
         raise UsageError(f"a trace report has no view --by {options.by}", hint=f"use one of: {views}")
-    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by, timeline=timeline), options)
+    emit(traces_document(report, top=options.top, depth=options.depth, by=options.by, timelines=timelines), options)
 
 
 def flush() -> None:

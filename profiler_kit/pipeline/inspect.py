@@ -21,12 +21,13 @@ def inspect(
     *,
     names: Mapping[Path, str] | None = None,
     on_progress: OnProgress = ignore_progress,
+    timelines: bool = False,
 ) -> Inspection:
     """Read `traces` and report where their time goes.
 
     `traces` is a file, a folder of traces, or several of both; several traces may be the ranks of one job. Files that
     cannot be read are listed in `Inspection.errors`. `names`: names for files whose path says
-    nothing. Ctrl-C returns the traces that were read.
+    nothing. `timelines`: fill `Inspection.timelines`, for pages. Ctrl-C returns the traces that were read.
 
     Raises:
         UsageError: a file or folder does not exist, or contains no trace.
@@ -35,7 +36,7 @@ def inspect(
     from profiler_kit.diagnosis import diagnose_traces
 
     inputs = trace_files([traces] if isinstance(traces, (str, Path)) else traces)
-    read = read_all(inputs.files, on_progress, names)
+    read = read_all(inputs.files, on_progress, names, timelines=timelines)
     report = TraceReport(
         tool=TOOL,
         created=now(),
@@ -48,4 +49,5 @@ def inspect(
         files=read.files,
         errors=read.errors,
         interrupted=read.interrupted,
+        timelines=read.timelines,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,22 +11,25 @@ from profiler_kit.errors import TraceError, UsageError
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.views import Plot, Views
+from profiler_kit.units import plural
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(Views):
     """The result of `inspect`: the report, the files of its traces in the same order, and the errors of unreadable files.
 
-    `interrupted`: Ctrl-C stopped the reading before the last file.
+    `interrupted`: Ctrl-C stopped the reading before the last file. `timelines`: one step over time of some traces, by index.
     """
 
     report: TraceReport
     files: tuple[Path, ...]
     errors: tuple[TraceError, ...] = ()
     interrupted: bool = False
+    timelines: Mapping[int, StepTimeline] = field(default_factory=dict)
 
     @property
     def traces(self) -> tuple[TraceSummary, ...]:
@@ -51,17 +55,29 @@ class Inspection:
 
         return events_frame(self._file(file))
 
-    def timeline(self, file: str | Path | int | None = None) -> StepTimeline | None:
-        """Read one trace again and return the lanes of its middle step; None for a trace without events.
+    def plot(self, kind: str, *, run: str | None = None, by: str | None = None, trace: str | int | None = None) -> Plot:
+        """One chart, as of any record. ``timeline`` reads the trace again, unless `timelines` has its step.
 
-        `file` and the errors: as in `events`.
+        Raises: TraceError: the trace cannot be read any more.
         """
-        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
-        from profiler_kit.attribution.engine import attribute
-        from profiler_kit.traces.reader import read
+        index = self.report.index(trace)
+        inspection = self
+        if kind == "timeline" and self.files and index not in self.timelines:
+            from profiler_kit.pipeline.trace_reading import extract_trace
 
-        attribution = attribute(read(self._file(file)))
-        return step_timeline(attribution, build_annotation(attribution).spans)
+            timeline = extract_trace(self.files[index], timeline=True).timeline
+            inspection = replace(self, timelines={index: timeline} if timeline is not None else {})
+        return Views.plot(inspection, kind, run=run, by=by, trace=trace)
+
+    def __repr__(self) -> str:
+        unreadable = f", {plural(len(self.errors), 'unreadable file')}" if self.errors else ""
+        return repr(self.report).replace("TraceReport", "Inspection", 1).removesuffix(">") + f"{unreadable}>"
+
+    def _record(self) -> TraceReport:
+        return self.report
+
+    def _timelines(self) -> Mapping[int, StepTimeline]:
+        return self.timelines
 
     def _file(self, selector: str | Path | int | None) -> Path:
         if selector is None and len(self.files) == 1:

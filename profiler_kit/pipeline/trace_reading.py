@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.process import in_processes, workers_for
 from profiler_kit.process.protocol import OnProgress
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.garbage import without_garbage_collection
@@ -25,6 +27,7 @@ TEXT_SHARE: Final = 1.0
 # Below this amount of text, starting processes takes longer than reading.
 MIN_PARALLEL_BYTES: Final = 30_000_000
 PROGRESS_LINES: Final = 20
+MAX_TIMELINES: Final = 3  # with more traces, a page has only the timeline of the slowest rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,8 @@ class ReadTraces:
     """The summaries `traces` of readable files, the paths `files` of these, and the `errors` of the other files.
 
     `ranks` combines the traces if they are the ranks of one job, and is None otherwise; if they look like ranks but cannot be
-    combined, `notes` gives the reason. `interrupted`: Ctrl-C stopped the reading.
+    combined, `notes` gives the reason. `interrupted`: Ctrl-C stopped the reading. `timelines`: those requested, by the index
+    of the trace.
     """
 
     files: tuple[Path, ...]
@@ -41,22 +45,31 @@ class ReadTraces:
     ranks: Ranks | None = None
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    timelines: Mapping[int, StepTimeline] = field(default_factory=dict)
 
 
-def read_all(files: Sequence[Path], on_progress: OnProgress, names: Mapping[Path, str] | None = None) -> ReadTraces:
+def read_all(
+    files: Sequence[Path],
+    on_progress: OnProgress,
+    names: Mapping[Path, str] | None = None,
+    *,
+    timelines: bool = False,
+) -> ReadTraces:
     """Read `files` and return their summaries, in the same order, and their ranks. Ctrl-C returns the files read so far.
 
-    `names`: the names of files in the summaries and in errors, where they differ from the path.
+    `names`: the names of files in the summaries and in errors, where they differ from the path. `timelines`: also return
+    timelines, of every trace if there are at most `MAX_TIMELINES`, else of the slowest rank.
 
     Raises:
         TraceError: no file can be read.
     """
     names = names or {}
+    with_timeline = timelines and len(files) <= MAX_TIMELINES
     extracts: list[tuple[Path, RankExtract]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
-        for file, extract in zip(files, _extracts(files, on_progress), strict=True):
+        for file, extract in zip(files, _extracts(files, on_progress, with_timeline), strict=True):
             if isinstance(extract, KitError):
                 errors.append(_with_file(extract, file, names.get(file)))
             elif (name := names.get(file)) is not None:
@@ -68,6 +81,9 @@ def read_all(files: Sequence[Path], on_progress: OnProgress, names: Mapping[Path
     if errors and not extracts and not interrupted:
         raise _combined_error(errors)
     ranks = _combine_ranks([extract for _, extract in extracts])
+    timeline_of = {i: extract.timeline for i, (_, extract) in enumerate(extracts) if extract.timeline is not None}
+    if timelines and len(files) > MAX_TIMELINES and not interrupted:
+        timeline_of = _slowest_timeline([file for file, _ in extracts], [e.summary for _, e in extracts], ranks)
     return ReadTraces(
         files=tuple(file for file, _ in extracts),
         traces=tuple(extract.summary for _, extract in extracts),
@@ -75,7 +91,23 @@ def read_all(files: Sequence[Path], on_progress: OnProgress, names: Mapping[Path
         ranks=ranks if ranks is not None and ranks.ranks else None,
         notes=ranks.notes if ranks is not None and not ranks.ranks else (),
         interrupted=interrupted,
+        timelines=timeline_of,
     )
+
+
+def _slowest_timeline(
+    files: Sequence[Path], traces: Sequence[TraceSummary], ranks: Ranks | None
+) -> dict[int, StepTimeline]:
+    """The timeline of the rank that the others wait for most, or that computes longest; of the first trace without ranks."""
+    index = 0
+    if ranks is not None and ranks.ranks:
+        slowest = max(ranks.ranks, key=lambda rank: rank.compute_ns).rank
+        if ranks.stragglers:
+            slowest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
+        file = next(rank.file for rank in ranks.ranks if rank.rank == slowest)
+        index = next((i for i, trace in enumerate(traces) if trace.file == file), 0)
+    timeline = extract_trace(files[index], timeline=True).timeline
+    return {index: timeline} if timeline is not None else {}
 
 
 def summary(file: Path) -> TraceSummary:
@@ -84,18 +116,23 @@ def summary(file: Path) -> TraceSummary:
 
 
 @without_garbage_collection()
-def extract_trace(file: Path) -> RankExtract:
-    """The summary of the trace in `file`, and the events needed to combine ranks. Raises TraceError."""
+def extract_trace(file: Path, *, timeline: bool = False) -> RankExtract:
+    """The summary of the trace in `file`, the events needed to combine ranks, and its `timeline`. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.traces.reader import read
 
     table = read(file, details=False)
     attribution = attribute(table)
-    return extract_rank(attribution)
+    extract = extract_rank(attribution)
+    if not timeline:
+        return extract
+    from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+
+    return replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
 
 
-def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[RankExtract | KitError]:
+def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[RankExtract | KitError]:
     """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
@@ -104,19 +141,21 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress) -> Iterator[RankEx
             on_progress(
                 f"reading {file.name}" if len(files) == 1 else f"reading {file.name} ({number} of {len(files)})"
             )
-            yield _extract_or_error(file)
+            yield _extract_or_error(file, with_timeline)
         return
     on_progress(f"reading {len(files)} traces in {workers} processes")
     interval = max(1, len(files) // PROGRESS_LINES)
-    for number, extract in enumerate(in_processes(extract_trace, files, workers=workers), 1):
+    for number, extract in enumerate(
+        in_processes(partial(extract_trace, timeline=with_timeline), files, workers=workers), 1
+    ):
         if number % interval == 0:
             on_progress(f"read {number} of {len(files)} traces")
         yield extract
 
 
-def _extract_or_error(file: Path) -> RankExtract | TraceError:
+def _extract_or_error(file: Path, with_timeline: bool) -> RankExtract | TraceError:
     try:
-        return extract_trace(file)
+        return extract_trace(file, timeline=with_timeline)
     except TraceError as error:
         return error
 

@@ -15,7 +15,8 @@ from profiler_kit.records.report import Evidence
 from profiler_kit.records.samples import Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import InputInfo, Mode
-from profiler_kit.units import Unit
+from profiler_kit.records.views import Views
+from profiler_kit.units import Unit, plural, text
 
 Verdict = Literal[Outcome, "noise", "failed", "not_comparable"]
 Clock = Literal["kernel", "operator"]
@@ -281,7 +282,7 @@ class LayerChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(Saved, kind="comparison"):
+class Comparison(Views, Saved, kind="comparison"):
     """Two reports compared.
 
     - `config`: the configuration of the layers' device times; `clock`: the clock of these times.
@@ -310,6 +311,11 @@ class Comparison(Saved, kind="comparison"):
     convention: str | None = None
     efficiencies: tuple[EfficiencySplit, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+
+    def __repr__(self) -> str:
+        ratio = f"{text(self.times[0].time_ratio, 'ratio')} the step time, " if self.times else ""
+        changed = sum(layer.kind != "same" for layer in self.layers)
+        return f"<Comparison {self.a.label} -> {self.b.label}: {ratio}{changed} of {plural(len(self.layers), 'layer')} changed>"
 
 
 BudgetSeverity = Literal["error", "warn", "off"]
@@ -356,7 +362,7 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult(Saved, kind="check"):
+class CheckResult(Views, Saved, kind="check"):
     """The result of `check`.
 
     - `exit_code`: 1 if a budget is broken; otherwise 4 if a budget of severity ``error`` cannot be judged, or if nothing
@@ -371,3 +377,6 @@ class CheckResult(Saved, kind="check"):
     budgets: tuple[BudgetRow, ...]
     notes: tuple[str, ...] = ()
     comparison: Comparison | None
+
+    def __repr__(self) -> str:
+        return f"<CheckResult {self.target}: {self.verdict}>"

@@ -6,7 +6,7 @@ Document, and every renderer accepts any Document.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -80,23 +80,49 @@ class RemedyList:
     remedies: tuple[Remedy, ...]
 
 
-ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline"]
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline", "tree"]
+
+
+class ChartData(Mapping[str, Any]):
+    """The data of a chart, built by `build` on first use: most formats do not draw."""
+
+    def __init__(self, build: Callable[[], Mapping[str, Any]]) -> None:
+        self._build = build
+
+    @cached_property
+    def _built(self) -> Mapping[str, Any]:
+        return self._build()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._built[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._built)
+
+    def __len__(self) -> int:
+        return len(self._built)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """A picture for renderers that draw: `title`, a sentence `text` about what it shows, and its `data` for JSON.
 
+    `name` selects the chart in Python: ``report.plot(name)``. It is unique in the document of one report or trace.
+
     The figures are also in tables, so a renderer of text leaves charts out. The keys of `data` by kind:
 
-    - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked.
-    - ``intervals``: `unit`; `rows`, each with `name`, `value`, and `low` and `high` where known; `baseline`, a row's name.
+    - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked. `marks`,
+      where present: the index of each `row` to point out, and why (`text`).
+    - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known; `baseline`, a row's name.
     - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
-    - ``timeline``: `lanes`, their names; `names`, those of the boxes; `boxes`, each with lane, start, end (ns from the start of
-      the step) and the index of its name.
+    - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, a kernel family or
+      a cause of idle time, or None; `boxes`, each with lane, start, end (ns from the start of the step) and the index of its name.
+    - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`,
+      `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key both sides' figures
+      including children, None where the module does not exist.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
     - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
     """
@@ -105,6 +131,7 @@ class Chart:
     title: str
     text: str
     data: Mapping[str, Any]
+    name: str = ""
 
 
 Block = Table | Paragraph | FindingList | RemedyList | Chart

@@ -9,6 +9,7 @@ from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.report import Tool
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.saved import Saved
+from profiler_kit.records.views import Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine(Saved, kind="machine"):
+class Machine(Views, Saved, kind="machine"):
     """One machine as reported by `env`.
 
     - `cores`: the cores that the process may use.
@@ -60,3 +61,7 @@ class Machine(Saved, kind="machine"):
     cache: str | None = None
     packages: tuple[Package, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        devices = ", ".join(device.name for device in self.devices) or "no device of torch"
+        return f"<Machine {self.platform}: {devices}>"

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Final, Literal, get_args
 
+from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule, SweepTime
 from profiler_kit.records.ranks import Ranks
@@ -19,7 +20,8 @@ from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.records.verdict import Verdict
-from profiler_kit.units import Unit
+from profiler_kit.records.views import Views
+from profiler_kit.units import Unit, percent, plural, text
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = get_args(Severity)
@@ -120,7 +122,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Saved, kind="report"):
+class Report(Views, Saved, kind="report"):
     """The report of `analyze` and `count`: target, static count, runs and findings.
 
     - `static`: the counts; None where the model runs but cannot be counted. `notes` then gives the reason.
@@ -153,6 +155,15 @@ class Report(Saved, kind="report"):
         """The run of the configuration `name`, successful or failed; None where there is none."""
         return next((r for r in self.runs if r.config.name == name), None)
 
+    def __repr__(self) -> str:
+        run = self.baseline()
+        step = "training step" if self.target.mode == "train" else "step"
+        parts = [f"{text(run.step_ns.median, 'ns')} per {step}"] if run is not None and run.step_ns is not None else []
+        if self.static is not None:
+            parts.append(f"{text(self.static.step.flops, 'flops')} FLOPs")
+        parts += [plural(len(self.runs), "run")] if self.runs else []
+        return f"<Report {self.target.name}: {', '.join([*parts, plural(len(self.findings), 'finding')])}>"
+
     def roofline_of(self, run: ConfigRun | None) -> Roofline | None:
         """The roofline with the times of `run` (None: the one without a run), preferably by measured peaks."""
         name = run.config.name if run is not None else None
@@ -160,7 +171,7 @@ class Report(Saved, kind="report"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceReport(Saved, kind="trace_report"):
+class TraceReport(Views, Saved, kind="trace_report"):
     """The report of `inspect`: a summary per trace, the ranks where there are several, findings, and the verdict."""
 
     tool: Tool
@@ -170,6 +181,27 @@ class TraceReport(Saved, kind="trace_report"):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     verdict: Verdict | None = None
+
+    def __repr__(self) -> str:
+        findings = plural(len(self.findings), "finding")
+        if len(self.traces) != 1:
+            ranks = f"{plural(len(self.ranks.ranks), 'rank')}, " if self.ranks is not None else ""
+            return f"<TraceReport {plural(len(self.traces), 'trace')}: {ranks}{findings}>"
+        trace = self.traces[0]
+        busy = f"{percent(trace.busy_ns / trace.span_ns)} busy, " if trace.span_ns else ""
+        return f"<TraceReport {self.name(trace)}: {text(trace.span_ns, 'ns')}, {busy}{findings}>"
+
+    def index(self, trace: str | int | None) -> int:
+        """The index of a trace by its index, display name or file; None selects the first. Raises: UsageError for no match."""
+        if trace is None:
+            return 0
+        if isinstance(trace, int) and -len(self.traces) <= trace < len(self.traces):
+            return trace % len(self.traces)
+        names = [self.name(summary) for summary in self.traces]
+        for labels in (names, [summary.file for summary in self.traces]):
+            if trace in labels:
+                return labels.index(str(trace))
+        raise UsageError(f"no trace {trace!r}", hint=f"choose one of: {', '.join(names)}")
 
     def name(self, trace: TraceSummary) -> str:
         """The display name of `trace`: its file name without common endings, with a folder or the full path where names collide.

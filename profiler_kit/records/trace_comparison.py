@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from profiler_kit.records.saved import Saved
+from profiler_kit.records.views import Views
+from profiler_kit.units import text
 
 MatchKind = Literal["same", "alike", "only a", "only b"]
 
@@ -68,7 +70,7 @@ class TimeChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceComparison(Saved, kind="trace_comparison"):
+class TraceComparison(Views, Saved, kind="trace_comparison"):
     """The differences between two traces.
 
     - `per`: the unit of all figures: ``trace``, or ``step`` where the traces have different numbers of steps. With several ranks,
@@ -99,3 +101,7 @@ class TraceComparison(Saved, kind="trace_comparison"):
     kinds: tuple[KindChange, ...] = ()
     sentences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        times = f"{text(self.span.a_ns, 'ns')} -> {text(self.span.b_ns, 'ns')} per {self.per}"
+        return f"<TraceComparison {self.a.label} -> {self.b.label}: {times}>"

@@ -24,6 +24,7 @@ from profiler_kit.records.document import Block, Document, Paragraph, Section, T
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
+from profiler_kit.report.charts.aligned_trees import layer_tree
 from profiler_kit.report.charts.comparisons import layer_waterfall
 from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
@@ -106,6 +107,9 @@ def _complete_tables(comparison: Comparison) -> tuple[Table, ...]:
     return (
         data_table("layers", LAYER_CHANGE_COLUMNS, comparison.layers),
         data_table("metrics", METRIC_COLUMNS, comparison.metrics),
+        data_table("times", RATIO_COLUMNS, comparison.times),
+        data_table("peak_parts", PEAK_PART_COLUMNS, [row for split in comparison.memory for row in _peak_parts(split)]),
+        data_table("explanations", EXPLANATION_COLUMNS, comparison.explanations),
     )
 
 
@@ -239,10 +243,19 @@ def _memory_table(split: MemorySplit, comparison: Comparison) -> Table:
         f"memory_{split.config or 'predicted'}",
         measured if split.config is not None else predicted,
         PEAK_PART_COLUMNS,
-        [PeakPart(title=PART_TITLES[part.part], a=part.a, b=part.b) for part in split.parts if part.a or part.b],
+        _peak_parts(split),
         totals=[PeakPart(title="peak", a=split.a_peak_bytes, b=split.b_peak_bytes)],
         labels=_labels(comparison),
     )
+
+
+def _peak_parts(split: MemorySplit) -> list[PeakPart]:
+    """The categories that one of the sides has."""
+    return [
+        PeakPart(title=PART_TITLES[part.part], a=part.a, b=part.b, config=split.config)
+        for part in split.parts
+        if part.a or part.b
+    ]
 
 
 def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
@@ -257,7 +270,7 @@ def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     order: tuple[LayerKind, ...] = ("changed", "added", "removed", "renamed")
     counts = ", ".join(f"{kinds[kind]} {kind}" for kind in order if kinds[kind]) or "0 changed"
     blocks: list[Block] = [Paragraph(text=f"{counts}, {kinds['same']} the same.")]
-    blocks += layer_waterfall(comparison)
+    blocks += (*layer_waterfall(comparison), *layer_tree(comparison))
     if changed:
         blocks.append(_layer_table(comparison, changed[:count]))
     if count < len(changed):

@@ -62,7 +62,7 @@ def report_dashboard(report: Report, timeline: StepTimeline | None = None) -> Da
 
 def traces_dashboard(report: TraceReport, timeline: StepTimeline | None = None) -> Dashboard:
     """`report` as a dashboard with a run per trace."""
-    document = traces_document(report, top=TOP, timeline=timeline)
+    document = traces_document(report, top=TOP, timelines={0: timeline} if timeline is not None else None)
     return Dashboard(
         title=document.title,
         created_s=_seconds(report.created),

@@ -1,24 +1,49 @@
-"""The document of a saved result of `compare`, `check` or `env`."""
+"""The document of any saved record."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from profiler_kit.records.comparison import CheckResult, Comparison
 from profiler_kit.records.document import Document
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.machine import Machine
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.serde import SavedRecord
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.report.comparison import check_document, comparison_document
+from profiler_kit.report.document import report_document
 from profiler_kit.report.machine import machine_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
+from profiler_kit.report.traces import traces_document
 
 
-def result_document(answer: Comparison | TraceComparison | CheckResult | Machine) -> Document:
-    """The document of `answer`, as the verb that wrote it showed it."""
-    match answer:
+def result_document(
+    record: SavedRecord,
+    *,
+    complete: bool = False,
+    run: str | None = None,
+    timelines: Mapping[int, StepTimeline] | None = None,
+) -> Document:
+    """The document of `record`, as the command that wrote it shows it.
+
+    `complete`: tables have all their rows. `run`: the configuration of a report's phases and layers. `timelines`: as in
+    `traces_document`.
+
+    Raises: UsageError for an unknown `run`.
+    """
+    limit: dict[str, Any] = {"top": None} if complete else {}
+    match record:
+        case Report():
+            return report_document(record, run=run, **limit)
+        case TraceReport():
+            return traces_document(record, timelines=timelines, **limit)
         case Comparison():
-            return comparison_document(answer)
+            return comparison_document(record, **limit)
         case TraceComparison():
-            return trace_comparison_document(answer)
+            return trace_comparison_document(record, **limit)
         case CheckResult():
-            return check_document(answer)
+            return check_document(record)
         case Machine():
-            return machine_document(answer)
+            return machine_document(record)

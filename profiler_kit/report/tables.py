@@ -257,18 +257,23 @@ def default_device_table(report: Report) -> Table | None:
     return page_table("device_memory", "", MEMORY_COLUMNS, [_device_memory(device.profile, device)], report)
 
 
-def peaks_table(report: Report) -> Table | None:
+def peak_rows(report: Report) -> list[PeakRow]:
     """Each run's peak: predicted by rules, predicted with measured workspaces, and measured.
 
-    None without a prediction for a device, or without a run on a device.
+    Empty without a prediction for a device, or without a run on a device.
     """
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
-    rows = [
+    return [
         PeakRow(run=run, rule_bytes=device.allocated_bytes if device is not None else None)
         for run in report.runs
         if run.peak_allocated_bytes is not None and (device is not None or run.predicted is not None)
     ]
+
+
+def peaks_table(report: Report) -> Table | None:
+    """The rows of `peak_rows` as a table; None if there are none."""
+    rows = peak_rows(report)
     return page_table("peaks", "", PEAK_COLUMNS, rows, report) if rows else None
 
 
@@ -310,6 +315,8 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("idle", IDLE_COLUMNS, [row for r in report.runs for row in idle_rows(r)[0]])
     yield data_table("waits", WAIT_COLUMNS, [row for r in report.runs for row in wait_rows(r)])
     yield data_table("findings", FINDING_COLUMNS, report.findings)
+    yield data_table("memory", MEMORY_COLUMNS, memory_rows(report, report.runs))
+    yield data_table("peaks", PEAK_COLUMNS, peak_rows(report))
     yield data_table("cross_check", CROSS_CHECK_COLUMNS, cross_check_rows(report))
     yield data_table("ops", OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
     convolutions = [row for r in report.runs for row in convolution_rows(report, r)]

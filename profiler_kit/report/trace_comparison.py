@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
+from profiler_kit.report.charts.aligned_trees import trace_module_tree
 from profiler_kit.report.charts.comparisons import trace_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
@@ -34,17 +36,24 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
     for key, title, item in _TABLES:
         rows = _rows(compared, key)
         if rows:
-            sections.append(Section(title=title, blocks=_blocks(compared, rows, item, top), detail=key == "waits"))
+            charts = trace_module_tree(compared) if key == "modules" else ()
+            blocks = (*charts, *_blocks(compared, rows, item, top))
+            sections.append(Section(title=title, blocks=blocks, detail=key == "waits"))
     sections += note_sections(compared.notes)
-    all_rows = [
-        row for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES)) for row in _rows(compared, key)
-    ]
     return Document(
         title=_title(compared),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(compared),
-        full=(data_table("changes", CHANGED_TIME_COLUMNS, all_rows),),
+        full=lambda: tuple(_complete_tables(compared)),
     )
+
+
+def _complete_tables(compared: TraceComparison) -> Iterator[Table]:
+    """All changes in one table, then each part of them."""
+    rows = {key: _rows(compared, key) for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES))}
+    yield data_table("changes", CHANGED_TIME_COLUMNS, [row for part in rows.values() for row in part])
+    for key, part in rows.items():
+        yield data_table(key, CHANGED_TIME_COLUMNS, part)
 
 
 def _title(compared: TraceComparison) -> str:

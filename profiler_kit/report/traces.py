@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -56,28 +56,39 @@ def traces_document(
     top: int | None = TOP,
     depth: int | None = None,
     by: TraceView | None = None,
-    timeline: StepTimeline | None = None,
+    timelines: Mapping[int, StepTimeline] | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
 
     `top`: rows of the tables of modules (per parent), operators, kernels and waits; None for all.
     `depth`: levels of the module tree; None for as many as fit a screen.
     `by`: show only this table, which is also the table of a CSV file; None for a summary.
-    `timeline`: a step of the first trace over time, for renderers that draw.
+    `timelines`: a step over time of some traces, by the index of the trace, for renderers that draw.
 
     Raises: UsageError for a negative `top` or `depth`.
     """
     check_limits(top, depth)
     sections = [*(_view(report, by, top, depth) if by is not None else _summary(report, top, depth))]
-    if timeline is not None:
-        place = next((i for i, section in enumerate(sections) if section.title in _AFTER_TIMELINE), len(sections))
-        sections.insert(place, Section(title="Timeline", blocks=tuple(charts.timeline_chart(timeline))))
+    if timelines:
+        after = _AFTER_TIMELINE if len(report.traces) == 1 else (report.name(report.traces[0]),)
+        place = next((i for i, section in enumerate(sections) if section.title in after), len(sections))
+        drawings = [
+            chart
+            for index, timeline in sorted(timelines.items())
+            for chart in charts.timeline_chart(timeline, _timeline_name(report, index))
+        ]
+        sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
     return Document(
         title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
         sections=tuple(sections),
         json=lambda: dumps(report),
         full=lambda: trace_tables.trace_data_tables(report, by),
     )
+
+
+def _timeline_name(report: TraceReport, index: int) -> str:
+    """The name of a trace in the title of its timeline; empty for a single trace."""
+    return report.name(report.traces[index]) if len(report.traces) > 1 else ""
 
 
 def _summary(report: TraceReport, top: int | None, depth: int | None) -> Iterator[Section]:

@@ -7,7 +7,6 @@ const LIBRARIES = [
   ["echarts", "LICENSE", "NOTICE"],
   ["zrender", "LICENSE"],
   ["tslib", "LICENSE.txt"],
-  ["sortable-tablesort", "LICENSE"],
 ];
 
 const versions = LIBRARIES.map(([name]) => {

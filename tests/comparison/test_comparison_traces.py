@@ -294,11 +294,12 @@ def test_the_document_holds_every_row_for_programs_and_the_largest_for_people() 
     assert len(shown.rows) == 5
     written = json.loads(document.json)
     assert written["kind"] == "trace_comparison"
-    (whole,) = document.full
-    kernels = [row for row in whole.rows if row[0] == "kernels"]
+    changes, *parts = document.full
+    assert [row for part in parts for row in part.rows] == list(changes.rows)
+    kernels = [row for row in changes.rows if row[0] == "kernels"]
     assert len(kernels) == len(written["kernels"]) >= 30
     assert (
-        sum(int(str(row[5])) for row in whole.rows if row[0] in ("phases", "causes"))
+        sum(int(str(row[5])) for row in changes.rows if row[0] in ("phases", "causes"))
         == written["span"]["b_ns"] - written["span"]["a_ns"]
     )
 

@@ -1,11 +1,9 @@
-"""The HTML page: self-contained, escaped, and complete without scripts; a browser, where one is installed, draws it."""
+"""The HTML page: self-contained, escaped, and complete without scripts. tests/browser opens it in a browser."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,10 +13,21 @@ import pytest
 from sample_reports import v0_cuda
 from trace_reports import trace, traces
 
-from profiler_kit.records.document import Chart, ChartKind, Document, Head, Paragraph, Section, Table
+from profiler_kit.records.document import (
+    Chart,
+    ChartData,
+    ChartKind,
+    Document,
+    FindingList,
+    Head,
+    Paragraph,
+    Section,
+    Table,
+)
 from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.report import Finding, Severity
 from profiler_kit.records.runs import Span
-from profiler_kit.render import RenderOptions, renderer_by_suffix
+from profiler_kit.render import RenderOptions, renderer_by_name, renderer_by_suffix
 from profiler_kit.render.html import render
 from profiler_kit.report import report_document, traces_document
 
@@ -133,9 +142,9 @@ def test_a_chart_has_its_figures_and_every_kind_is_drawn() -> None:
     html = page(report_document(v0_cuda()))
     kinds = {chart["kind"] for chart in charts(html)}
     assert {"bars", "icicle"} <= kinds <= set(get_args(ChartKind))
-    script = (WEB / "charts.js").read_text()
+    script = "".join(file.read_text() for file in WEB.glob("*.js") if file.name != "vendor.js")
     for kind in get_args(ChartKind):
-        assert re.search(rf"^    {kind}\(element, data", script, re.MULTILINE), kind
+        assert re.search(rf"^(  {kind}\(|draw\.{kind} = function {kind}\()element, data", script, re.MULTILINE), kind
 
 
 def test_a_trace_has_charts() -> None:
@@ -152,10 +161,11 @@ def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
         for lane, start, end in (("host", 90, 150), ("device: phase", 120, 260), ("device: phase", 300, 310))
     )
     timeline = StepTimeline(step=7, start_ns=100, end_ns=250, spans=spans[:2], omitted=3)
-    html = page(traces_document(traces(trace()), timeline=timeline))
+    html = page(traces_document(traces(trace()), timelines={0: timeline}))
     chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
     assert chart["data"] == {
-        "lanes": ["host", "device: phase"], "names": ["forward"], "boxes": [[0, 0, 50, 0], [1, 20, 150, 0]],
+        "lanes": ["host", "device: phase"], "names": ["forward"], "families": [None],
+        "boxes": [[0, 0, 50, 0], [1, 20, 150, 0]],
     }  # fmt: skip
     text = check(html).text
     assert "Timeline of step 7" in text
@@ -180,21 +190,60 @@ def test_the_suffix_picks_the_format() -> None:
     assert renderer_by_suffix(Path("report.HTML")).name == "html"
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser")
-def test_a_browser_draws_every_chart_without_an_error(tmp_path: Path) -> None:
-    html = page(report_document(v0_cuda())).replace("<details>", "<details open>")
-    # charts are drawn when they come into view, and all of them before printing
-    probe = "<script>onerror = (message) => { document.title = 'failed: ' + message; };</script>"
-    late = (
-        "<script>dispatchEvent(new Event('beforeprint')); "
-        "document.body.dataset.drawn = document.querySelectorAll('canvas').length;</script>"
+def finding(severity: Severity, *paths: str) -> Finding:
+    return Finding(
+        rule="r", severity=severity, title=f"a {severity} one", explanation="", advice="", evidence=(), paths=paths
     )
-    file = tmp_path / "page.html"
-    file.write_text(html.replace("<title>", f"{probe}<title>", 1).replace("</body>", f"{late}</body>"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--window-size=1200,30000"]
-    command = ["chromium", *flags, "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "<title>failed" not in done.stdout
-    drawn = re.search(r'data-drawn="(\d+)"', done.stdout)
-    assert drawn is not None
-    assert int(drawn[1]) >= len(charts(html))
+
+
+def test_findings_of_low_severity_are_folded_after_the_others() -> None:
+    findings = tuple(map(finding, ("high", "low", "info", "medium", "low")))
+    html = page(
+        Document(title="t", sections=(Section(title="s", blocks=(FindingList(findings=findings),)),), json="{}")
+    )
+    check(html)
+    assert re.findall(r'<li id="finding-(\d)">', html) == ["1", "4", "2", "3", "5"], "with their numbers"
+    shown, folded = html.split('<details class="lower">')
+    assert "finding-4" in shown
+    assert "<summary>3 lower-priority findings (2 low, 1 info)</summary>" in folded
+
+
+def test_few_findings_of_low_severity_stay_in_the_list() -> None:
+    for severities in (("high", "low", "info"), ("low", "low", "info")):
+        blocks = (FindingList(findings=tuple(map(finding, severities))),)
+        html = page(Document(title="t", sections=(Section(title="s", blocks=blocks),), json="{}"))
+        assert '<details class="lower">' not in html
+        assert re.findall(r'<li id="finding-(\d)">', html) == ["1", "2", "3"]
+
+
+def test_layers_of_findings_link_to_their_rows() -> None:
+    report = replace(v0_cuda(), findings=(finding("high", "conv2", "elsewhere"),))
+    html = page(report_document(report, top=None))
+    row = re.search(r'<tr id="(layer-\d+)"><td class="name"[^>]*>conv2<', html)
+    assert row is not None
+    assert f'<a class="layer" href="#{row[1]}" data-path="conv2">' in html
+    assert "<code>elsewhere</code>" in html, "no row, no link"
+
+
+def test_the_verdict_links_to_findings() -> None:
+    document = Document(
+        title="t",
+        sections=(
+            Section(title="Verdict", blocks=(Paragraph(text="Cause [1], not [7]."),)),
+            Section(title="Findings", blocks=(FindingList(findings=(finding("high"),)),)),
+        ),
+        json="{}",
+    )
+    assert 'Cause <a href="#finding-1">[1]</a>, not [7].' in page(document)
+
+
+def test_formats_of_text_build_no_chart() -> None:
+    def fail() -> dict[str, Any]:
+        raise AssertionError("built")
+
+    chart = Chart(kind="bars", title="t", text="t", data=ChartData(fail))
+    document = Document(title="t", sections=(Section(title="s", blocks=(chart,)),), json="{}")
+    for name in ("terminal", "markdown", "json"):
+        renderer_by_name(name).render(document, RenderOptions(detail=True))
+    with pytest.raises(AssertionError, match="built"):
+        page(document)

@@ -140,8 +140,8 @@ def test_a_comparison_shows_all_its_parts() -> None:
     assert "b takes 4x the time of a: 2x the work at 0.5x the efficiency" in paragraphs(document)
     memory = section(document, "Peak memory by category").blocks[0]
     assert isinstance(memory, Table)
-    assert ("workspace", "1 MiB", "3 MiB", "+2 MiB") in memory.rows
-    assert memory.totals == (("peak", "10 MiB", "12 MiB", "+2 MiB"),)
+    assert ("workspace", 1 * MIB, 3 * MIB, "+2 MiB") in memory.rows
+    assert memory.totals == (("peak", 10 * MIB, 12 * MIB, "+2 MiB"),)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert table.rows[0][-1] == "+4 ms"
     assert json.loads(document.json)["kind"] == "comparison"

@@ -300,8 +300,8 @@ def test_tables_are_data_frames() -> None:
     kernels = dataframe(report, "trace_kernels")
     assert isinstance(kernels, pandas.DataFrame)
     assert set(kernels["file"]) == {nested().file, convnet().file}
-    with pytest.raises(UsageError, match="'layers'"):
-        dataframe(report, "layers")
+    with pytest.raises(UsageError, match="'convolutions'"):
+        dataframe(report, "convolutions")
 
 
 def test_files_written_once_are_written_alike(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
             names[copy] = STDIN_NAME
             traces = [copy if trace == STDIN else trace for trace in traces]
         with Progress(quiet=options.quiet) as progress:
-            inspection = inspect(traces, names=names, on_progress=progress.show)
+            timelines = bool(options.tensorboard) or (output.draws(options) and options.by is None)
+            inspection = inspect(traces, names=names, on_progress=progress.show, timelines=timelines)
         return _report(inspection, options)
 
 
@@ -105,12 +106,11 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     if options.events != STDOUT:
-        timeline = inspection.timeline(0) if output.draws(options) and not inspection.interrupted else None
-        output.emit_traces(inspection.report, options, timeline)
+        output.emit_traces(inspection.report, options, inspection.timelines)
     if not inspection.interrupted:
         _write_files(inspection.files, options)
         if options.tensorboard:
-            timeline = inspection.timeline(0)
+            timeline = inspection.timelines.get(0)
             tensorboard.write_traces(
                 inspection.report, inspection.files, options.tensorboard, options, timeline=timeline
             )

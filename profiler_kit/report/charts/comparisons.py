@@ -53,6 +53,7 @@ def _waterfall(
     rows.append({"name": labels[1], "start": 0, "end": start, "total": True})
     yield Chart(
         kind="waterfall",
+        name="waterfall",
         title=title,
         text=f"From {labels[0]} to {labels[1]}: each bar begins where the one above ends. Red adds, green saves.",
         data={"unit": unit, "rows": rows},

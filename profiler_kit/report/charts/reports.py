@@ -7,13 +7,16 @@ from dataclasses import fields
 from typing import Any, Final
 
 from profiler_kit.records.counts import PSEUDO_PATHS, MemoryCategories, MemoryPoint, ModuleMemory
-from profiler_kit.records.document import Chart
+from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.paths import parent_path, shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.memory import MemoryRow
+from profiler_kit.report.columns.runs import NEVER, RunRow, break_even
 from profiler_kit.report.rows import LayerRow, Layers
+from profiler_kit.report.tables import run_rows
+from profiler_kit.units import text
 
 MAX_LAYERS: Final = 12
 CLOCKS: Final = (("stopwatch", "stopwatch_ns"), ("CUDA events", "event_ns"), ("device", "kernel_ns"))
@@ -29,6 +32,7 @@ def phase_chart(run: ConfigRun) -> Iterator[Chart]:
     if clocks:
         yield Chart(
             kind="bars",
+            name="phases",
             title="A step under each clock",
             text="Each bar is one step, split into phases. The stopwatch also counts where the host waits; the device time is "
             "that of the work itself.",
@@ -50,6 +54,7 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
     if len(runs) > 1 and baseline is not None:
         yield Chart(
             kind="intervals",
+            name="configurations",
             title="Configurations",
             text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Green ones "
             "are faster than the baseline beyond their intervals.",
@@ -62,12 +67,22 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
                         "value": run.step_ns.median,
                         "low": run.step_ns.low,
                         "high": run.step_ns.high,
+                        "note": _search_note(row),
                     }
-                    for run in runs
-                    if run.step_ns is not None
+                    for row in run_rows(report)
+                    if (run := row.run).step_ns is not None
                 ],
             },
         )
+
+
+def _search_note(row: RunRow) -> str:
+    """The cost of the algorithm search and the number of steps that repay it; empty without a search."""
+    if row.run.tuning_ns is None:
+        return ""
+    steps = break_even(row)
+    outcome = "" if steps is None else ", never pays off" if steps == NEVER else f", pays off after {steps:,} steps"
+    return f"search {text(row.run.tuning_ns, 'ns')}{outcome}"
 
 
 def module_chart(layers: Layers) -> Iterator[Chart]:
@@ -75,17 +90,22 @@ def module_chart(layers: Layers) -> Iterator[Chart]:
     rows = [row for row in layers.rows if row.path not in PSEUDO_PATHS]
     if len(rows) < 2:
         return
-    sizes = [size for size in _SIZES if any(_size(row, size[0]) for row in rows)]
-    indices = {row.path: i for i, row in enumerate(rows)}
     yield Chart(
         kind="icicle",
-        title="Modules",
+        name="icicle",
+        title="Module tree",
         text="Each box is a module, as wide as its part of the whole, with its children below. Click a module to zoom in.",
-        data={
-            "sizes": [{"key": key, "title": title, "unit": unit} for key, title, unit in sizes],
-            "nodes": [_node(row, indices, sizes) for row in rows],
-        },
+        data=ChartData(lambda: _module_data(rows)),
     )
+
+
+def _module_data(rows: Sequence[LayerRow]) -> dict[str, Any]:
+    sizes = [size for size in _SIZES if any(_size(row, size[0]) for row in rows)]
+    indices = {row.path: i for i, row in enumerate(rows)}
+    return {
+        "sizes": [{"key": key, "title": title, "unit": unit} for key, title, unit in sizes],
+        "nodes": [_node(row, indices, sizes) for row in rows],
+    }
 
 
 _SIZES: Final = (
@@ -145,6 +165,7 @@ def roofline_chart(report: Report, lines: Sequence[Roofline]) -> Iterator[Chart]
     if points:
         yield Chart(
             kind="roofline",
+            name="roofline",
             title="Roofline",
             text="Each dot is a layer in one phase, as large as its time. The lines are the most that the device reaches: memory "
             "bandwidth limits on the left, arithmetic on the right. A dot far below the lines has room to become faster.",
@@ -170,6 +191,7 @@ def peak_chart(rows: Sequence[MemoryRow]) -> Iterator[Chart]:
     ]
     yield Chart(
         kind="bars",
+        name="memory",
         title="Peak memory",
         text="Each bar is the peak of a step, split by what the memory holds.",
         data={
@@ -184,6 +206,7 @@ def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
     """The predicted memory of tensors over one step."""
     yield Chart(
         kind="lines",
+        name="memory_timeline",
         title="Memory over a step",
         text="The predicted memory of all tensors, from the start of forward to the end of the optimizer.",
         data={
@@ -200,6 +223,7 @@ def saved_chart(modules: Sequence[ModuleMemory]) -> Iterator[Chart]:
     if len(largest) > 1:
         yield Chart(
             kind="bars",
+            name="saved",
             title="Saved for backward by layer",
             text="The layers that keep most memory from forward to backward. Checkpointing frees it at the price of a second "
             "forward pass.",

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from profiler_kit.records.document import Chart
+from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary, idle_by_cause
+from profiler_kit.units import text
 
 # More bars than this are too thin to read; the table has all of them.
 MAX_BARS: Final = 64
@@ -35,6 +36,7 @@ def time_chart(trace: TraceSummary) -> Iterator[Chart]:
     parts = [{"name": name, "values": pair[: len(rows)]} for name, pair in values.items()]
     yield Chart(
         kind="bars",
+        name="phases",
         title="Where the time goes",
         text="The first bar is the whole trace: busy time by phase, then idle time by cause. The second bar is the host's time, "
         "which also contains waiting."
@@ -46,6 +48,18 @@ def time_chart(trace: TraceSummary) -> Iterator[Chart]:
 
 def module_chart(trace: TraceSummary) -> Iterator[Chart]:
     """The module tree sized by time; nothing without modules below the root."""
+    if len({module.path for module in trace.modules}) < 2:
+        return
+    yield Chart(
+        kind="icicle",
+        name="icicle",
+        title="Module tree",
+        text="Each box is a module, as wide as its part of the time, with its children below. Click a module to zoom in.",
+        data=ChartData(lambda: _module_data(trace)),
+    )
+
+
+def _module_data(trace: TraceSummary) -> dict[str, Any]:
     own: defaultdict[str, int] = defaultdict(int)
     classes: dict[str, str] = {}
     for module in trace.modules:
@@ -58,8 +72,6 @@ def module_chart(trace: TraceSummary) -> Iterator[Chart]:
         while parent := parent_path(ancestors[-1]):
             ancestors.append(parent)
         paths.update(dict.fromkeys(reversed(ancestors)))
-    if len(paths) < 2:
-        return
     ordered = sorted(paths, key=lambda path: path.split("."))
     total = dict.fromkeys(ordered, 0)
     for path, ns in own.items():
@@ -81,12 +93,7 @@ def module_chart(trace: TraceSummary) -> Iterator[Chart]:
         }
         for path in names
     ]
-    yield Chart(
-        kind="icicle",
-        title="Modules",
-        text="Each box is a module, as wide as its part of the time, with its children below. Click a module to zoom in.",
-        data={"sizes": [{"key": "time", "title": "time", "unit": "ns"}], "nodes": nodes},
-    )
+    return {"sizes": [{"key": "time", "title": "time", "unit": "ns"}], "nodes": nodes}
 
 
 def step_chart(trace: TraceSummary) -> Iterator[Chart]:
@@ -96,6 +103,7 @@ def step_chart(trace: TraceSummary) -> Iterator[Chart]:
         return
     yield Chart(
         kind="bars",
+        name="steps",
         title="Steps",
         text="Busy and idle time of each step.",
         data={
@@ -114,16 +122,24 @@ def step_chart(trace: TraceSummary) -> Iterator[Chart]:
 
 def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     """A step of each rank, split into computation, exposed communication and idle time."""
-    shown = ranks.ranks[:MAX_BARS]
-    late = {straggler.rank for straggler in ranks.stragglers}
+    late = {straggler.rank: straggler for straggler in ranks.stragglers}
+    first = {rank.rank for rank in ranks.ranks if rank.rank not in late}
+    first = set(sorted(first)[: max(0, MAX_BARS - len(late))])
+    shown = [rank for rank in ranks.ranks if rank.rank in first or rank.rank in late]
     yield Chart(
         kind="bars",
+        name="ranks",
         title="A step of each rank",
-        text="Computation, communication that nothing overlaps, and idle time of the mean step. Ranks that others wait for are "
-        "marked.",
+        text="Computation, communication that nothing overlaps, and idle time of the mean step. Ranks that the others wait for "
+        "are red.",
         data={
             "unit": "ns",
-            "rows": [f"rank {rank.rank}{' (late)' if rank.rank in late else ''}" for rank in shown],
+            "rows": [f"rank {rank.rank}" for rank in shown],
+            "marks": [
+                {"row": i, "text": f"late: the others wait {text(late[rank.rank].cost_ns, 'ns')}"}
+                for i, rank in enumerate(shown)
+                if rank.rank in late
+            ],
             "parts": [
                 {"name": "computation", "values": [rank.compute_ns for rank in shown]},
                 {"name": "exposed communication", "values": [rank.exposed_ns for rank in shown]},
@@ -133,24 +149,35 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     )
 
 
-def timeline_chart(timeline: StepTimeline) -> Iterator[Chart]:
-    """The lanes of one step over time."""
-    lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
-    names: dict[str, int] = {}
-    boxes = [
-        [
-            lanes.index(span.lane),
-            max(0, span.start_ns - timeline.start_ns),
-            min(span.end_ns, timeline.end_ns) - timeline.start_ns,
-            names.setdefault(span.name, len(names)),
-        ]
-        for span in timeline.spans
-    ]
+def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
+    """The lanes of one step over time. `trace`: its name, where there are several."""
     number = f"step {timeline.step}" if timeline.step is not None else "the trace"
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
         kind="timeline",
-        title=f"Timeline of {number}",
-        text=f"What host and device do over time. Drag to move, turn the wheel to zoom.{omitted}",
-        data={"lanes": lanes, "names": list(names), "boxes": boxes},
+        name="timeline",
+        title=f"Timeline of {number}{f', {trace}' if trace else ''}",
+        text=f"What host and device do over time. Drag to move; turn the wheel with Ctrl pressed to zoom.{omitted}",
+        data=ChartData(lambda: _timeline_data(timeline)),
     )
+
+
+def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
+    lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
+    lane_numbers = {lane: i for i, lane in enumerate(lanes)}
+    names: dict[tuple[str, str | None], int] = {}
+    boxes = [
+        [
+            lane_numbers[span.lane],
+            max(0, span.start_ns - timeline.start_ns),
+            min(span.end_ns, timeline.end_ns) - timeline.start_ns,
+            names.setdefault((span.name, span.family), len(names)),
+        ]
+        for span in timeline.spans
+    ]
+    return {
+        "lanes": lanes,
+        "names": [name for name, _ in names],
+        "families": [family for _, family in names],
+        "boxes": boxes,
+    }

@@ -18,11 +18,12 @@ DOMINANT_SHARE: Final = 0.9  # of a phase's time: from here on an algorithm's sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakPart:
-    """One category of both sides' peaks, or both peaks, in bytes; None is unknown."""
+    """One category of both sides' peaks, or both peaks, in bytes; None is unknown. `config`: as in `MemorySplit`."""
 
     title: str
     a: int | None
     b: int | None
+    config: str | None = None
 
     @property
     def change(self) -> int | None:
@@ -97,10 +98,12 @@ RATIO_COLUMNS: tuple[Column[TimeRatio], ...] = (
 )
 
 PEAK_PART_COLUMNS: tuple[Column[PeakPart], ...] = (
+    Column("config", "configuration", "text", lambda r: r.config, "the configuration of the measurement; empty for predicted peaks", place="data"),
     Column("part", "Part of the peak", "text", lambda r: r.title, "the category of memory; the known parts of a side sum to its peak"),
-    Column("a", "{a}", "text", lambda r: text(r.a, "bytes"), "bytes on the first side"),
-    Column("b", "{b}", "text", lambda r: text(r.b, "bytes"), "bytes on the second side"),
-    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "second side's bytes minus the first side's"),
+    Column("a_bytes", "{a}", "bytes", lambda r: r.a, "bytes on the first side"),
+    Column("b_bytes", "{b}", "bytes", lambda r: r.b, "bytes on the second side"),
+    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "second side's bytes minus the first side's", place="page"),
+    Column("change_bytes", "difference", "bytes", lambda r: r.change, "second side's bytes minus the first side's", place="data"),
 )
 
 LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
@@ -140,6 +143,7 @@ EFFICIENCY_COLUMNS: tuple[Column[EfficiencyRow], ...] = (
 )
 
 EXPLANATION_COLUMNS: tuple[Column[Explanation], ...] = (
+    Column("config", "configuration", "text", lambda r: r.config, "the configuration of the test; empty where counts alone decide", place="data"),
     Column("explanation", "Explanation", "text", lambda r: r.explanation, "a common explanation of such a difference"),
     Column("predicts", "Predicts", "text", lambda r: r.predicts, "the figure that the explanation predicts", rank=1),
     Column("measured", "Measured", "text", lambda r: r.measured, "the measured or counted figure"),

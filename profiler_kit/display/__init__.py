@@ -1,0 +1,1 @@
+"""Records for people who work in Python: as text, as files, as pages and charts in notebooks."""

@@ -1,0 +1,113 @@
+"""Measure HTML pages in a browser: size, first paint, and the time of zoom, search and sort. Prints a Markdown table.
+
+    python -m scripts.bench.html
+
+Needs Chromium and the dependency group `browser`. The pages are of synthetic transformers with 10, 100 and 1,000 modules.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler_kit.records.document import Document
+from profiler_kit.render import RenderOptions
+from profiler_kit.render.html import render
+from profiler_kit.report import report_document
+from scripts.bench.synthetic_reports import transformer_report
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+MODULES: Final = (10, 100, 1000)
+ROUNDS: Final = 5
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+HEADS: Final = ("modules", "size", "without data", "rendering", "first paint", "zoom", "search", "sort")
+
+# Runs a script and returns the milliseconds until the browser has painted the result.
+TIMED: Final = """async () => {
+  const start = performance.now();
+  SCRIPT
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return performance.now() - start;
+}"""
+INPUT: Final = """const field = document.querySelector('figure.icicle input[type=search]');
+  field.value = 'mlp'; field.dispatchEvent(new Event('input'));"""
+SORT: Final = "document.getElementById('layer-0').closest('table').querySelector('th button').click();"
+ZOOM: Final = """const chart = document.querySelector('figure.icicle .chart'), { left, top } = chart.getBoundingClientRect();
+  for (const type of ['mousemove', 'mousedown', 'mouseup', 'click']) chart.querySelector('canvas').dispatchEvent(
+    new MouseEvent(type, { bubbles: true, clientX: left + 100, clientY: top + 40 }));"""
+
+
+def measure(browser: Browser, modules: int, folder: Path) -> tuple[str, ...]:
+    """Return the table row of a page with about `modules` modules."""
+    document = report_document(transformer_report(modules), top=None)
+    seconds, page = _timed(lambda: render(document, RenderOptions(detail=True)))
+    empty = render(Document(title="", sections=(), json="{}"), RenderOptions(detail=True))
+    file = folder / f"{modules}.html"
+    file.write_text(page, encoding="utf-8")
+    rounds = [_interactions(browser, file) for _ in range(ROUNDS)]
+    times = [statistics.median(values) for values in zip(*rounds, strict=True)]
+    sizes = (len(page.encode()), len(empty.encode()))
+    return (f"{modules:,}", *(f"{size / 1e6:.2f} MB" for size in sizes), f"{seconds * 1e3:.0f} ms", *map(_text, times))
+
+
+def _interactions(browser: Browser, file: Path) -> tuple[float, ...]:
+    """Return the milliseconds of the first paint, a click to zoom, a search and a sort."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(file.as_uri())
+    page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length > 0")
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    page.locator("figure.icicle").scroll_into_view_if_needed()
+    page.locator("figure.icicle canvas").wait_for()
+    page.wait_for_timeout(300)
+    times = (paint, *(_action(page, script) for script in (ZOOM, INPUT, SORT)))
+    crumbs = page.locator(".crumbs button").count()
+    page.close()
+    if crumbs < 2:
+        raise RuntimeError("the click did not zoom")
+    return times
+
+
+def _action(page: Page, script: str) -> float:
+    elapsed: float = page.evaluate(TIMED.replace("SCRIPT", script))
+    return elapsed
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def _text(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms"
+
+
+def main() -> int:
+    """Measure all pages and print the table."""
+    from playwright.sync_api import sync_playwright
+
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
+    if executable is None:
+        print(f"no browser found: install {' or '.join(NAMES)}", file=sys.stderr)
+        return 1
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        rows = [measure(browser, modules, Path(folder)) for modules in MODULES]
+        version = browser.version
+        browser.close()
+    print(f"Medians of {ROUNDS} in Chromium {version}:\n")
+    for row in (HEADS, ("--:",) * len(HEADS), *rows):
+        print(f"| {' | '.join(row)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""A page in the browser, and what the tests ask of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+class Opened:
+    """A page in the browser, and what went wrong in it: errors, requests for other files, dialogs."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page = page
+        self.problems: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        page.on("dialog", self._dismiss)
+        page.on("console", lambda message: self.problems.append(f"console: {message.text}"))
+        page.on(
+            "request", lambda request: request.url == file.as_uri() or self.problems.append(f"request: {request.url}")
+        )
+        page.goto(file.as_uri())
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def draw_all(self) -> None:
+        """Unfold everything, and scroll to each chart so that it is drawn."""
+        self.page.evaluate("""async () => {
+          document.querySelectorAll("details").forEach((element) => { element.open = true; });
+          for (const chart of document.querySelectorAll("[data-chart]")) {
+            chart.scrollIntoView();
+            for (let i = 0; i < 500 && !chart.childElementCount; i++) await new Promise((done) => setTimeout(done, 10));
+          }
+          await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+        }""")
+
+    def options(self, chart: str) -> Any:
+        """The options of the first chart whose figure has the class `chart`, as the library has them."""
+        return self.page.evaluate(
+            """(kind) => {
+              const { series, dataZoom, tooltip, ...others } = vendor.echarts.getInstanceByDom(
+                document.querySelector(`figure.${kind} .chart`)).getOption();
+              return JSON.parse(JSON.stringify({ series, dataZoom, others }));
+            }""",
+            chart,
+        )

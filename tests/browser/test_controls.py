@@ -1,0 +1,251 @@
+"""The controls of pages, by mouse and by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from opened_page import Opened
+from pages import HOSTILE, STRAGGLER
+
+OpenPage = Callable[..., Opened]
+WHITE = "rgb(255, 255, 255)"
+
+
+def _background(opened: Opened) -> str:
+    color: str = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return color
+
+
+def _first_column(opened: Opened) -> list[str]:
+    """The names in the layer table, in the order shown."""
+    names: list[str] = opened.page.evaluate(
+        """() => [...document.getElementById("layer-0").closest("tbody").rows]
+          .filter((row) => !row.hidden).map((row) => row.cells[0].textContent)"""
+    )
+    return names
+
+
+def test_the_theme_follows_the_system_and_the_button(open_page: OpenPage) -> None:
+    opened = open_page("failed run", color_scheme="light")
+    opened.page.locator("figure.bars").first.scroll_into_view_if_needed()
+    opened.page.locator("figure.bars canvas").first.wait_for()
+    label = "vendor.echarts.getInstanceByDom(document.querySelector('figure.bars .chart')).getOption().textStyle.color"
+    light = opened.page.evaluate(label)
+    assert _background(opened) == WHITE
+    opened.page.emulate_media(color_scheme="dark")
+    assert _background(opened) != WHITE
+    dark = opened.page.evaluate(label)
+    assert dark != light, "charts are drawn again"
+    button = opened.page.locator("button.theme")
+    button.click()
+    assert _background(opened) == WHITE
+    assert opened.page.evaluate(label) == light
+    button.press("Enter")
+    assert _background(opened) != WHITE
+    opened.page.emulate_media(color_scheme="light")
+    assert _background(opened) != WHITE, "the choice wins over the system"
+    assert opened.page.evaluate(label) == dark
+    button.press("Enter")
+    assert _background(opened) == WHITE
+
+
+def test_the_icicle_zooms_searches_and_has_breadcrumbs(open_page: OpenPage) -> None:
+    opened = open_page("resnet50")
+    figure = opened.page.locator("figure.icicle")
+    opened.draw_all()
+    crumbs = figure.locator(".crumbs button")
+    chart = figure.locator(".chart")
+    box = chart.bounding_box()
+    assert box is not None
+    assert crumbs.all_inner_texts() == ["(root)"]
+    chart.click(position={"x": box["width"] / 2, "y": 40})  # a module of the second level
+    assert crumbs.count() == 2
+    zoomed = len(opened.options("icicle")["series"][0]["data"])
+    crumbs.first.click()
+    assert crumbs.count() == 1
+    assert len(opened.options("icicle")["series"][0]["data"]) > zoomed
+    figure.get_by_label("Search modules").fill("layer3.2.conv")
+    assert figure.locator(".matches").inner_text() == "3 of 128"
+    figure.get_by_label("Search modules").press("Enter")
+    assert crumbs.all_inner_texts() == ["(root)", "› layer3", "› 2", "› conv1"]
+    figure.get_by_label("Width of a module").select_option("params")
+    assert crumbs.count() == 4
+
+
+def test_the_icicle_works_by_keyboard(open_page: OpenPage) -> None:
+    opened = open_page("resnet50")
+    figure = opened.page.locator("figure.icicle")
+    figure.scroll_into_view_if_needed()
+    chart = figure.locator(".chart")
+    figure.get_by_label("Search modules").focus()
+    opened.page.keyboard.press("Tab")  # the breadcrumb
+    opened.page.keyboard.press("Tab")
+    assert opened.page.evaluate("document.activeElement.dataset.chart !== undefined")
+    for key in ("ArrowDown", "ArrowRight"):
+        opened.page.keyboard.press(key)
+    label = chart.get_attribute("aria-label")
+    assert label is not None
+    assert label.startswith("Module layer1")
+    opened.page.keyboard.press("Enter")
+    assert figure.locator(".crumbs button").all_inner_texts() == ["(root)", "› layer1"]
+    opened.page.keyboard.press("Escape")
+    assert figure.locator(".crumbs button").count() == 1
+
+
+def test_a_table_sorts_by_mouse_and_keyboard(open_page: OpenPage) -> None:
+    opened = open_page("transformer")
+    scroll = opened.page.locator(".scroll", has=opened.page.locator("#layer-0"))
+    by_time = _first_column(opened)
+    scroll.locator("th button").first.click()
+    names = _first_column(opened)
+    assert sorted(names) == sorted(by_time)
+    blocks = [int(name.split(".")[1]) for name in names if name.startswith("blocks.")]
+    assert blocks == sorted(blocks), "numbers in names sort as numbers"
+    assert scroll.locator("th").first.get_attribute("aria-sort") == "ascending"
+    scroll.locator("th button").first.press("Enter")
+    assert _first_column(opened) == names[::-1]
+    heading = scroll.locator("th.number").last
+    heading.locator("button").press("Space")
+    values = opened.page.evaluate(
+        "(cell) => [...cell.closest('table').tBodies[0].rows].map((row) => row.cells[cell.cellIndex].dataset.sort ?? null)",
+        heading.element_handle(),
+    )
+    figures = [float(value) for value in values if value is not None]
+    assert figures == sorted(figures, reverse=True)
+    assert None not in values[: len(figures)], "unknown values are at the end"
+
+
+def test_a_table_filters_and_copies_as_csv(open_page: OpenPage) -> None:
+    opened = open_page("transformer", permissions=["clipboard-read", "clipboard-write"])
+    scroll = opened.page.locator(".scroll", has=opened.page.locator("#layer-0"))
+    tools = scroll.locator("xpath=preceding-sibling::div[1]")
+    total = len(_first_column(opened))
+    tools.locator("input").fill("blocks.7.")
+    names = _first_column(opened)
+    assert 0 < len(names) < total
+    assert all("blocks.7." in name for name in names)
+    copy = tools.locator("button")
+    copy.click()
+    opened.page.wait_for_function("(control) => control.textContent === 'Copied'", arg=copy.element_handle())
+    lines = opened.page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert len(lines) == 1 + len(names) + scroll.locator("tfoot tr").count()
+    assert lines[0].startswith('"layer","class"')
+    name, *values = lines[1].strip('"').split('","')
+    assert name == names[0]
+    assert any(value.isdecimal() and int(value) > 10**6 for value in values), "figures in full, without units"
+
+
+def test_findings_link_to_layers_and_verdicts_to_findings(open_page: OpenPage) -> None:
+    opened = open_page("v0")
+    opened.page.locator(".verdict a").nth(1).click()
+    assert opened.page.locator(":target").get_attribute("id") == "finding-2"
+    assert opened.page.locator("#finding-2 > details").get_attribute("open") is not None
+    opened.page.locator("#finding-2 a.layer").first.click()
+    row = opened.page.locator("tr:target")
+    assert row.locator("td").first.inner_text() == "conv2"
+    assert row.is_visible()
+    assert opened.page.locator("figure.icicle .crumbs button").all_inner_texts() == ["(root)", "› conv2"]
+
+
+def test_a_link_unfolds_a_finding_of_low_severity(open_page: OpenPage) -> None:
+    opened = open_page("v0")
+    finding = opened.page.locator("details.lower > ol > li").last
+    assert not finding.is_visible()
+    identifier = finding.get_attribute("id")
+    opened.page.evaluate("(name) => { location.hash = name; }", identifier)
+    opened.page.wait_for_function("(name) => document.getElementById(name).checkVisibility()", arg=identifier)
+    assert finding.locator(".body").is_visible()
+
+
+def test_hostile_names_are_text(open_page: OpenPage) -> None:
+    opened = open_page("hostile")
+    opened.draw_all()
+    assert opened.page.locator("script").count() == 3
+    assert opened.page.locator("main img").count() == 0
+    shown = opened.page.locator("body").inner_text()
+    for name in HOSTILE:
+        assert name.replace("\u202e", "\\u202e") in shown
+    assert "\u202e" not in shown
+    figure = opened.page.locator("figure.icicle")
+    figure.get_by_label("Search modules").fill("</script>")
+    figure.get_by_label("Search modules").press("Enter")
+    assert figure.locator(".crumbs button").last.inner_text().endswith("<script>alert(1)</script>")
+    figure.locator(".chart").hover()  # a tooltip is HTML
+    opened.page.wait_for_timeout(100)
+
+
+def test_a_comparison_has_an_aligned_tree_that_folds(open_page: OpenPage) -> None:
+    opened = open_page("compared")
+    figure = opened.page.locator("figure.tree")
+    figure.scroll_into_view_if_needed()
+    rows = figure.locator("tbody tr")
+    rows.first.wait_for()
+    unfolded = rows.count()
+    assert {"added", "removed", "changed", "same"} == set(figure.locator(".status").all_inner_texts())
+    conv2 = rows.filter(has_text="conv2").locator("td").all_inner_texts()
+    assert conv2[2] == "–"
+    assert conv2[3] == f"−{conv2[1]}"  # noqa: RUF001 the sign that the page shows
+    toggle = figure.locator("button.fold").first
+    assert toggle.get_attribute("aria-expanded") == "true"
+    toggle.press("Enter")
+    assert rows.count() < unfolded
+    assert opened.page.evaluate("document.activeElement.className") == "fold", "the focus stays"
+    figure.get_by_label("Search modules").fill("conv_r")
+    names = figure.locator("tbody td.name").all_inner_texts()
+    assert len([name for name in names if "conv_r" in name]) == len(names) - 1
+    figure.get_by_label("Search modules").fill("")
+    figure.get_by_label("Compared figure").select_option("params")
+    assert "parameters" in figure.get_by_label("Compared figure").inner_text()
+    figure.get_by_text("only changes").click()
+    figure.get_by_text("Unfold all").click()
+    assert "same" not in figure.locator(".status").all_inner_texts()
+
+
+def test_the_timeline_zooms(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+
+    def width() -> float:
+        zoom = opened.options("timeline")["dataZoom"][0]
+        return float(zoom["end"] - zoom["start"])
+
+    assert width() == 100
+    figure.get_by_label("Zoom in").press("Enter")
+    assert width() == pytest.approx(50)
+    figure.locator(".chart").focus()
+    opened.page.keyboard.press("+")
+    assert width() == pytest.approx(25)
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.options("timeline")["dataZoom"][0]["start"] > 37.5
+    opened.page.keyboard.press("Escape")
+    assert width() == 100
+    assert figure.locator(".legend").inner_text().count("idle: ") > 0
+
+
+def test_the_straggler_is_red(open_page: OpenPage) -> None:
+    opened = open_page("ranks")
+    opened.draw_all()
+    bands = [series for series in opened.options("bars")["series"] if series["type"] == "custom"]
+    assert [band["data"] for band in bands] == [[[STRAGGLER]]]
+
+
+def test_every_control_is_reached_by_tab(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    opened.draw_all()
+    controls = "a[href], button, input, select, summary, [role=application], .scroll, pre"
+    count = opened.page.evaluate(
+        "(list) => [...document.querySelectorAll(list)].filter((e) => e.checkVisibility()).length", controls
+    )
+    opened.page.evaluate(
+        "() => { scrollTo(0, 0); window.reached = new Set(); addEventListener('focusin', (e) => reached.add(e.target)); }"
+    )
+    for _ in range(count + 5):
+        opened.page.keyboard.press("Tab")
+    missing = opened.page.evaluate(
+        "(list) => [...document.querySelectorAll(list)].filter((e) => e.checkVisibility() && !reached.has(e)).map((e) => e.outerHTML)",
+        controls,
+    )
+    assert missing == []

@@ -1,0 +1,186 @@
+"""Charts: the figures of both sides as one tree, the cost of searches, stragglers, and timelines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_reports import v0_cuda, v0_h100, v1_h100
+from trace_reports import ms, trace, traces
+
+from profiler_kit.comparison.compare import compare
+from profiler_kit.pipeline.inspect import inspect
+from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
+from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
+from profiler_kit.records.document import Chart, ChartData, Document
+from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.records.trace_comparison import TimeChange
+from profiler_kit.report import traces_document
+from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
+from profiler_kit.report.charts.reports import configuration_chart
+from profiler_kit.report.charts.traces import MAX_BARS, rank_chart
+
+RANKS = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda_small"
+
+
+def by_path(chart: Chart) -> dict[str, dict[str, Any]]:
+    return {node["path"]: node for node in chart.data["nodes"]}
+
+
+def change(kind: LayerKind, a_path: str | None, b_path: str | None, a: int = 0, b: int = 0) -> LayerChange:
+    return LayerChange(
+        kind=kind, a_path=a_path, b_path=b_path, class_name="Linear", change="text",
+        a=LayerFigures(flops=a), b=LayerFigures(flops=b), contribution=0.1,
+    )  # fmt: skip
+
+
+def tree_of(*layers: LayerChange) -> Chart:
+    comparison = replace(compare(v0_h100(), v1_h100()), layers=layers, config=None)
+    (chart,) = layer_tree(comparison)
+    return chart
+
+
+def test_an_aligned_tree_sums_to_the_totals_of_both_sides() -> None:
+    comparison = compare(v0_h100(), v1_h100())
+    (chart,) = layer_tree(comparison)
+    assert [figure["key"] for figure in chart.data["figures"]] == ["device_ns", "flops", "saved_bytes", "params"]
+    nodes = chart.data["nodes"]
+    for figure in chart.data["figures"]:
+        key = figure["key"]
+        for side, name in ((0, "a"), (1, "b")):
+            roots = sum(node[key][side] or 0 for node in nodes if node["parent"] < 0)
+            assert roots == sum(getattr(getattr(layer, name), key) for layer in comparison.layers)
+    for i, node in enumerate(nodes):
+        assert node["parent"] < i, "parents come first"
+
+
+def test_an_aligned_tree_tells_added_removed_and_changed_modules_apart() -> None:
+    nodes = by_path(
+        tree_of(
+            change("added", None, "new.0", b=5),
+            change("added", None, "new.1", b=7),
+            change("removed", "old", None, a=3),
+            change("changed", "block.fc", "block.fc", a=10, b=20),
+            change("same", "block.norm", "block.norm", a=1, b=1),
+        )
+    )
+    assert {path: (node["status"], node["flops"]) for path, node in nodes.items()} == {
+        "(root)": ("changed", [14, 33]),
+        "new": ("added", [None, 12]),
+        "new.0": ("added", [None, 5]),
+        "new.1": ("added", [None, 7]),
+        "old": ("removed", [3, None]),
+        "block": ("changed", [11, 21]),
+        "block.fc": ("changed", [10, 20]),
+        "block.norm": ("same", [1, 1]),
+    }
+
+
+def test_modules_of_different_types_at_one_path_are_two_nodes() -> None:
+    chart = tree_of(change("added", None, "act", b=5), change("removed", "act", None, a=3))
+    nodes = [(node["path"], node["status"], node["flops"]) for node in chart.data["nodes"][1:]]
+    assert nodes == [("act", "added", [None, 5]), ("act", "removed", [3, None])]
+    assert chart.data["nodes"][0]["flops"] == [3, 5]
+
+
+def test_equal_sides_have_no_tree() -> None:
+    same = replace(change("same", "fc", "fc", a=1, b=1), contribution=0.0)
+    assert list(layer_tree(replace(compare(v0_h100(), v1_h100()), layers=(same,)))) == []
+
+
+def test_a_tree_of_traces_sums_the_phases_of_a_module() -> None:
+    from profiler_kit.comparison.traces import compare_traces
+
+    compared = replace(
+        compare_traces(trace("a.json"), trace("b.json")),
+        modules=(
+            TimeChange(name="net.fc", phase="forward", a_ns=10, b_ns=12),
+            TimeChange(name="net.fc", phase="backward", a_ns=20, b_ns=0, alike="only a"),
+            TimeChange(name="net.new", phase="forward", a_ns=0, b_ns=4, alike="only b"),
+        ),
+    )
+    (chart,) = trace_module_tree(compared)
+    nodes = by_path(chart)
+    assert nodes["net.fc"]["ns"] == [30, 12]
+    assert nodes["net.fc"]["status"] == "changed", "one of its phases is in both"
+    assert (nodes["net.new"]["ns"], nodes["net.new"]["status"]) == ([None, 4], "added")
+    assert nodes["net"]["ns"] == [30, 16]
+
+
+def test_configurations_state_the_cost_of_their_search() -> None:
+    (chart,) = configuration_chart(v0_cuda())
+    notes = {row["name"]: row["note"] for row in chart.data["rows"]}
+    assert notes["default"] == ""
+    assert notes["benchmark"].startswith("search ")
+    assert notes["benchmark"].endswith(" steps")
+    assert any(note.endswith("never pays off") for note in notes.values())
+
+
+def test_stragglers_are_marked_also_among_many_ranks() -> None:
+    late = MAX_BARS + 30
+    rows = tuple(
+        RankTime(
+            rank=rank, file=f"{rank}.json", steps=1, step_ns=ms(4), compute_ns=ms(2), communication_ns=ms(1), exposed_ns=ms(1),
+            wait_ns=ms(1), idle_ns=ms(1),
+        )
+        for rank in range(MAX_BARS + 40)
+    )  # fmt: skip
+    straggler = Straggler(
+        rank=late, last=9, collectives=10, late_ns=ms(1), cost_ns=ms(1.5), doing="", doing_excess_ns=0
+    )
+    ranks = Ranks(ranks=rows, common_steps=1, step_ns=ms(4), imbalance=0.0, stragglers=(straggler,))
+    (chart,) = rank_chart(ranks)
+    assert len(chart.data["rows"]) == MAX_BARS
+    (mark,) = chart.data["marks"]
+    assert chart.data["rows"][mark["row"]] == f"rank {late}"
+    assert mark["text"] == "late: the others wait 1.5 ms"
+
+
+def test_data_of_a_chart_is_built_once_and_on_first_use() -> None:
+    calls: list[int] = []
+
+    def build() -> dict[str, int]:
+        calls.append(1)
+        return {"a": 1}
+
+    data = ChartData(build)
+    assert calls == []
+    assert dict(data) == {"a": 1} == data
+    assert len(data) == 1
+    assert calls == [1]
+
+
+def timelines_of(document: Document) -> list[str]:
+    return [
+        block.title
+        for section in document.sections
+        if section.title == "Timeline"
+        for block in section.blocks
+        if isinstance(block, Chart)
+    ]
+
+
+def test_few_traces_have_a_timeline_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspection = inspect(RANKS, timelines=True)
+    assert sorted(inspection.timelines) == [0, 1]
+    titles = timelines_of(traces_document(inspection.report, timelines=inspection.timelines))
+    assert [title.rpartition(", ")[2] for title in titles] == ["rank0", "rank1"]
+    assert not inspect(RANKS / "rank0.json.gz").timelines, "only on request"
+    monkeypatch.setattr("profiler_kit.pipeline.trace_reading.MAX_TIMELINES", MAX_TIMELINES - 2)
+    inspection = inspect(RANKS, timelines=True)
+    assert inspection.report.ranks is not None
+    slowest = max(inspection.report.ranks.ranks, key=lambda rank: rank.compute_ns)
+    if inspection.report.ranks.stragglers:
+        late = max(inspection.report.ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
+        slowest = next(rank for rank in inspection.report.ranks.ranks if rank.rank == late)
+    assert [inspection.traces[i].file for i in inspection.timelines] == [slowest.file]
+
+
+def test_the_timeline_of_a_single_trace_has_no_name() -> None:
+    inspection = inspect(RANKS / "rank0.json.gz", timelines=True)
+    (title,) = timelines_of(traces_document(inspection.report, timelines=inspection.timelines))
+    assert title.startswith("Timeline of ")
+    assert "rank0" not in title
+    assert timelines_of(traces_document(traces(trace()))) == []
