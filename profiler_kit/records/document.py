@@ -113,16 +113,18 @@ class Chart:
 
     - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked. `marks`,
       where present: the index of each `row` to point out, and why (`text`).
-    - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known; `baseline`, a row's name.
+    - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known; `baseline`, the
+      name of a row.
     - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
     - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, a kernel family or
-      a cause of idle time, or None; `boxes`, each with lane, start, end (ns from the start of the step) and the index of its name.
-    - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`,
-      `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key both sides' figures
-      including children, None where the module does not exist.
+      a cause of idle time, or None; `boxes`, each with lane, start, end (ns from the start of the step) and the index of its
+      name.
+    - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
+      `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
+      figures of both sides including children, None where the module does not exist.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
     - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
     """

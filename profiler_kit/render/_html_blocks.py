@@ -80,12 +80,12 @@ def finding_list(block: FindingList, links: Links) -> str:
     """The findings with their numbers: the important ones first, then those of low severity, folded."""
     numbered = list(enumerate(block.findings, block.first))
     folded = [(n, finding) for n, finding in numbered if finding.severity in FOLDED_SEVERITIES]
-    shown = [(n, finding) for n, finding in numbered if finding.severity not in FOLDED_SEVERITIES]
-    if block.full or not shown or len(folded) < MIN_FOLDED:
-        folded, shown = [], numbered
+    main = [(n, finding) for n, finding in numbered if finding.severity not in FOLDED_SEVERITIES]
+    if block.full or not main or len(folded) < MIN_FOLDED:
+        folded, main = [], numbered
     items = [
         _finding(finding, number, links, is_open=block.full or i < OPEN_FINDINGS)
-        for i, (number, finding) in enumerate(shown)
+        for i, (number, finding) in enumerate(main)
     ]
     markup = f'<ol class="findings">{"".join(items)}</ol>'
     if folded:

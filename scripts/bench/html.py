@@ -7,6 +7,7 @@ Needs Chromium and the dependency group `browser`. The pages are of synthetic tr
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import statistics
 import sys
@@ -92,6 +93,7 @@ def _text(milliseconds: float) -> str:
 
 def main() -> int:
     """Measure all pages and print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     from playwright.sync_api import sync_playwright
 
     executable = next(filter(None, map(shutil.which, NAMES)), None)

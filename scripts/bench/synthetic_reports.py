@@ -11,7 +11,7 @@ from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, RunConfig
-from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, ModuleNode, StaticCount
+from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, CountPhase, ModuleNode, StaticCount
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval
@@ -33,7 +33,7 @@ BLOCK: Final = (
 )
 RATE: Final = 30e12  # FLOP/s of the matrix products
 BANDWIDTH: Final = 1.5e12  # bytes/s of the other layers
-PHASES: Final = ("forward", "backward")
+PHASES: Final[tuple[CountPhase, ...]] = ("forward", "backward")
 
 
 def transformer_report(modules: int) -> Report:

@@ -7,6 +7,7 @@ Needs Chromium and the dependency group `browser`. The pages show the measured r
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -70,6 +71,7 @@ def take(browser: Browser, document: Document, part: str | None, file: Path) -> 
 
 def main() -> int:
     """Write all pictures. Returns 1 if a picture is too large, or without a browser."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     from playwright.sync_api import sync_playwright
 
     executable = next(filter(None, map(shutil.which, NAMES)), None)

@@ -39,14 +39,8 @@ def _v0() -> Document:
 
 def resnet50() -> Report:
     """The counts of ResNet-50 at batch size 1 in closed form."""
-    nodes = tuple(_resnet_nodes())
-    return replace(
-        with_verdict(v0_cuda()),
-        target=replace(v0_target(), name="ResNet-50"),
-        static=counted(nodes),
-        runs=(),
-        findings=(),
-    )
+    target = replace(v0_target(), name="ResNet-50")
+    return replace(v0_cuda(), target=target, static=counted(tuple(_resnet_nodes())), runs=(), findings=())
 
 
 def _resnet_nodes() -> Iterator[ModuleNode]:
@@ -106,7 +100,8 @@ def _ranks() -> Document:
     rows = tuple(
         RankTime(
             rank=rank, file=summaries[rank].file, steps=10, step_ns=ms(40.0), compute_ns=ms(20.0) + late[rank],
-            communication_ns=ms(15.0) - late[rank], exposed_ns=ms(14.0) - late[rank], wait_ns=ms(12.5) - late[rank], idle_ns=ms(6.0),
+            communication_ns=ms(15.0) - late[rank], exposed_ns=ms(14.0) - late[rank], wait_ns=ms(12.5) - late[rank],
+            idle_ns=ms(6.0),
         )
         for rank in range(RANKS)
     )  # fmt: skip
@@ -141,13 +136,8 @@ def _hostile() -> Document:
     names = dict(
         zip((node.path for node in static.modules if node.path and "(" not in node.path), HOSTILE, strict=False)
     )
-    static = replace(
-        static,
-        modules=tuple(
-            replace(node, path=names.get(node.path, node.path), class_name=HOSTILE[1], config=HOSTILE[3])
-            for node in static.modules
-        ),
-    )
+    modules = (replace(node, path=names.get(node.path, node.path)) for node in static.modules)
+    static = replace(static, modules=tuple(replace(node, class_name=HOSTILE[1], config=HOSTILE[3]) for node in modules))
     runs = tuple(
         replace(run, modules=tuple(replace(layer, path=names.get(layer.path, layer.path)) for layer in run.modules))
         for run in report.runs

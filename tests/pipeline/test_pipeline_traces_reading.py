@@ -70,7 +70,7 @@ def test_ctrl_c_keeps_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> N
     whole = reading.extract_trace
     seen: list[Path] = []
 
-    def interrupted(file: Path) -> object:
+    def interrupted(file: Path, *, timeline: bool) -> object:
         seen.append(file)
         if len(seen) == 2:
             raise KeyboardInterrupt

@@ -34,7 +34,7 @@ function text(value, unit) {
   const [size, name] = steps.find(([limit]) => Math.abs(value) >= limit) || steps.at(-1);
   return `${number(value / size)} ${name}`.trim();
 }
-const signed = (value, unit) => (value > 0 ? "+" : value < 0 ? "−" : "") + text(Math.abs(value), unit);
+const signed = (value, unit) => (value > 0 ? "+" : value < 0 ? "-" : "") + text(Math.abs(value), unit);
 // A tooltip is HTML: names come from models and traces.
 const safe = (value) => String(value).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const cut = (name, length) => (name.length <= length ? name : `${name.slice(0, length / 2)}…${name.slice(-length / 2)}`);

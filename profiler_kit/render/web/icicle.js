@@ -88,8 +88,8 @@ draw.icicle = function icicle(element, data, chart, tools) {
     element.style.height = `${27 * Math.min(1 + Math.max(...boxes.map((box) => box[1])), 28)}px`;
     fit(chart);
     paint();
-    crumbs.replaceChildren(...ancestors(zoomed).map((i, place) => {
-      const crumb = button(place ? `› ${nodes[i].name}` : nodes[i].name, () => zoom(i));
+    crumbs.replaceChildren(...ancestors(zoomed).map((i) => {
+      const crumb = button(nodes[i].name, () => zoom(i));
       if (i === zoomed) crumb.setAttribute("aria-current", "true");
       return crumb;
     }));

@@ -47,7 +47,7 @@ draw.tree = function tree(element, data, _, tools) {
       toggle.setAttribute("aria-expanded", String(wanted !== "" || unfolded.has(i)));
       name.append(toggle, " ", label);
     } else name.append(create("span", { className: "leaf" }, node.name), " ", label);
-    const cell = (value) => create("td", { className: "number" }, value == null ? "–" : text(value, unit));
+    const cell = (value) => create("td", { className: "number" }, value == null ? "-" : text(value, unit));
     const bar = create("td", { className: "change" }, create("i"));
     bar.firstChild.className = difference > 0 ? "more" : "less";
     bar.firstChild.style.width = `${most ? (50 * Math.abs(difference)) / most : 0}%`;

@@ -44,10 +44,10 @@ def _waterfall(
     ordered = sorted((change for change in changes if change[1]), key=lambda change: -abs(change[1]))
     if not ordered:
         return
-    shown, others = ordered[:MAX_CHANGES], ordered[MAX_CHANGES:]
-    shown += [(f"({len(others)} more)", sum(change for _, change in others))] if others else []
+    largest, others = ordered[:MAX_CHANGES], ordered[MAX_CHANGES:]
+    largest += [(f"({len(others)} more)", sum(change for _, change in others))] if others else []
     rows = [{"name": labels[0], "start": 0, "end": start, "total": True}]
-    for name, change in shown:
+    for name, change in largest:
         rows.append({"name": name, "start": start, "end": start + change, "total": False})
         start += change
     rows.append({"name": labels[1], "start": 0, "end": start, "total": True})

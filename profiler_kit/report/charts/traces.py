@@ -81,7 +81,7 @@ def _module_data(trace: TraceSummary) -> dict[str, Any]:
     roots = [path for path in ordered if not parent_path(path)]
     names = [ALL, *ordered] if len(roots) > 1 else ordered
     indices = {path: i for i, path in enumerate(names)}
-    whole = sum(own.values())
+    total_ns = sum(own.values())
     nodes: list[dict[str, Any]] = [
         {
             "name": path.rpartition(".")[2],
@@ -89,7 +89,7 @@ def _module_data(trace: TraceSummary) -> dict[str, Any]:
             "type": classes.get(path, ""),
             "parent": indices.get(parent_path(path), 0 if len(roots) > 1 and path != ALL else -1),
             "share": None,
-            "time": total.get(path, whole),
+            "time": total.get(path, total_ns),
         }
         for path in names
     ]
@@ -125,7 +125,7 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     late = {straggler.rank: straggler for straggler in ranks.stragglers}
     first = {rank.rank for rank in ranks.ranks if rank.rank not in late}
     first = set(sorted(first)[: max(0, MAX_BARS - len(late))])
-    shown = [rank for rank in ranks.ranks if rank.rank in first or rank.rank in late]
+    visible = [rank for rank in ranks.ranks if rank.rank in first or rank.rank in late]
     yield Chart(
         kind="bars",
         name="ranks",
@@ -134,16 +134,16 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
         "are red.",
         data={
             "unit": "ns",
-            "rows": [f"rank {rank.rank}" for rank in shown],
+            "rows": [f"rank {rank.rank}" for rank in visible],
             "marks": [
                 {"row": i, "text": f"late: the others wait {text(late[rank.rank].cost_ns, 'ns')}"}
-                for i, rank in enumerate(shown)
+                for i, rank in enumerate(visible)
                 if rank.rank in late
             ],
             "parts": [
-                {"name": "computation", "values": [rank.compute_ns for rank in shown]},
-                {"name": "exposed communication", "values": [rank.exposed_ns for rank in shown]},
-                {"name": "idle", "values": [rank.idle_ns for rank in shown]},
+                {"name": "computation", "values": [rank.compute_ns for rank in visible]},
+                {"name": "exposed communication", "values": [rank.exposed_ns for rank in visible]},
+                {"name": "idle", "values": [rank.idle_ns for rank in visible]},
             ],
         },
     )
