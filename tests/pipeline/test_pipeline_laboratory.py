@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -107,9 +108,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Place:
     """An empty place; temporary folders are made in it, and what the CPU reaches is not measured."""
     (tmp_path / "tmp").mkdir()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, handler))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
