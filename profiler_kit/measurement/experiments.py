@@ -13,7 +13,7 @@ from profiler_kit.configurations.naming import with_name
 from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
-from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
@@ -21,6 +21,7 @@ from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.temporary_files import temporary_folder
 
 # A large network needs about 15 s of algorithm search per shape, and a generated schedule has 13 shapes.
 LIMIT_S: Final = 1800.0
@@ -104,7 +105,7 @@ def run_schedule(
     `timeout_s` limits the process (default: 30 minutes). On KeyboardInterrupt it is terminated.
     """
     limit_s = timeout_s if timeout_s is not None else LIMIT_S
-    with worker_folder() as folder:
+    with temporary_folder("worker") as folder:
         steps = folder / "steps.jsonl"
         job = ScheduleJob(spec=spec, config=config, device=device, text=text, steps=str(steps))
         end, outcome = run_worker(

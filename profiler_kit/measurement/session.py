@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.temporary_files import temporary_folder
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
 
@@ -145,8 +145,8 @@ def measure_interleaved(
 def trace_folder(folder: Path | None) -> Iterator[Path]:
     """The folder for traces: `folder`, or a temporary one if it is None. Raises UsageError if it is not writable."""
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="profiler_kit_traces_") as temporary:
-            yield Path(temporary)
+        with temporary_folder("traces") as temporary:
+            yield temporary
         return
     hint = "choose another folder with --out"
     try:

@@ -20,9 +20,7 @@ from profiler_kit.cli.output import REPORT_FILES
 from profiler_kit.errors import INTERRUPTED
 
 # A process that starts in the background ignores SIGINT, and Python then installs no handler.
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from profiler_kit.cli import entry; entry()"
-)
+PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from profiler_kit.cli import entry; entry()"
 HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
 
 

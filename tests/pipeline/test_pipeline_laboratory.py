@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,12 +107,18 @@ class Place:
         return loads_report((self.folder / "out" / "report.json").read_text(), "the report")
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts this process and those that it starts, also if the tests run in the background, where it is ignored."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """An empty place; temporary folders are made in it, and what the CPU reaches is not measured."""
     (tmp_path / "tmp").mkdir()
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
-    request.addfinalizer(partial(signal.signal, signal.SIGINT, handler))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)

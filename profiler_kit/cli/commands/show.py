@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
 
-    output.check_options(options)
+    output.check_options(options, inputs=[options.report])
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):
         output.emit_traces(with_verdict(saved), options)
