@@ -107,9 +107,14 @@ def test_a_folder_taken_for_ownerless_is_created_again(root: Path, monkeypatch: 
 def test_a_failed_replacement_leaves_the_file_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacement(file) as partial:
-        partial.write_text("new")
-        raise KeyboardInterrupt
+
+    def interrupted_write() -> None:
+        with replacement(file) as partial:
+            partial.write_text("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_write()
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
     assert file.read_text() == "old"
 

@@ -154,7 +154,7 @@ def test_stdout_by_its_path_is_written_into_if_it_is_a_pipe(place: Path, capfd: 
         os.dup2(saved, 1)
         os.close(saved)
         os.close(writing)
-    with open(reading, "rb") as pipe:
+    with os.fdopen(reading, "rb") as pipe:
         text = pipe.read().decode()
     assert ended.code == OK, ended.err
     assert text.count("path,") >= 1

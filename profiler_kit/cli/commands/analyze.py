@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
                 timeout_s=options.timeout,
                 traces=folder / "traces",
                 on_progress=progress.show,
+                on_process=progress.start_process,
                 convention=options.convention,
                 experiments=_experiment_options(options),
             )

@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             timeout_s=options.timeout,
             on_progress=progress.show,
+            on_process=progress.start_process,
         )
     output.warn_about_guesses(options, sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)
