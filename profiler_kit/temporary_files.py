@@ -1,4 +1,4 @@
-"""Temporary folders and partial files. What a killed process leaves behind is removed by a later one.
+"""Temporary folders and partial files. A later process removes those of a killed one.
 
 A process locks each folder and file that it creates (flock). The system releases the locks when the process ends for any
 reason, so whatever can be locked has no owner. Another process's files in use are never touched.

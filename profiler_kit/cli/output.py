@@ -200,7 +200,7 @@ def errors_at_end() -> Iterator[Callable[..., None]]:
             function(*arguments)
         except KitError as error:
             errors.append(error)
-        except BrokenPipeError:  # the reader of stdout left, which is no error unless there are others
+        except BrokenPipeError:  # the reader of stdout left: reported only with other errors
             if not errors:
                 raise
             streams.discard_stdout()

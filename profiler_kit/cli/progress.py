@@ -167,6 +167,6 @@ def _new_live() -> Live:
         console=Console(file=sys.stderr),
         auto_refresh=False,
         transient=True,
-        # what the user's code prints appears above the line; stdout for results is left alone
+        # output of the user's code appears above the line; stdout is only redirected if it is stderr too
         redirect_stdout=sys.stdout is sys.stderr,
     )
