@@ -53,7 +53,7 @@ class Terminal:
             assert sys.stderr is self.stderr
 
     def wait_for(self, text: str) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 30
         while text not in self.written:
             assert time.monotonic() < until, self.written[-500:]
             time.sleep(0.01)
@@ -104,13 +104,13 @@ def plain(text: str) -> str:
 def test_a_terminal_shows_what_runs_and_what_remains(terminal: Terminal) -> None:
     with terminal.progress() as progress:
         progress.show("counting")
-        terminal.wait_for("0:00  counting")
+        terminal.wait_for("  counting")
         progress.start_process(start(2, left_ns=150_000_000_000, is_bound=True))
         progress.show("[2/4] config2: first step")
         terminal.wait_for("left")
     terminal.close()
     last = [line for line in plain(terminal.written).split("\r") if "left" in line][-1]
-    assert re.fullmatch(r"\s*0:0\d  \[2/4\] config2: first step  [━╸╺]{20}  at most 2 min left\s*", last), last
+    assert re.fullmatch(r"\s*0:\d\d  \[2/4\] config2: first step  [━╸╺]{20}  at most 2 min left\s*", last), last
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
@@ -121,7 +121,7 @@ def test_the_screen_is_clean_afterwards(terminal: Terminal, error: type[BaseExce
         with terminal.progress() as progress:
             progress.start_process(start(1))
             progress.show("x" * 300)  # longer than the line
-            terminal.wait_for("0:00")
+            terminal.wait_for("xxx")
             print("said by the model", file=sys.stderr)
             terminal.wait_for("said by the model")
             if error is not None:
