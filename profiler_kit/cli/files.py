@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from profiler_kit.errors import UsageError
-from profiler_kit.temporary_files import replacement, temporary_folder
 
 STDIN = "-"  # as an input
 ANOTHER_PATH = "use another path"
@@ -89,6 +88,8 @@ def replaced_file(file: Path) -> Iterator[Path]:
 
     A link is followed. A pipe or a device is not replaced; the content is written into it.
     """
+    from profiler_kit.temporary_files import replacement, temporary_folder
+
     try:
         if file.exists() and not file.is_file():
             with temporary_folder("output") as folder:

@@ -11,11 +11,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.cli.streams import escape_control_characters
-from profiler_kit.records.progress import ProcessStart
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
+
+    from profiler_kit.records.progress import ProcessStart
 
 LONG_S: Final = 1.0  # a log shows an activity that runs for so long
 TICK_S: Final = 0.125

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from profiler_kit.errors import UsageError
-from profiler_kit.temporary_files import temporary_folder
 
 
 def open_standard_streams() -> None:
@@ -66,6 +65,8 @@ def stdin_copy() -> Iterator[Path]:
         raise UsageError(
             "standard input is a terminal", where="-", hint="redirect a trace: profiler-kit inspect - < TRACE"
         )
+    from profiler_kit.temporary_files import temporary_folder
+
     with temporary_folder("stdin") as folder:
         path = folder / "stdin"
         with path.open("wb") as file:
