@@ -12,13 +12,14 @@ import pytest
 import profiler_kit
 
 PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
-GROUND = {"errors", "units", "_family"}
+GROUND = {"errors", "units", "_family", "temporary_files"}
 
 # room -> rooms it may import; a room may always import itself
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "_family": set(),
+    "temporary_files": set(),
     "_version": set(),
     "process": {"errors"},
     "records": {"errors", "units"},

@@ -209,8 +209,12 @@ def test_an_interrupt_ends_the_group_and_is_raised_again() -> None:
         pids.append(int(line))
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt):
-        python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores SIGINT
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert gone(pids[0])
 
 
@@ -218,8 +222,9 @@ def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
     """A whole program of ours, interrupted as a terminal would, leaves no process."""
     program = textwrap.dedent(
         """
-        import os, sys
+        import os, signal, sys
         from profiler_kit.process import run
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if this runs in the background
         code = "import os, time; print(os.getpid(), flush=True); time.sleep(300)"
         try:
             run([sys.executable, "-c", code], on_line=lambda line: print(os.getpid(), line, flush=True))
@@ -242,6 +247,94 @@ def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
     assert outcome.ok, outcome.log_tail
     assert lines[1:] == ["interrupted"]
     assert gone(pids[0])
+
+
+INTERRUPTED_PROGRAM = """
+import os, random, signal, sys, time
+from profiler_kit.process import run
+
+rounds, repeat_s = int(sys.argv[1]), float(sys.argv[2])
+random.seed(5)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+def interrupted_round():
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.03), repeat_s)
+        run(["/bin/sh", "-c", "echo a; sleep 0.02"], on_line=lambda line: None)
+        return 0
+    except KeyboardInterrupt:
+        return 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [pid for pid in file.read().split() if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"]
+
+interrupts = 0
+for _ in range(rounds):
+    try:
+        interrupts += interrupted_round()
+    except KeyboardInterrupt:
+        interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+print(interrupts, len(children()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("rounds", "repeat_s"), [(100, 0.0), (40, 0.001)], ids=["once", "repeated"])
+def test_interrupts_at_random_moments_never_hang(rounds: int, repeat_s: float) -> None:
+    """Also with an impatient user whose further interrupts meet the cleanup."""
+    paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
+    outcome = run([sys.executable, "-c", INTERRUPTED_PROGRAM, str(rounds), str(repeat_s)], env=paths, timeout_s=60)
+    assert outcome.ok, outcome.log_tail
+    interrupts, children = map(int, outcome.stdout.split())
+    assert interrupts > rounds / 4
+    assert children == 0
+
+
+def test_an_interrupt_during_the_start_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process exists, and no variable names it yet: the interrupt waits until one does."""
+    pids: list[int] = []
+    real_start = process.child._start
+
+    def start(*args: object) -> object:
+        popen = real_start(*args)  # type: ignore[arg-type]
+        pids.append(popen.pid)
+        signal.raise_signal(signal.SIGINT)
+        return popen
+
+    monkeypatch.setattr(process.child, "_start", start)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            python("import time; time.sleep(300)")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert gone(pids[0])
+
+
+def test_a_lock_that_an_interrupt_left_in_popen_keeps_nothing_waiting() -> None:
+    """An exception of a signal handler inside `Popen.poll` leaves its lock held."""
+    with process.start_child([sys.executable, "-c", "raise SystemExit(3)"]) as child:
+        child._popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        assert child.finish(20).returncode == 3
+    with process.start_child([sys.executable, "-c", "import time; time.sleep(300)"]) as child:
+        child._popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
+
+
+def test_without_a_descriptor_of_the_exit_it_is_noticed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels before 5.3, and containers that forbid the call."""
+
+    def refuse(pid: int) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    assert python("import os, sys, time; os.close(1); time.sleep(0.3); sys.exit(4)", timeout_s=20).returncode == 4
 
 
 def test_an_error_of_the_listener_ends_the_child() -> None:

@@ -68,8 +68,9 @@ def test_leaving_early_ends_all_processes(tmp_path: Path) -> None:
     answers.close()  # type: ignore[attr-defined]
     program = textwrap.dedent(
         """
-        import pathlib, sys, pool_work
+        import pathlib, signal, sys, pool_work
         from profiler_kit.process import in_processes
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
         list(in_processes(pool_work.leaves_its_id, [pathlib.Path(sys.argv[1])] * 3, workers=2))
         """
     )

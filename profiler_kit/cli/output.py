@@ -8,15 +8,15 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
-from profiler_kit.cli import streams, terminal
-from profiler_kit.errors import UsageError
+from profiler_kit.cli import files, streams, terminal
+from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_kit.pipeline.analyze import Analysis
+    from profiler_kit.pipeline.analyze import Analysis, Traced
     from profiler_kit.records.document import Document
     from profiler_kit.records.lanes import StepTimeline
     from profiler_kit.records.report import Report, TraceReport
@@ -26,8 +26,11 @@ GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 ASCII_SUBSTITUTES = str.maketrans("├│└×±", "||`x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
-def check_options(options: argparse.Namespace) -> None:
-    """Raise UsageError for an unknown format, suffix or column, or a path that is not writable, before anything is measured."""
+def check_options(options: argparse.Namespace, *, inputs: Iterable[str | Path] = ()) -> None:
+    """Raise UsageError, before anything is read or measured, for an unknown format, suffix or column, or an unusable path.
+
+    `inputs`: the files that the command reads; no output may replace them. Texts that name no file are ignored.
+    """
     from profiler_kit import render
     from profiler_kit.report.tables import check_sort
 
@@ -35,12 +38,7 @@ def check_options(options: argparse.Namespace) -> None:
         render.renderer_by_name(options.format)
     for file in options.output:
         render.renderer_by_suffix(file)
-        if not file.parent.is_dir():
-            raise UsageError(
-                "no such folder", where=str(file.parent), hint="create the folder, or use another path with -o"
-            )
-        if file.is_dir() or not os.access(file.parent, os.W_OK):
-            raise UsageError("cannot write this file", where=str(file), hint="use another path with -o")
+    files.check_outputs(options.output, inputs, hint="use another path with -o")
     if getattr(options, "sort", None) is not None:
         # Without --by the report decides which table is shown, so any table's column is accepted here.
         check_sort(options.sort, options.by or "layer")
@@ -88,18 +86,29 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
 
 def emit(document: Document, options: argparse.Namespace, page: Path | None = None) -> None:
     """Print `document` in the format of ``-f``, write it to the files of ``-o``, and open its `page` with ``--open``."""
+    with errors_at_end() as attempt:
+        for file in options.output:
+            attempt(_write_document, document, file)
+        attempt(_print_document, document, options)
+    if options.open:
+        _open_page(page or _html_file(document, options), options)
+
+
+def _write_document(document: Document, file: Path) -> None:
     from profiler_kit import render
 
-    for file in options.output:
-        write_file(file, render.renderer_by_suffix(file).render(document, render.RenderOptions(detail=True)))
+    files.write_file(file, render.renderer_by_suffix(file).render(document, render.RenderOptions(detail=True)))
+
+
+def _print_document(document: Document, options: argparse.Namespace) -> None:
+    from profiler_kit import render
+
     color = terminal.has_color(sys.stdout)
     style = render.RenderOptions(
         width=terminal.width(), color=color, detail=options.detail, bars=color and terminal.can_draw(sys.stdout)
     )
     with stdout_errors():
         print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
-    if options.open:
-        _open_page(page or _html_file(document, options), options)
 
 
 def _html_file(document: Document, options: argparse.Namespace) -> Path:
@@ -112,7 +121,7 @@ def _html_file(document: Document, options: argparse.Namespace) -> Path:
             return Path(file)
     descriptor, name = tempfile.mkstemp(prefix="profiler_kit-", suffix=".html")
     os.close(descriptor)
-    write_file(Path(name), html.render(document, render.RenderOptions(detail=True)))
+    files.write_file(Path(name), html.render(document, render.RenderOptions(detail=True)))
     return Path(name)
 
 
@@ -178,6 +187,31 @@ def flush() -> None:
 
 
 @contextlib.contextmanager
+def errors_at_end() -> Iterator[Callable[..., None]]:
+    """A function that calls another one and postpones its KitError to the end of the block, which raises the last error.
+
+    A file that cannot be written then does not cost the other files, or the report on stdout. Earlier errors are printed.
+    """
+    errors: list[KitError] = []
+
+    def attempt(function: Callable[..., None], *arguments: object) -> None:
+        try:
+            function(*arguments)
+        except KitError as error:
+            errors.append(error)
+        except BrokenPipeError:  # the reader of stdout left: reported only with other errors
+            if not errors:
+                raise
+            streams.discard_stdout()
+
+    yield attempt
+    for error in errors[:-1]:
+        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
+    if errors:
+        raise errors[-1]
+
+
+@contextlib.contextmanager
 def stdout_errors() -> Iterator[None]:
     """Turn an error of stdout inside the block into a UsageError; BrokenPipeError (closed pipe) passes through."""
     try:
@@ -219,47 +253,29 @@ def print_note(text: str, options: argparse.Namespace) -> None:
 
 
 def write_report_folder(analysis: Analysis, folder: Path) -> None:
-    """Write `REPORT_FILES`, and annotate the traces in ``folder/traces``."""
-    from profiler_kit import render
-    from profiler_kit.pipeline.annotation import add_annotation
-    from profiler_kit.render import chrome_trace
+    """Write `REPORT_FILES` into `folder`. Raises UsageError after it has tried all of them."""
     from profiler_kit.report import report_document
 
     document = report_document(analysis.report, top=None, timeline=analysis.timeline)
-    options = render.RenderOptions(detail=True)
-    for name in REPORT_FILES:
-        write_file(folder / name, render.renderer_by_suffix(Path(name)).render(document, options))
-    for traced in analysis.traces:
-        if traced.annotation.spans:
-            with replaced_file(traced.file) as partial, json_output(partial, traced.file.suffix == ".gz") as out:
-                add_annotation(traced.file, out, traced.annotation, chrome_trace.event_lines)
+    with errors_at_end() as attempt:
+        for name in REPORT_FILES:
+            attempt(_write_document, document, folder / name)
 
 
-def write_file(file: Path, content: str | bytes) -> None:
-    """Write `file` completely, or leave it unchanged. Raises UsageError if it cannot be written."""
-    with replaced_file(file) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+def annotate_traces(analysis: Analysis) -> None:
+    """Add lanes to the saved traces. Raises UsageError after it has tried all of them."""
+    with errors_at_end() as attempt:
+        for traced in analysis.traces:
+            attempt(_annotate, traced)
 
 
-@contextlib.contextmanager
-def replaced_file(file: Path) -> Iterator[Path]:
-    """A temporary file that replaces `file` on success and is deleted on failure. Raises UsageError if it cannot be written."""
-    partial = ""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        os.close(descriptor)
-        yield Path(partial)
-        Path(partial).chmod(0o666 & ~_umask())
-        Path(partial).replace(file)
-        partial = ""
-    except OSError as error:
-        raise UsageError(
-            f"cannot write this file: {error.strerror}", where=str(file), hint="use another path"
-        ) from error
-    finally:  # also after Ctrl-C
-        if partial:
-            Path(partial).unlink(missing_ok=True)
+def _annotate(traced: Traced) -> None:
+    from profiler_kit.pipeline.annotation import add_annotation
+    from profiler_kit.render import chrome_trace
+
+    if traced.annotation.spans:
+        with files.replaced_file(traced.file) as partial, json_output(partial, traced.file.suffix == ".gz") as out:
+            add_annotation(traced.file, out, traced.annotation, chrome_trace.event_lines)
 
 
 @contextlib.contextmanager
@@ -281,9 +297,3 @@ def folder_name(target: str) -> str:
     path, _, name = target.partition(":")
     stem = Path(path).stem if path.endswith(".py") else path
     return re.sub(r"[^A-Za-z0-9._-]+", "_", f"{stem}_{name}" if name else stem).strip("._") or "target"
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,8 +65,10 @@ def stdin_copy() -> Iterator[Path]:
         raise UsageError(
             "standard input is a terminal", where="-", hint="redirect a trace: profiler-kit inspect - < TRACE"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "stdin"
+    from profiler_kit.temporary_files import temporary_folder
+
+    with temporary_folder("stdin") as folder:
+        path = folder / "stdin"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield path

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit.cli import output
+from profiler_kit.cli import files, output
 from profiler_kit.errors import TraceError
 
 if TYPE_CHECKING:
@@ -48,34 +48,32 @@ def write_report(
     report_folder: Path,
     folder: Path,
     options: argparse.Namespace,
-    *,
     timeline: StepTimeline | None = None,
 ) -> None:
     """Write `report`, and the traces of its runs in `report_folder`, to `folder`."""
     from profiler_kit.report.dashboard import report_dashboard
 
-    files = {run.config.name: report_folder / run.trace for run in report.runs if run.trace is not None}
-    available = {name: file for name, file in files.items() if file.is_file()}
-    if len(available) < len(files):
-        missing = next(file for name, file in files.items() if name not in available)
+    trace_files = {run.config.name: report_folder / run.trace for run in report.runs if run.trace is not None}
+    available = {name: file for name, file in trace_files.items() if file.is_file()}
+    if len(available) < len(trace_files):
+        missing = next(file for name, file in trace_files.items() if name not in available)
         output.print_note(
-            f"{len(files) - len(available)} of {len(files)} traces are missing, such as {missing}", options
+            f"{len(trace_files) - len(available)} of {len(trace_files)} traces are missing, such as {missing}", options
         )
     _write(report_dashboard(report, timeline), available, {}, folder, options)
 
 
 def write_traces(
     report: TraceReport,
-    files: Sequence[Path],
+    trace_files: Sequence[Path],
     folder: Path,
     options: argparse.Namespace,
-    *,
     timeline: StepTimeline | None = None,
 ) -> None:
-    """Write `report` and its trace `files` (none for a saved report) to `folder`."""
+    """Write `report` and its `trace_files` (none for a saved report) to `folder`."""
     from profiler_kit.report.dashboard import traces_dashboard
 
-    named = {report.name(trace): file for trace, file in zip(report.traces, files, strict=False)}
+    named = {report.name(trace): file for trace, file in zip(report.traces, trace_files, strict=False)}
     ranks = {report.name(trace): trace.rank for trace in report.traces} if report.ranks is not None else {}
     _write(traces_dashboard(report, timeline), named, ranks, folder, options)
 
@@ -94,14 +92,14 @@ def _write(
     for file in (*folder.glob(f"*/{tensorboard.EVENTS_FILE}"), *folder.glob(f"*/{WORKER}_*{tensorboard.TRACE_SUFFIX}")):
         file.unlink()  # of an earlier report, whose runs may have other names
     for path, content in tensorboard.event_files(dashboard):
-        output.write_file(folder / path, content)
+        files.write_file(folder / path, content)
     folders = tensorboard.run_folders(dashboard)
     for number, (name, trace) in enumerate(traces.items()):
         rank = ranks.get(name)
         place = f"{RANKS_RUN}/{WORKER}_{number if rank is None else rank}" if ranks else f"{folders[name]}/{WORKER}_0"
         try:
             with (
-                output.replaced_file(folder / f"{place}{tensorboard.TRACE_SUFFIX}") as partial,
+                files.replaced_file(folder / f"{place}{tensorboard.TRACE_SUFFIX}") as partial,
                 partial.open("wb") as out,
             ):
                 write_plugin_trace(trace, out, chrome_trace.event_lines)

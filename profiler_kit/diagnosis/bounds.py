@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -78,14 +79,14 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
     for cell in cells:
         if cell.cause:
             causes[cell.cause] += cell.share
-    idle = sum(causes.values())
+    idle = math.fsum(causes.values())
     late_rank, late_report = _late_rank(report)
     bound, bound_share = (
         _bound(late_report, step_cells(late_report, ()), on_device) if late_report else _bound(report, cells, on_device)
     )
     return StepParts(
         busy=1.0 - idle,
-        collectives=sum(cell.share for cell in cells if not cell.cause and cell.phase == "communication"),
+        collectives=math.fsum(cell.share for cell in cells if not cell.cause and cell.phase == "communication"),
         idle=idle,
         causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
         bound=bound,
@@ -128,7 +129,7 @@ def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
     largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
-    host = sum(parts[bound] for bound in _HOST)
+    host = math.fsum(parts[bound] for bound in _HOST)
     if host > parts[largest] or largest in _HOST:
         if not on_device and _operator_bound(report) == "overhead":
             return "overhead", host

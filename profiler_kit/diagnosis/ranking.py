@@ -16,6 +16,7 @@ one rule the largest counts, and rules add up to at most the peak.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,11 +80,11 @@ class Account:
         if not finding.claims:
             return None
         if PEAK in finding.claims:
-            missing = 1.0 - sum(self._peak_by_rule.values())
+            missing = 1.0 - math.fsum(self._peak_by_rule.values())
             return max(0.0, min(missing, finding.weight - self._peak_by_rule[finding.rule]))
         if not self.cells:
             return None
-        return sum((part - self._explained[i]) * self.cells[i].share for i, part in self._parts(finding))
+        return math.fsum((part - self._explained[i]) * self.cells[i].share for i, part in self._parts(finding))
 
     def add(self, finding: Finding) -> None:
         """Count `finding` as explained."""
@@ -96,14 +97,14 @@ class Account:
     def _parts(self, finding: Finding) -> list[tuple[int, float]]:
         """Return the cells of which `finding` explains more than the findings before, with the part that it explains."""
         claimed = [i for i, cell in enumerate(self.cells) if any(cell.matches(claim) for claim in finding.claims)]
-        size = sum(self.cells[i].share for i in claimed)
+        size = math.fsum(self.cells[i].share for i in claimed)
         part = min(1.0, finding.weight / size) if size > 0 else 0.0
         return [(i, part) for i in claimed if part > self._explained[i]]
 
     def unexplained(self, *, idle: bool) -> float:
         """Return the share of the step that is idle (or busy) and that no finding explains."""
         parts = zip(self.cells, self._explained, strict=True)
-        return sum(cell.share * (1.0 - part) for cell, part in parts if (cell.cause != "") is idle)
+        return math.fsum(cell.share * (1.0 - part) for cell, part in parts if (cell.cause != "") is idle)
 
 
 def rank(
@@ -196,7 +197,7 @@ def step_cells(report: Report | TraceReport, findings: Iterable[Finding]) -> tup
     sizes: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
     parts = [cells for cells in parts if any(cell.share > 0 for cell in cells)]
     for cells in parts:
-        total = sum(cell.share for cell in cells)
+        total = math.fsum(cell.share for cell in cells)
         for cell in cells:
             sizes[cell.cause, cell.phase, cell.module, cell.kernel] += cell.share / total / len(parts)
     return tuple(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 from profiler_kit.devices.device import Peaks
@@ -175,9 +176,9 @@ def _op_bounds(static: StaticCount, assumed: StepArithmetic, roof: Roof) -> Iter
 
 def _phase_bound(phase: BoundPhase, works: Sequence[_LayerWork], roof: Roof) -> PhaseBound:
     floors = [floor_times_ns(work.cost, work.math, roof) for work in works]
-    compute, memory = sum(c for c, _ in floors), sum(m for _, m in floors)
+    compute, memory = fsum(c for c, _ in floors), fsum(m for _, m in floors)
     times = [work.time_ns for work in works if work.time_ns is not None]
-    timed_floor = sum(max(pair) for work, pair in zip(works, floors, strict=True) if work.time_ns is not None)
+    timed_floor = fsum(max(pair) for work, pair in zip(works, floors, strict=True) if work.time_ns is not None)
     return PhaseBound(
         phase=phase,
         compute_ns=round(compute, 3),
@@ -185,7 +186,7 @@ def _phase_bound(phase: BoundPhase, works: Sequence[_LayerWork], roof: Roof) -> 
         floor_ns=round(max(compute, memory), 3),
         binds=_binds(compute, memory),
         layers_ns=round(
-            sum(round(max(pair), 3) for pair in floors), 3
+            fsum(round(max(pair), 3) for pair in floors), 3
         ),  # the sum of the rounded floors in the layer table
         time_ns=sum(times) if times else None,
         attained_percent=100.0 * timed_floor / sum(times) if times else None,

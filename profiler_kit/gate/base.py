@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from profiler_kit.gate import worktree_child
 from profiler_kit.process import Outcome
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import is_saved_report, loads_report, read_report
+from profiler_kit.temporary_files import FOLDER_NAME, temporary_folder
 
 # The branches that a change usually starts from, in order of preference.
 DEFAULT_BASES: Final = ("origin/HEAD", "origin/main", "origin/master", "main", "master")
@@ -136,25 +136,38 @@ def find_base(rev: str | None, repo: Path) -> Revision:
 @contextlib.contextmanager
 def worktree(top: Path, commit: str) -> Iterator[Path]:
     """Check out `commit` in a temporary folder, which is removed however the block exits."""
-    temporary_dir = Path(tempfile.mkdtemp(prefix="profiler-kit-base-")).resolve()
-    folder = temporary_dir / "base"
-    try:
-        # no hooks: a post-checkout hook is meant for a developer's checkout
-        checkout = _git(
-            top, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(folder), commit
-        )
-        if not checkout.ok:
-            raise UsageError(
-                f"git could not check out {commit[:SHORT_HASH_CHARS]}: {_last_line(checkout.log_tail)}",
-                where=str(top),
-                hint="check the free disk space and that git worktree add works here",
+    with temporary_folder("base") as temporary_dir:
+        folder = temporary_dir.resolve() / "base"
+        _forget_removed_worktrees(top)
+        try:
+            # no hooks: a post-checkout hook is meant for a developer's checkout
+            checkout = _git(
+                top, "-c", "core.hooksPath=/dev/null", "worktree", "add", "--detach", "--quiet", str(folder), commit
             )
-        yield folder
-    finally:
-        # delete the folder first: git removes the entry of a missing worktree, but not of one that the target damaged;
-        # force twice: an interrupted "add" leaves the entry locked
-        shutil.rmtree(temporary_dir, ignore_errors=True)
-        _git(top, "worktree", "remove", "--force", "--force", str(folder))
+            if not checkout.ok:
+                raise UsageError(
+                    f"git could not check out {commit[:SHORT_HASH_CHARS]}: {_last_line(checkout.log_tail)}",
+                    where=str(top),
+                    hint="check the free disk space and that git worktree add works here",
+                )
+            yield folder
+        finally:
+            _remove_worktree(top, folder)
+
+
+def _remove_worktree(top: Path, folder: Path) -> None:
+    # delete the folder first: git removes the entry of a missing worktree, but not of one that the target damaged;
+    # force twice: an interrupted "add" leaves the entry locked
+    shutil.rmtree(folder, ignore_errors=True)
+    _git(top, "worktree", "remove", "--force", "--force", str(folder))
+
+
+def _forget_removed_worktrees(top: Path) -> None:
+    """Remove git's entries of worktrees whose process was killed and whose temporary folder is gone."""
+    for line in _git(top, "worktree", "list", "--porcelain").stdout.splitlines():
+        folder = Path(line.removeprefix("worktree "))
+        if line.startswith("worktree ") and FOLDER_NAME.fullmatch(folder.parent.name) and not folder.parent.exists():
+            _remove_worktree(top, folder)
 
 
 def _git(folder: Path, *arguments: str) -> Outcome:

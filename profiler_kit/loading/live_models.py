@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from profiler_kit.loading.batch import NO_INPUTS, Batch, forward_of, tensors_in
 from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.forms import as_module, is_model
 from profiler_kit.loading.user_locations import one_line_message, type_with_article
+from profiler_kit.temporary_files import temporary_folder
 
 _MODEL_FILE: Final = "model.pt"
 _PATH_FILE: Final = "search_path.json"
@@ -137,8 +137,7 @@ def written_model(live: LiveModel) -> Iterator[Path]:
         TargetError: something in it cannot be sent to another process, or the disk is full.
     """
     name = type(live.model).__name__
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_model_", ignore_cleanup_errors=True) as text:
-        folder = Path(text)
+    with temporary_folder("model") as folder:
         _check_space(live.model, folder)
         (folder / _PATH_FILE).write_text(
             json.dumps([str(Path(entry).resolve()) for entry in sys.path]), encoding="utf-8"

@@ -6,24 +6,23 @@ and the switches that override arithmetic. Each combination has its own cache fi
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import KitError, ReportError
-from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.temporary_files import replacement, temporary_folder
 
 # Start-up included (importing torch, creating the context), a measurement takes about 5 s on either.
 GPU_BUDGET_S: Final = 1.5
@@ -112,7 +111,7 @@ def _is_possible(ceilings: Ceilings) -> bool:
 
 def _measure(device: str, budget_s: float, limit_s: float | None) -> tuple[Ceilings | None, str]:
     limit_s = limit_s if limit_s is not None else START_UP_S + 10 * budget_s
-    with worker_folder() as folder:
+    with temporary_folder("worker") as folder:
         job = CeilingsJob(device=device, budget_s=budget_s)
         try:
             ceilings, outcome = run_worker("ceilings", job, folder, Ceilings, timeout_s=limit_s)
@@ -132,21 +131,13 @@ def _write(file: Path | None, cached: CachedCeilings) -> tuple[str, ...]:
             "The measured peaks could not be cached: the user has no home folder. They are measured on every run; "
             "set $XDG_CACHE_HOME to a writable folder.",
         )
-    partial = ""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(dumps(cached))
-        Path(partial).replace(file)
-        partial = ""
+        with replacement(file) as partial:
+            partial.write_text(dumps(cached), encoding="utf-8")
     except OSError as error:
         return (
             f"The measured peaks could not be cached in {file.parent}: {error.strerror}. They are measured on every run; "
             "set $XDG_CACHE_HOME to a writable folder.",
         )
-    finally:
-        if partial:
-            with contextlib.suppress(OSError):
-                Path(partial).unlink()
     return ()

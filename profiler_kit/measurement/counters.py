@@ -19,12 +19,13 @@ from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement import counter_metrics
 from profiler_kit.measurement.counter_metrics import KernelRow, Metrics, UnreadableError
-from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, CountedKernel, KernelCounters
 from profiler_kit.records.jobs import CountersEnd, CountersJob
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.temporary_files import temporary_folder
 
 OTHER_KERNELS: Final = "(rest)"  # the path of kernels that no convolution launched
 TIMEOUT_S: Final = 600.0  # import, algorithm search, and several replays of each kernel of a step
@@ -171,7 +172,7 @@ def _run_ncu(
     timeout_s: float,
     on_progress: OnProgress,
 ) -> tuple[KernelRow, ...]:
-    with worker_folder() as folder:
+    with temporary_folder("worker") as folder:
         table = folder / "ncu.csv"
         end, outcome = run_worker(
             "counters_run",

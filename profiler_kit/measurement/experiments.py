@@ -13,14 +13,16 @@ from profiler_kit.configurations.naming import with_name
 from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
-from profiler_kit.measurement.worker_process import run_worker, worker_folder
+from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
+from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.temporary_files import temporary_folder
 
 # A large network needs about 15 s of algorithm search per shape, and a generated schedule has 13 shapes.
 LIMIT_S: Final = 1800.0
@@ -72,7 +74,9 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
         configs.append(with_name(replace(base, benchmark=True)))
     schedules: list[ShapeSchedule] = []
     try:
-        for config in configs:
+        for number, config in enumerate(configs, 1):
+            name = f"changing shapes, {config.name}"
+            session.on_process(ProcessStart(number=number, count=len(configs), name=name))
             schedules.append(
                 run_schedule(
                     session.spec,
@@ -80,12 +84,13 @@ def run_schedules(session: Session, text: str | None) -> tuple[ShapeSchedule, ..
                     device=session.device,
                     text=text,
                     timeout_s=session.timeout_s,
-                    on_progress=_with_label(session, f"changing shapes, {config.name}"),
+                    on_progress=_with_label(session, name),
                 )
             )
     except KeyboardInterrupt:
         session.interrupted = True
         session.notes.append(f'Interrupted during changing shapes, under "{configs[len(schedules)].name}".')
+    session.on_process(None)
     return tuple(schedules)
 
 
@@ -104,7 +109,7 @@ def run_schedule(
     `timeout_s` limits the process (default: 30 minutes). On KeyboardInterrupt it is terminated.
     """
     limit_s = timeout_s if timeout_s is not None else LIMIT_S
-    with worker_folder() as folder:
+    with temporary_folder("worker") as folder:
         steps = folder / "steps.jsonl"
         job = ScheduleJob(spec=spec, config=config, device=device, text=text, steps=str(steps))
         end, outcome = run_worker(
@@ -154,19 +159,25 @@ def add_hardware_counters(session: Session, enabled: bool) -> None:
         )
         session.notes.append(f"Hardware counters were not read: {reason}.")
         return
+    kernels_of = [
+        tuple((part.path, part.part, part.kernel) for part in run.convolutions) if run.failure is None else ()
+        for run in session.runs
+    ]
     by_kernels: dict[tuple[tuple[str, str, str], ...], tuple[ConvolutionTiming, ...]] = {}
     try:
-        for at, run in enumerate(session.runs):
-            kernels = tuple((part.path, part.part, part.kernel) for part in run.convolutions)
-            if not kernels or run.failure is not None:
+        for at, (run, kernels) in enumerate(zip(list(session.runs), kernels_of, strict=True)):
+            if not kernels:
                 continue
             if kernels not in by_kernels:
+                name = f"counting operations, {run.config.name}"
+                count = len(set(kernels_of) - {()})
+                session.on_process(ProcessStart(number=len(by_kernels) + 1, count=count, name=name))
                 counted, notes = counters.count(
                     session.spec,
                     run.config,
                     device=session.device,
                     timeout_s=session.timeout_s,
-                    on_progress=_with_label(session, f"counting operations, {run.config.name}"),
+                    on_progress=_with_label(session, name),
                 )
                 if counted is not None:
                     notes = (*notes, *counters.kernel_mismatches(run.convolutions, counted))
@@ -185,6 +196,8 @@ def add_hardware_counters(session: Session, enabled: bool) -> None:
     except KeyboardInterrupt:
         session.interrupted = True
         session.notes.append("Interrupted while reading hardware counters.")
+    finally:
+        session.on_process(None)
 
 
 def _with_label(session: Session, label: str) -> OnProgress:

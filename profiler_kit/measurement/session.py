@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,10 @@ from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
+from profiler_kit.records.progress import OnProcess, ProcessStart, ignore_processes
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.temporary_files import temporary_folder
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
 
@@ -39,7 +41,8 @@ class Session:
 
     - `read_trace`, `read_parts_trace`: add to a run the results from its trace, and from the trace of its convolutions' parts.
     - `started`: the configurations with a process that has used the device.
-    - `took_s`: how long the first process of each configuration used the device. `failed_s`: the same for all failed processes.
+    - `took_s`: how long the first process of each configuration used the device. `again_s`: the same for the second one.
+      `failed_s`: the same for all failed processes.
     """
 
     spec: TargetSpec
@@ -48,6 +51,7 @@ class Session:
     on_progress: OnProgress
     read_trace: ReadTrace
     read_parts_trace: ReadTrace
+    on_process: OnProcess = ignore_processes
     steps: int | None = None
     timeout_s: float | None = None
     keep_traces: bool = False
@@ -59,6 +63,7 @@ class Session:
     failed_s: float = 0.0
     started: set[RunConfig] = field(default_factory=set)
     took_s: dict[RunConfig, float] = field(default_factory=dict)
+    again_s: dict[RunConfig, float] = field(default_factory=dict)
 
     @property
     def time(self) -> SweepTime | None:
@@ -145,8 +150,8 @@ def measure_interleaved(
 def trace_folder(folder: Path | None) -> Iterator[Path]:
     """The folder for traces: `folder`, or a temporary one if it is None. Raises UsageError if it is not writable."""
     if folder is None:
-        with tempfile.TemporaryDirectory(prefix="profiler_kit_traces_") as temporary:
-            yield Path(temporary)
+        with temporary_folder("traces") as temporary:
+            yield temporary
         return
     hint = "choose another folder with --out"
     try:
@@ -203,9 +208,14 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
     def on_start(visit: Visit) -> None:
         number = len(labels) + 1
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
-        labels[id(visit)] = f"[{number}/{max(number, order.count())}] {purpose}{name}: "
+        count = max(number, order.count())
+        labels[id(visit)] = f"[{number}/{count}] {purpose}{name}: "
         starts_ns[id(visit)] = time.monotonic_ns()
         session.started.add(visit.config)
+        left_ns, is_bound = _time_left(session, [visit, *order.not_started(labels)], optional=len(order.optional))
+        session.on_process(
+            ProcessStart(number=number, count=count, name=f"{purpose}{name}", left_ns=left_ns, is_bound=is_bound)
+        )
         if visit.trace is not None:
             visit.trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
 
@@ -219,14 +229,35 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
         with contextlib.closing(measured) as finished_visits:
             for finished in finished_visits:
                 took_s = (time.monotonic_ns() - starts_ns[id(finished.visit)]) * 1e-9
-                session.took_s.setdefault(finished.run.config, took_s)
+                if not finished.visit.again:
+                    session.took_s.setdefault(finished.run.config, took_s)
+                elif finished.run.failure is None:
+                    session.again_s.setdefault(finished.run.config, took_s)
                 session.failed_s += took_s if finished.run.failure is not None else 0.0
                 visits.setdefault(finished.run.config.name, []).append(finished.run)
                 _add(session, finished, partial(on_progress, finished.visit))
     except KeyboardInterrupt:
         session.interrupted = True
+    session.on_process(None)
     session.wall_ns += time.monotonic_ns() - start_ns
     return visits
+
+
+def _time_left(session: Session, visits: Sequence[Visit], *, optional: int) -> tuple[int | None, bool]:
+    """The estimated duration of `visits` and of `optional` configurations, None if unknown; and whether it is an upper bound.
+
+    A configuration is expected to take what its first process took, or the mean of all first processes. Its second process
+    takes the share that second processes took so far, or no longer than the first.
+    """
+    first_s = {config: took_s for config, took_s in session.took_s.items() if not session.has_failed(config)}
+    if not first_s:
+        return None, False
+    mean_s = math.fsum(first_s.values()) / len(first_s)
+    pairs = [(again_s, first_s[config]) for config, again_s in session.again_s.items() if config in first_s]
+    share = math.fsum(again for again, _ in pairs) / math.fsum(first for _, first in pairs) if pairs else 1.0
+    left_s = optional * mean_s * (1 + share)
+    left_s += math.fsum(first_s.get(v.config, mean_s) * (share if v.again else 1.0) for v in visits)
+    return round(left_s * 1e9), optional > 0 or (not pairs and any(visit.again for visit in visits))
 
 
 def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgress) -> None:

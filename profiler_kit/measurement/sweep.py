@@ -21,12 +21,13 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.measurement.worker_process import read_result, spawn_worker, worker_folder
+from profiler_kit.measurement.worker_process import read_result, spawn_worker
 from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.temporary_files import replacement, temporary_folder
 
 # A process that is being prepared imports and builds the model: it keeps a core busy for several seconds and needs host
 # memory. It must not slow down the process that measures.
@@ -57,7 +58,8 @@ class RunProcess:
         if trace is None or run.trace is None:
             return replace(run, trace=None)
         try:
-            _copy_atomically(self._folder / TRACE, trace)
+            with replacement(trace) as partial:  # a copy, because the folders may be on different disks
+                shutil.copyfile(self._folder / TRACE, partial)
         except OSError as error:
             note = f"No times by layer: cannot write the trace to {trace}: {error.strerror or error}"
             return replace(run, trace=None, traced_steps=0, notes=(*run.notes, note))
@@ -94,7 +96,7 @@ def spawn_run(
 ) -> Iterator[RunProcess]:
     """Start the run of `visit` in a fresh process; leaving the block terminates it."""
     # traces are written to the worker's folder and copied when complete, so a terminated worker leaves no partial trace
-    with worker_folder() as folder:
+    with temporary_folder("worker") as folder:
         job = RunJob(
             spec=spec,
             config=visit.config,
@@ -109,20 +111,6 @@ def spawn_run(
         )
         with spawn_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
             yield RunProcess(visit, child, folder)
-
-
-def _copy_atomically(trace: Path, place: Path) -> None:
-    """Copy `trace` to `place` atomically, also across disks.
-
-    Raises OSError.
-    """
-    partial = place.with_name(f".{place.name}.partial")
-    try:
-        shutil.copyfile(trace, partial)
-        partial.replace(place)
-    finally:
-        with contextlib.suppress(OSError):  # if the folder is missing, so is the partial file
-            partial.unlink(missing_ok=True)
 
 
 def _failure(outcome: process.Outcome, visit: Visit) -> Failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -81,6 +81,16 @@ class VisitOrder:
                 yield visit
         if len(self.forward) > 1:
             yield from self.last
+
+    def not_started(self, started: Container[int]) -> list[Visit]:
+        """The listed visits whose identity (`id`) is not in `started`, without those of configurations that failed."""
+        several = len(self.forward) + len(self.optional) > 1
+        listed = [
+            *self.forward,
+            *(v for v in self.reverse if not self.has_failed(v.config)),
+            *(self.last if several else ()),
+        ]
+        return [visit for visit in listed if id(visit) not in started]
 
     def count(self) -> int:
         """The expected number of visits; it changes as configurations fail or are skipped."""

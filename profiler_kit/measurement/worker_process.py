@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -17,16 +16,6 @@ from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
 Result = TypeVar("Result")
-
-
-@contextlib.contextmanager
-def worker_folder() -> Iterator[Path]:
-    """A temporary folder for the files of one worker.
-
-    Errors on removal are ignored, because a process that the model started may still write there.
-    """
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 @contextlib.contextmanager

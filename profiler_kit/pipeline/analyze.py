@@ -24,6 +24,7 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.lanes import Annotation, StepTimeline
+from profiler_kit.records.progress import OnProcess, ignore_processes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
@@ -140,6 +141,7 @@ def analyze_spec(
     timeout_s: float | None = None,
     traces: Path | None = None,
     on_progress: OnProgress = ignore_progress,
+    on_process: OnProcess = ignore_processes,
     convention: str = DEFAULT_CONVENTION,
     experiments: ExperimentOptions | None = None,
 ) -> Analysis:
@@ -186,6 +188,7 @@ def analyze_spec(
         device=device_name,
         budget_s=budget_s,
         on_progress=on_progress,
+        on_process=on_process,
         read_trace=attribute_trace,
         read_parts_trace=with_convolution_parts,
         steps=steps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +10,7 @@ from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
+from profiler_kit.records.progress import OnProcess
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
@@ -46,6 +47,7 @@ def report_sides(
     steps: int | None,
     timeout_s: float | None,
     on_progress: OnProgress,
+    on_process: OnProcess,
 ) -> Sides:
     """The reports of `a` and `b`: a text is the path of a saved report; a spec is counted (`static`) or measured.
 
@@ -72,6 +74,7 @@ def report_sides(
             steps=steps,
             timeout_s=timeout_s,
             on_progress=lambda line: on_progress(f"{side.spec}: {line}"),
+            on_process=lambda start: on_process(start and replace(start, name=f"{side.spec}: {start.name}")),
             convention=convention,
         )
         if analysis.interrupted:

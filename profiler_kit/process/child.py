@@ -2,6 +2,9 @@
 
 A child gets its own session, and therefore its own process group. After `run` no process of that group is left and all
 pipes and files are closed, whether the child exited, timed out, or was stopped by Ctrl-C or another exception.
+
+`subprocess.Popen.poll` and `wait` share a lock, and an exception of a signal handler inside them can leave it locked, so that
+the next call waits forever. This module asks the system instead, and collects a child only once, at the end.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import codecs
 import contextlib
 import ctypes
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from profiler_kit.errors import KitError
+from profiler_kit.process.interrupts import deferred_interrupts
 
 TAIL_LINES: Final = 40
 TAIL_BYTES: Final = 64 * 1024
@@ -29,6 +34,7 @@ STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 GRACE_S: Final = 2.0  # from SIGTERM to SIGKILL: enough to remove temporary files
 POLL_S: Final = 0.2  # delay before noticing the exit of a child whose own child keeps the pipe open
 DRAIN_S: Final = 2.0
+KILL_S: Final = 5.0  # a killed process may stay in a call to a device or a dead file system; do not wait for it forever
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
@@ -116,12 +122,10 @@ def start_child(
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(_log_file(log))
         stdin = subprocess.PIPE if accepts_line else _stdin_file(stack, stdin_text)
-        popen = stack.enter_context(_start(argv, cwd, env, stdin, errors))
-        child = Child(popen, _Sink(on_line), errors)
-        try:
-            yield child
-        finally:
-            child.end()
+        with deferred_interrupts():  # an interrupted start would leave a process that nothing stops
+            child = Child(_start(argv, cwd, env, stdin, errors), _Sink(on_line), errors)
+            stack.callback(child.end)
+        yield child
 
 
 def child_environment(*paths: str) -> dict[str, str]:
@@ -163,13 +167,14 @@ class Child:
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
-        timed_out = not _wait_for_exit(self._popen, self._sink, deadline_ns)
-        if timed_out:
-            _stop_group(self._popen)
+        code = _wait_for_exit(self._popen, self._sink, deadline_ns)
+        timed_out = code is None
+        if code is None:
+            code = _stop_group(self._popen)
         duration_ns = time.monotonic_ns() - self._start_ns
         kill_group(self._popen, signal.SIGKILL)
         _drain(self._popen, self._sink)
-        code = self._popen.wait()
+        close(self._popen)
         self._finished = True
         return Outcome(
             returncode=code,
@@ -185,7 +190,10 @@ class Child:
         """Stop the child, unless `finish` has returned."""
         if not self._finished:
             self._finished = True
-            _stop_group(self._popen)
+            try:
+                _stop_group(self._popen)
+            finally:
+                close(self._popen)
 
 
 class _Sink:
@@ -282,27 +290,79 @@ def _start(
         ) from error
 
 
-def _wait_for_exit(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> bool:
-    """Pass stdout to `sink` until `child` exits (True) or the deadline passes (False)."""
+def _wait_for_exit(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> int | None:
+    """Pass stdout to `sink` until `child` exits; its exit code, or None if the deadline passes first."""
     pipe = cast("IO[bytes]", child.stdout)
-    with selectors.DefaultSelector() as selector:
+    with selectors.DefaultSelector() as selector, _exit_events(child) as exit_events:
         selector.register(pipe, selectors.EVENT_READ)
-        while child.poll() is None:
+        if exit_events is not None:
+            selector.register(exit_events, selectors.EVENT_READ)
+        while (code := exit_code(child)) is None:
             left_s = POLL_S if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / 1e9
             if left_s <= 0:
-                return False
-            if selector.select(min(POLL_S, left_s)):
+                return None
+            for key, _ in selector.select(min(POLL_S, left_s)):
+                if key.fileobj is not pipe:
+                    continue
                 chunk = os.read(pipe.fileno(), CHUNK_BYTES)
-                if not chunk:
-                    break
-                sink.feed(chunk)
-    if child.returncode is not None:
-        return True
-    try:  # stdout is closed: the child exits soon, or continues without stdout
-        child.wait(None if deadline_ns is None else max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+                if chunk:
+                    sink.feed(chunk)
+                else:  # stdout is closed: the child exits soon, or continues without stdout
+                    selector.unregister(pipe)
+        return code
+
+
+@contextlib.contextmanager
+def _exit_events(child: subprocess.Popen[bytes]) -> Iterator[int | None]:
+    """A descriptor that becomes readable when `child` exits; None where the system has none."""
+    descriptor = None
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel before 5.3, a container that forbids the call, no free descriptor
+            descriptor = os.pidfd_open(child.pid)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def exit_code(child: subprocess.Popen[bytes], timeout_s: float = 0.0) -> int | None:
+    """The exit code of `child`, negative for a signal; None if it still runs after `timeout_s` seconds.
+
+    The system keeps the child's id until `close`, so that `kill_group` cannot reach an unrelated process.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        code = _exit_code(child)
+        if code is not None or (left_s := deadline - time.monotonic()) <= 0:
+            return code
+        with _exit_events(child) as exit_events:
+            select.select([exit_events] if exit_events is not None else [], [], [], min(POLL_S, left_s))
+
+
+def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
+    if child.returncode is not None or not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+        return child.poll()
+    try:
+        status = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # collected by the user's code, which waited for any child; as Popen, assume success
+        return 0
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def close(child: subprocess.Popen[bytes]) -> None:
+    """Collect `child`, which has exited, and close its pipes. A child that cannot be killed is left to the system."""
+    code = exit_code(child)
+    if child.returncode is None and code is not None:
+        child.returncode = code  # first, so that an interruption cannot lead to a signal for an id that is free again
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child.pid, os.WNOHANG)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
@@ -319,16 +379,15 @@ def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
     sink.end()
 
 
-def _stop_group(child: subprocess.Popen[bytes]) -> None:
-    """Stop the process group: SIGTERM, a grace period, SIGKILL. A second Ctrl-C ends the grace period."""
+def _stop_group(child: subprocess.Popen[bytes]) -> int:
+    """Stop the process group: SIGTERM, a grace period, SIGKILL. A second Ctrl-C ends the grace period. Returns the exit code."""
     try:
         kill_group(child, signal.SIGTERM)
-        child.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        pass
+        exit_code(child, GRACE_S)
     finally:
         kill_group(child, signal.SIGKILL)
-        child.wait()
+        code = exit_code(child, KILL_S)
+    return code if code is not None else -signal.SIGKILL
 
 
 def kill_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:

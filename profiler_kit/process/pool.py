@@ -22,7 +22,17 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import GRACE_S, POLL_S, child_environment, exit_with_parent, kill_group, tail
+from profiler_kit.process.child import (
+    GRACE_S,
+    POLL_S,
+    child_environment,
+    close,
+    exit_code,
+    exit_with_parent,
+    kill_group,
+    tail,
+)
+from profiler_kit.process.interrupts import deferred_interrupts
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -137,20 +147,23 @@ class _Pool:
 
     def _spawn(self) -> None:
         log = tempfile.TemporaryFile()  # noqa: SIM115 closed with its worker
-        try:
-            popen = subprocess.Popen(
-                [sys.executable, "-c", WORKER_CODE],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env={**child_environment(*sys.path), **SINGLE_THREAD_ENVIRONMENT},
-            )
-        except OSError as error:
-            log.close()
-            raise KitError(f"cannot start a process: {error.strerror}", hint="read the files one at a time") from error
-        worker = _Worker(popen, log)
-        self._workers.append(worker)
+        with deferred_interrupts():  # an interrupted start would leave a process that nothing stops
+            try:
+                popen = subprocess.Popen(
+                    [sys.executable, "-c", WORKER_CODE],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**child_environment(*sys.path), **SINGLE_THREAD_ENVIRONMENT},
+                )
+            except OSError as error:
+                log.close()
+                raise KitError(
+                    f"cannot start a process: {error.strerror}", hint="read the files one at a time"
+                ) from error
+            worker = _Worker(popen, log)
+            self._workers.append(worker)
         self._selector.register(_pipe(popen.stdout), selectors.EVENT_READ, worker)
         self._send_next(worker)
 
@@ -179,15 +192,11 @@ class _Pool:
         return {} if worker.item is None else {worker.item: failure}
 
     def _reap(self, worker: _Worker) -> tuple[int, str]:
-        try:
-            code = worker.popen.wait(GRACE_S)
-        except subprocess.TimeoutExpired:  # SIGKILL has no effect during a call to a dead file system
-            code = -signal.SIGKILL
+        code = exit_code(worker.popen, GRACE_S)
         log_tail = tail(worker.log, LOG_BYTES).strip()
-        for pipe in (worker.popen.stdin, worker.popen.stdout, worker.log):
-            with contextlib.suppress(BrokenPipeError):
-                _pipe(pipe).close()
-        return code, log_tail
+        close(worker.popen)
+        worker.log.close()
+        return -signal.SIGKILL if code is None else code, log_tail
 
 
 def serve_requests() -> None:

@@ -89,7 +89,7 @@ def _student_half_width(before: Sequence[float], after: Sequence[float]) -> floa
     freedom = len(before) + len(after) - 2
     if freedom == 0:
         return 0.0
-    squares = sum((value - statistics.fmean(side)) ** 2 for side in (before, after) for value in side)
+    squares = math.fsum((value - statistics.fmean(side)) ** 2 for side in (before, after) for value in side)
     error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
     return _STUDENT[min(freedom, len(_STUDENT)) - 1] * error
 

@@ -6,6 +6,7 @@ compare the processes of a single pair instead: see `statistics.intervals.proces
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -131,7 +132,11 @@ def _scaled(value: Interval, factor: float) -> Interval:
 def mean_saved_share(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
     """The share of the time that `after` saves, as the mean over all rounds; per example if the steps hold different numbers."""
     savings = [saved_share(old, new) for old, new in rounds(before, after, noise)]
-    return sum(savings) / len(savings) if savings and before.step_ns is not None and after.step_ns is not None else None
+    return (
+        math.fsum(savings) / len(savings)
+        if savings and before.step_ns is not None and after.step_ns is not None
+        else None
+    )
 
 
 def saving_bounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[float, float]:

@@ -19,6 +19,8 @@ from profiler_kit.cli.commands import show
 from profiler_kit.cli.output import REPORT_FILES
 from profiler_kit.errors import INTERRUPTED
 
+# A process that starts in the background ignores SIGINT, and Python then installs no handler.
+PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from profiler_kit.cli import entry; entry()"
 HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
 
 
@@ -31,7 +33,7 @@ class Running:
         (folder / "tmp").mkdir()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "profiler_kit", *words],
+            [sys.executable, "-c", PROGRAM, *words],
             cwd=folder,
             env={**environment, "TMPDIR": str(folder / "tmp")},
             stdout=subprocess.PIPE,

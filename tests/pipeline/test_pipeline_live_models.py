@@ -22,6 +22,8 @@ from profiler_kit.records.report import Report
 
 X = torch.randn(4, 8)
 SCRIPT = """
+    import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
     import torch
     import profiler_kit
     from torch import nn

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit import errors
-from profiler_kit.cli import choices, output, tensorboard
+from profiler_kit.cli import choices, files, output, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
@@ -45,33 +46,40 @@ def run(options: argparse.Namespace) -> int:
     """Analyze the target. If every run failed, raises the first failure after the report is written."""
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
-    output.check_options(options)
-    tensorboard.check_tensorboard(options)
     folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
-    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        analysis = analyze_spec(
-            target_spec(options),
-            device=options.device,
-            configs=options.configs,
-            budget_s=options.budget_s,
-            steps=options.steps,
-            timeout_s=options.timeout,
-            traces=folder / "traces",
-            on_progress=progress.show,
-            convention=options.convention,
-            experiments=_experiment_options(options),
-        )
-        progress.show("writing the report")
-        output.write_report_folder(analysis, folder)
-        if options.tensorboard:
-            progress.show("writing the files for TensorBoard")
-            tensorboard.write_report(
-                analysis.report, folder, folder / tensorboard.FOLDER, options, timeline=analysis.timeline
+    inputs = [options.target, *options.input, options.shapes or ""]
+    output.check_options(options, inputs=inputs)
+    report_files = [folder / name for name in output.REPORT_FILES if (folder / name).exists()]
+    files.check_outputs(report_files, inputs, hint="use another folder with --out")
+    tensorboard.check_tensorboard(options)
+    with output.errors_at_end() as attempt:
+        with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+            analysis = analyze_spec(
+                target_spec(options),
+                device=options.device,
+                configs=options.configs,
+                budget_s=options.budget_s,
+                steps=options.steps,
+                timeout_s=options.timeout,
+                traces=folder / "traces",
+                on_progress=progress.show,
+                on_process=progress.start_process,
+                convention=options.convention,
+                experiments=_experiment_options(options),
             )
-    output.warn_about_guesses(options, analysis.report)
-    try:
-        output.emit_report(analysis.report, options, page=folder / "report.html")
-    finally:
+            progress.show("writing the report")
+            try:
+                attempt(output.write_report_folder, analysis, folder)
+                attempt(output.annotate_traces, analysis)
+            except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
+                analysis = replace(analysis, interrupted=True)
+                attempt(output.write_report_folder, analysis, folder)
+            if options.tensorboard:
+                progress.show("writing the files for TensorBoard")
+                board = folder / tensorboard.FOLDER
+                attempt(tensorboard.write_report, analysis.report, folder, board, options, analysis.timeline)
+        output.warn_about_guesses(options, analysis.report)
+        attempt(output.emit_report, analysis.report, options, folder / "report.html")
         output.print_note(f"report: {folder}/ ({', '.join(output.REPORT_FILES)}, traces/)", options)
     if analysis.interrupted:
         print("interrupted: the report contains the measurements that finished", file=sys.stderr)

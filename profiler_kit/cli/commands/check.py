@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.uncounted import require_counted
     from profiler_kit.report.comparison import check_document
 
-    output.check_options(options)
+    output.check_options(options, inputs=[options.target, options.base or "", *options.input])
     command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         result, head = check_target(

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.report.trace_comparison import trace_comparison_document
 
     both_are_traces = are_traces(options.a, options.b)
-    output.check_options(options)
+    output.check_options(options, inputs=[options.a, options.b, *options.input])
     if both_are_traces:
         with Progress(quiet=options.quiet) as progress:
             comparison = compare_traces(options.a, options.b, on_progress=progress.show)
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             timeout_s=options.timeout,
             on_progress=progress.show,
+            on_process=progress.start_process,
         )
     output.warn_about_guesses(options, sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.count import count_spec
     from profiler_kit.records.uncounted import require_counted
 
-    output.check_options(options)
+    output.check_options(options, inputs=[options.target, *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet, silent_s=3.0) as progress:
         report = count_spec(
             target_spec(options),

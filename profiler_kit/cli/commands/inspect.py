@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import output, streams, tensorboard, terminal
+from profiler_kit.cli import files, output, streams, tensorboard, terminal
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from profiler_kit.pipeline.inspection import Inspection
     from profiler_kit.records.traces import TraceSummary
 
-STDIN: Final = "-"
+ExtraFile = tuple[Callable[[Path, Path, argparse.Namespace], None], Path, Path]
+
+STDIN: Final = files.STDIN
 STDIN_NAME: Final = "stdin"  # of the trace in the report
 STDOUT: Final = Path("-")
 ANNOTATED_SUFFIX: Final = ".annotated.json.gz"
@@ -81,9 +83,10 @@ def run(options: argparse.Namespace) -> int:
     """Read the traces and show where the time goes. Files that cannot be read are listed on stderr."""
     from profiler_kit.pipeline.inspect import inspect
 
-    output.check_options(options)
+    inputs = _inputs(options.traces)
+    output.check_options(options, inputs=inputs)
     tensorboard.check_tensorboard(options)
-    _check_options(options)
+    _check_options(options, inputs)
     with contextlib.ExitStack() as stack:
         traces = options.traces
         names: dict[Path, str] = {}
@@ -99,20 +102,23 @@ def run(options: argparse.Namespace) -> int:
 
 def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     """Show the report, write the files that the options request, and return the exit code."""
+    extra_files = [] if inspection.interrupted else _extra_files(inspection.files, options)
     if not inspection.interrupted:
-        _check_traces(inspection.files, inspection.traces, options)
+        _check_steps(inspection.traces, options)
+    files.check_outputs([path for _, _, path in extra_files if path != STDOUT], inspection.files)
     for error in inspection.errors:
         terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
-    if options.events != STDOUT:
-        output.emit_traces(inspection.report, options, inspection.timelines)
-    if not inspection.interrupted:
-        _write_files(inspection.files, options)
-        if options.tensorboard:
+    with output.errors_at_end() as attempt:
+        if options.events != STDOUT:
+            attempt(output.emit_traces, inspection.report, options, inspection.timelines)
+        for write, trace, path in extra_files:
+            attempt(write, trace, path, options)
+        if options.tensorboard and not inspection.interrupted:
             timeline = inspection.timelines.get(0)
-            tensorboard.write_traces(
-                inspection.report, inspection.files, options.tensorboard, options, timeline=timeline
+            attempt(
+                tensorboard.write_traces, inspection.report, inspection.files, options.tensorboard, options, timeline
             )
     if inspection.interrupted:
         print("interrupted: the report contains the traces that were read", file=sys.stderr)
@@ -120,13 +126,18 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     return max((error.exit_code for error in inspection.errors), default=errors.OK)
 
 
-def _check_options(options: argparse.Namespace) -> None:
+def _inputs(traces: Sequence[str]) -> list[str | Path]:
+    """The files that the command reads; also those in folders."""
+    from profiler_kit.pipeline.trace_files import trace_files
+
+    folders = [trace for trace in traces if Path(trace).is_dir()]
+    return [*traces, *(trace_files(folders).files if folders else ())]
+
+
+def _check_options(options: argparse.Namespace, inputs: Sequence[str | Path]) -> None:
     """Raise UsageError for options that contradict each other or paths that are not writable, before a trace is read."""
     if options.annotate is None and (options.steps is not None or options.max_mb is not None):
         raise UsageError("--steps and --max-mb need --annotate", hint="add --annotate OUT.json.gz")
-    for path in (options.annotate, options.events):
-        if path is not None and path != STDOUT and not path.absolute().parent.is_dir():
-            raise UsageError("no such folder", where=str(path.parent), hint="create the folder, or use another path")
     annotated = options.annotate
     if annotated is not None and not annotated.is_dir() and annotated.suffix not in ANNOTATED_SUFFIXES:
         raise UsageError(
@@ -134,41 +145,32 @@ def _check_options(options: argparse.Namespace) -> None:
             where=str(annotated),
             hint="use the suffix .json.gz or .json, or an existing folder",
         )
-    if (
-        annotated is not None
-        and annotated.is_file()
-        and any(_is_same_file(annotated, trace) for trace in options.traces)
-    ):
-        raise UsageError("--annotate would overwrite the input trace", where=str(annotated), hint="use another path")
+    paths = [path for path in (*options.output, annotated, options.events) if path is not None and path != STDOUT]
+    files.check_outputs([path for path in paths if not path.is_dir()], inputs)
     if options.events is not None and not options.events.is_dir() and options.events != STDOUT:
         _event_format(options.events, options.to)
     if options.events == STDOUT and options.to not in (None, "csv"):
         raise UsageError(f"cannot write {options.to} to stdout", hint="give a file with --events, or use --to csv")
 
 
-def _check_traces(files: Sequence[Path], traces: Sequence[TraceSummary], options: argparse.Namespace) -> None:
-    """Raise UsageError for options that do not fit the traces that were read, before anything is shown."""
+def _check_steps(traces: Sequence[TraceSummary], options: argparse.Namespace) -> None:
+    """Raise UsageError for steps that a trace does not have, before anything is shown."""
     from profiler_kit.pipeline.annotation import check_steps
 
-    if options.annotate is not None:
-        tuple(_output_paths(files, options.annotate, ANNOTATED_SUFFIX))
-    if options.events is not None:
-        tuple(_output_paths(files, options.events, ""))
     if options.steps is not None:
         for trace in traces:
             check_steps(trace, options.steps)
 
 
-def _write_files(files: Sequence[Path], options: argparse.Namespace) -> None:
-    """Write the annotated traces and event tables that the options request, and list them on stderr."""
-    for file, output_path in (
-        _output_paths(files, options.annotate, ANNOTATED_SUFFIX) if options.annotate is not None else ()
-    ):
-        _write_annotated(file, output_path, options)
+def _extra_files(traces: Sequence[Path], options: argparse.Namespace) -> list[ExtraFile]:
+    """The annotated traces and event tables that the options request: the function that writes it, the trace, and the path."""
+    annotated = _output_paths(traces, options.annotate, ANNOTATED_SUFFIX) if options.annotate is not None else ()
+    extra_files: list[ExtraFile] = [(_write_annotated, trace, path) for trace, path in annotated]
     if options.events is not None or options.to is not None:
-        suffix = f".events.{options.to or 'csv'}"
-        for file, output_path in _output_paths(files, options.events if options.events is not None else Path(), suffix):
-            _write_events(file, output_path, options)
+        folder_or_file = options.events if options.events is not None else Path()
+        for trace, path in _output_paths(traces, folder_or_file, f".events.{options.to or 'csv'}"):
+            extra_files.append((_write_events, trace, path))
+    return extra_files
 
 
 def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace) -> None:
@@ -178,7 +180,7 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
     limit = options.max_mb * 1_000_000 if options.max_mb is not None else None
     with (
         Progress(quiet=options.quiet) as progress,
-        output.replaced_file(output_path) as partial,
+        files.replaced_file(output_path) as partial,
         output.json_output(partial, output_path.suffix == ".gz") as out,
     ):
         progress.show(f"annotating {file.name}")
@@ -205,24 +207,24 @@ def _write_events(file: Path, output_path: Path, options: argparse.Namespace) ->
                 finally:
                     out.detach()
             return
-        with output.replaced_file(output_path) as partial:
+        with files.replaced_file(output_path) as partial:
             count = export_events(file, partial, _event_format(output_path, options.to))
     output.print_note(f"wrote {output_path} ({count:,} events)", options)
 
 
-def _output_paths(files: Sequence[Path], destination: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
+def _output_paths(traces: Sequence[Path], destination: Path, suffix: str) -> Iterator[tuple[Path, Path]]:
     """Each trace with the file to write for it: `destination`, or in a folder `destination` a file named after the trace."""
     if destination == STDOUT or not destination.is_dir():
-        if len(files) > 1:
+        if len(traces) > 1:
             raise UsageError(
-                f"cannot write {len(files)} traces into one file",
+                f"cannot write {len(traces)} traces into one file",
                 where=str(destination),
                 hint="give an existing folder",
             )
-        yield files[0], destination
+        yield traces[0], destination
         return
     used_names: set[str] = set()
-    for file in files:
+    for file in traces:
         stem = file.name
         while Path(stem).suffix in TRACE_SUFFIXES:
             stem = Path(stem).stem
@@ -248,13 +250,6 @@ def _event_format(file: Path, requested: EventFormat | None) -> EventFormat:
             hint=f"use one of the suffixes {', '.join(EVENT_SUFFIXES)}, or add --to",
         )
     return requested or by_suffix or "csv"
-
-
-def _is_same_file(file: Path, trace: str) -> bool:
-    try:
-        return file.samefile(trace)
-    except (OSError, ValueError):  # reading the input reports this
-        return False
 
 
 COMMAND = Command(

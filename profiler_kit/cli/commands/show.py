@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
 
-    output.check_options(options)
+    output.check_options(options, inputs=[options.report])
     tensorboard.check_tensorboard(options)
     saved = read_saved(options.report)
     if isinstance(saved, TraceReport):

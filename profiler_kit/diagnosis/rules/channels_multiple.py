@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
@@ -82,7 +83,7 @@ def check(report: Report) -> Iterator[Finding]:
     if not layers:
         return
     worst = layers[0]
-    padding_share = min(1.0, sum(candidate.padding_ns for candidate in layers) / run.device_ns)
+    padding_share = min(1.0, fsum(candidate.padding_ns for candidate in layers) / run.device_ns)
     yield RULE.finding(
         severity="medium" if padding_share >= MEDIUM_DEVICE_SHARE else "low",
         title=f"{layer_name_capitalized(worst.node.path)} pads {percent(worst.channels.padded_share)} of its multiplications: "
@@ -189,7 +190,7 @@ def _padded_operators(trace: TraceSummary) -> tuple[list[tuple[ShapedOperator, C
         if channels.padded_share >= MIN_PADDED_SHARE and operator.kernel_ns >= MIN_DEVICE_SHARE * trace.busy_ns
     ]
     padded.sort(key=lambda pair: -pair[0].kernel_ns * pair[1].padded_share)
-    padding_ns = sum(operator.kernel_ns * channels.padded_share for operator, channels in padded)
+    padding_ns = fsum(operator.kernel_ns * channels.padded_share for operator, channels in padded)
     return (padded, padding_ns) if padded else None
 
 

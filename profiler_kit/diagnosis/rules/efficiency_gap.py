@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
@@ -97,7 +98,7 @@ def check(report: Report) -> Iterator[Finding]:
     peer = max(peers, key=lambda operation: operation.peak_share)
     slow.sort(key=lambda operation: -_saved_ns(operation, peer))
     worst = slow[0]
-    saved_share = min(1.0, sum(_saved_ns(operation, peer) for operation in slow) / run.device_ns)
+    saved_share = min(1.0, fsum(_saved_ns(operation, peer) for operation in slow) / run.device_ns)
     other_configs = find_trials(report, run, ("benchmark", "channels_last"))
     source = "measured" if line.roof.source == "measured" else "datasheet"
     causes = list(_causes(report, worst))

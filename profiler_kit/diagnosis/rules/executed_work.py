@@ -128,7 +128,7 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     run = parts[0].run
     run_parts = sorted((part for part in parts if part.run is run), key=lambda part: -part.padding_share)
     worst = run_parts[0]
-    padding_share = min(1.0, sum(part.padding_share for part in run_parts))
+    padding_share = min(1.0, math.fsum(part.padding_share for part in run_parts))
     node = module_node(report.static, worst.timing.path)
     conv = parse_convolution(node) if node is not None else None
     tiles = _explaining_tiles(conv, worst.factor)

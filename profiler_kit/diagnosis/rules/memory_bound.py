@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -90,7 +91,7 @@ def has_specific_cause(work: StepWork, static: StaticCount | None, share: float)
         slice_gradients(work),
         small_operators(work),
     )
-    return sum(match.share for match in matches if match is not None) >= MIN_SPECIFIC_SHARE * share
+    return math.fsum(match.share for match in matches if match is not None) >= MIN_SPECIFIC_SHARE * share
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -108,7 +109,7 @@ def check(report: Report) -> Iterator[Finding]:
     if share < MIN_MEMORY_BOUND_SHARE or work is None or work.busy_ns < MIN_BUSY_SHARE * work.span_ns:
         return
     weight = share * work.busy_ns / work.span_ns
-    bandwidth_share = min(1.0, sum(item.floor_ns for item in layers) / layers_ns)
+    bandwidth_share = min(1.0, math.fsum(item.floor_ns for item in layers) / layers_ns)
     if has_specific_cause(work, report.static, weight):
         return
     trials = find_trials(report, run, TRIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
@@ -149,7 +150,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
     """Return one finding for `cases`, the phases of one layer in one run, sorted by the share at stake."""
     case = cases[0]
     better_run = case.faster.run if case.faster is not None else _tf32_counterpart(report, case)
-    at_stake = min(1.0, sum(c.at_stake for c in cases))
+    at_stake = min(1.0, fsum(c.at_stake for c in cases))
     is_baseline = case.run is report.baseline()
     trials = find_trials(report, case.run, TRIES if is_baseline else ())
     best = sweep_trial(case.run, better_run, noise_of(report)) or trials.trial
@@ -184,7 +185,7 @@ def _title(cases: list[_Case]) -> str:
             f"{family_name(case.faster.used.family)}"
         )
     families = list(dict.fromkeys(family_name(c.used.family) for c in cases))
-    share = percent(sum(c.share for c in cases))
+    share = percent(fsum(c.share for c in cases))
     return (
         f"Last-resort algorithm in {name}: {join_list(families)}, {share} of the device time in {quoted_name(case.run)}"
     )
