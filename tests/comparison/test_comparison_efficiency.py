@@ -17,8 +17,7 @@ from profiler_kit.records.comparison import Comparison, EfficiencySplit
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
-from profiler_kit.records.experiments import ConvolutionTiming
-from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.experiments import ConvolutionTiming, Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 from profiler_kit.records.samples import Interval
