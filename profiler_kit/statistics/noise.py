@@ -81,7 +81,7 @@ class Noise:
         pooled = self.spread
         for run, processes in zip((before, after), sides, strict=True):
             pooled += spread_of(processes) if run.config.benchmark else Spread()
-        moderation = DEVICE_BOUND if _fills_step(before) and _fills_step(after) else HOST_BOUND
+        moderation = DEVICE_BOUND if fills_step(before) and fills_step(after) else HOST_BOUND
         factor = example_factor(before, after)
         outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=self.drift)
         if outcome.is_sure and is_host_difference(before, after):
@@ -110,7 +110,7 @@ def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:
     """
     if before.clock != "kernel" or after.clock != "kernel" or before.config.settings != after.config.settings:
         return False
-    if (_fills_step(before) and _fills_step(after)) or not before.device_ns or not after.device_ns:
+    if (fills_step(before) and fills_step(after)) or not before.device_ns or not after.device_ns:
         return False
     launches = [{(kernel.name, kernel.calls) for kernel in run.kernels} for run in (before, after)]
     if launches[0] != launches[1] or not launches[0]:
@@ -118,7 +118,7 @@ def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:
     return abs(after.device_ns - before.device_ns) <= MAX_DEVICE_CHANGE * before.device_ns
 
 
-def _fills_step(run: ConfigRun) -> bool:
+def fills_step(run: ConfigRun) -> bool:
     """Whether kernels take nearly the whole step, so that the host cannot lengthen it."""
     if run.clock != "kernel" or run.device_ns is None or run.step_ns is None:
         return False
