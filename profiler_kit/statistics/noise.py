@@ -28,6 +28,8 @@ from profiler_kit.units import percent
 MIN_USEFUL_SAVING: Final = 0.02
 # Of the step. Below this share of kernels, the host decides the length of the step.
 MIN_DEVICE_BOUND_SHARE: Final = 0.9
+# Of the step. Between the two shares, a device waits for the host at times, but its kernels set the spread between processes.
+MIN_DEVICE_SPREAD_SHARE: Final = 0.8
 # Of the device time. Kernels of two processes that differ by less took the same time.
 MAX_DEVICE_CHANGE: Final = 0.02
 
@@ -81,7 +83,8 @@ class Noise:
         pooled = self.spread
         for run, processes in zip((before, after), sides, strict=True):
             pooled += spread_of(processes) if run.config.benchmark else Spread()
-        moderation = DEVICE_BOUND if fills_step(before) and fills_step(after) else HOST_BOUND
+        is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
+        moderation = DEVICE_BOUND if is_device_bound else HOST_BOUND
         factor = example_factor(before, after)
         outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=self.drift)
         if outcome.is_sure and is_host_difference(before, after):
@@ -118,11 +121,11 @@ def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:
     return abs(after.device_ns - before.device_ns) <= MAX_DEVICE_CHANGE * before.device_ns
 
 
-def fills_step(run: ConfigRun) -> bool:
-    """Whether kernels take nearly the whole step, so that the host cannot lengthen it."""
+def fills_step(run: ConfigRun, share: float = MIN_DEVICE_BOUND_SHARE) -> bool:
+    """Whether kernels take at least `share` of the step, so that the host hardly lengthens it."""
     if run.clock != "kernel" or run.device_ns is None or run.step_ns is None:
         return False
-    return run.device_ns >= MIN_DEVICE_BOUND_SHARE * run.step_ns.median
+    return run.device_ns >= share * run.step_ns.median
 
 
 def break_even_steps(tuning_ns: int | None, before: Interval, after: Interval) -> int | None:
