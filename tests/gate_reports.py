@@ -7,6 +7,7 @@ from typing import Any
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming, PeakMemory
 from profiler_kit.records.samples import Interval
@@ -108,13 +109,16 @@ def run(
     failure: Failure | None = None,
     **fields: Any,
 ) -> ConfigRun:
-    """Return a run with a step of `ms` plus or minus `spread_ms`. `layers` are (path, device ms)."""
+    """Return a run with a step of `ms` plus or minus `spread_ms` in four processes. `layers` are (path, device ms)."""
     median, spread = round(ms * 1e6), round(spread_ms * 1e6)
+    step_ns = None if failure else Interval(median=median, low=median - spread, high=median + spread)
+    if step_ns is not None and repeat_of is None:
+        fields.setdefault("further_repeats", (Repeat(step_ns=step_ns),) * 3)
     return ConfigRun(
         config=RunConfig(name=name, repeat_of=repeat_of),
         environment=environment,
         failure=failure,
-        step_ns=None if failure else Interval(median=median, low=median - spread, high=median + spread),
+        step_ns=step_ns,
         clock="kernel" if layers else None,
         modules=tuple(LayerTiming(path=path, phase="forward", kernel_ns=round(time * 1e6)) for path, time in layers),
         unattributed_ns=0 if layers else None,

@@ -19,7 +19,7 @@ from profiler_kit.records.metrics import METRICS, reason_not_comparable, value_o
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 
-UNCHANGED_VERDICTS: Final = ("noise", "same")
+UNCHANGED_VERDICTS: Final = ("noise", "same", "unknown")
 
 
 def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> Comparison:

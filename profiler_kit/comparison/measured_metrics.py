@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.report_noise import noise_between, side, step_verdict, within_noise_reason
+from profiler_kit.statistics.report_noise import step_difference
 from profiler_kit.units import Unit, percent
 
 # The caching allocator serves the same program from the same blocks. Only the workspaces that libraries request vary.
@@ -125,14 +125,17 @@ def _judge(
         return "not_comparable", f"different clocks: {a_run.clock} and {b_run.clock}"
     if before == after:
         return "same", ""
-    if metric.key == STEP_TIME:
-        return step_verdict(a, b, a_run, b_run)
     if metric.unit == "bytes":
-        limit, reason = PEAK_NOISE_SHARE, f"less than {percent(PEAK_NOISE_SHARE, 2)} apart"
-    else:
-        run_sides = side(a, a_run), side(b, b_run)
-        noise = noise_between(a, b, *run_sides)
-        limit, reason = noise.limit(*run_sides), within_noise_reason(noise, *run_sides)
-    if abs(after - before) <= limit * max(before, after):
-        return "noise", reason
+        if abs(after - before) <= PEAK_NOISE_SHARE * max(before, after):
+            return "noise", f"less than {percent(PEAK_NOISE_SHARE, 2)} apart"
+        return ("better" if after < before else "worse"), ""
+    step = step_difference(a, b, a_run, b_run)
+    if step is None or step.limit is None:
+        return "unknown", step.reason if step is not None else "a side has no step time"
+    if metric.key == STEP_TIME:
+        return ("noise" if step.outcome == "same" else step.outcome), step.reason
+    # Traces are read of one process only. Device times vary no more than steps do.
+    change = max(before, after) / max(1, min(before, after)) - 1.0
+    if change <= step.limit:
+        return "noise", f"changes below {percent(step.limit, 2)} are noise here"
     return ("better" if after < before else "worse"), ""

@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler_kit.comparison.cases import Case, differs, judge_prediction, larger_first
 from profiler_kit.comparison.layer_algorithms import workspace_algorithm
+from profiler_kit.comparison.measured_metrics import PEAK_NOISE_SHARE
 from profiler_kit.records.comparison import PART_TITLES, Explanation, ExplanationVerdict, PartBytes
 from profiler_kit.records.counts import WhatIf
 from profiler_kit.records.report import Evidence, Report
@@ -100,13 +101,12 @@ def _measured_checkpointing(case: Case) -> Explanation | None:
     pairs = [pair for report in (case.a, case.b) if (pair := _checkpointed_runs(report)) is not None]
     if len(pairs) < 2:
         return None
-    times = [
-        after.step_ns.median / before.step_ns.median for before, after in pairs if before.step_ns and after.step_ns
-    ]
+    noise = noise_between(case.a, case.b)
+    differences = [found for before, after in pairs if (found := noise.difference(before, after)) is not None]
+    times = [difference.ratio for difference in differences]
     peaks = [(after.peak_allocated_bytes or 0) / (before.peak_allocated_bytes or 1) for before, after in pairs]
-    limit = noise_between(case.a, case.b).limit()
-    faster = [ratio < 1 - limit for ratio in times]
-    smaller = [ratio < 1 - limit for ratio in peaks]
+    faster = [difference.outcome == "better" for difference in differences]
+    smaller = [ratio < 1 - PEAK_NOISE_SHARE for ratio in peaks]
     verdict: ExplanationVerdict = "off"
     if not any(faster) or not any(smaller):
         verdict = "wrong"

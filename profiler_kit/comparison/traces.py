@@ -22,7 +22,7 @@ from profiler_kit.errors import NotComparableError
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison, TraceSide
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
-from profiler_kit.statistics.report_noise import MIN_REPORT_NOISE
+from profiler_kit.statistics.report_noise import REPORT_DRIFT
 
 NO_PHASE: Final = "(no phase)"
 NO_MODULE: Final = "(no module)"
@@ -59,7 +59,7 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
     causes = tuple(_changes(IDLE_CAUSES, a_means.causes, b_means.causes))
     busy, idle = _total("busy", phases), _total("idle", causes)
     spreads = [side.spread for side in sides if side.spread is not None]
-    noise = max(MIN_REPORT_NOISE, *spreads) if len(spreads) == len(sides) else MIN_REPORT_NOISE
+    noise = max(REPORT_DRIFT, *spreads) if len(spreads) == len(sides) else REPORT_DRIFT
     comparison = TraceComparison(
         a=sides[0],
         b=sides[1],

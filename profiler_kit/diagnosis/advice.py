@@ -86,6 +86,8 @@ def outcome_text(trial: Trial) -> str:
     """Return the result of a trial in a few words: ``12.1 % less time``, ``no significant difference``."""
     if trial.verdict == "failed":
         return "failed"
+    if trial.verdict == "unknown":
+        return "unknown: one process a side"
     if trial.verdict == "same" or trial.gain_percent is None:
         return "no significant difference"
     per_example = " per example" if trial.per_example else ""
@@ -107,7 +109,7 @@ def find_trials(report: Report, run: ConfigRun, words: Sequence[str]) -> AdviceT
         names.append(measured_run.config.name if measured_run is not None else config.name)
         if (trial := sweep_trial(run, measured_run, noise)) is not None:
             trials.append(trial)
-    rank = ("failed", "worse", "same", "better")
+    rank = ("failed", "worse", "unknown", "same", "better")
     best = max(trials, key=lambda trial: (rank.index(trial.verdict), trial.gain_percent or 0.0), default=None)
     others = tuple(trial for trial in trials if trial is not best)
     return AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best, others=others)

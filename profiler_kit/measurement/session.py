@@ -23,6 +23,7 @@ from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.progress import OnProcess, ProcessStart, ignore_processes
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.statistics.noise import fills_step
 from profiler_kit.temporary_files import temporary_folder
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
@@ -69,6 +70,10 @@ class Session:
     def time(self) -> SweepTime | None:
         """The duration of all runs and their need for the device; None where no run reported it."""
         return SweepTime(wall_ns=self.wall_ns, needed_ns=self.needed_ns) if self.needed_ns else None
+
+    def may_overlap(self) -> bool:
+        """Whether processes may be prepared beside one that measures: if kernels fill the step of the first run."""
+        return any(fills_step(run) for run in self.runs[:1])
 
     def note(self, text: str) -> None:
         """Add `text` to the notes unless it is already there."""
@@ -146,6 +151,22 @@ def measure_interleaved(
     return visits
 
 
+def measure_sides(sessions: tuple[Session, Session], configs: Sequence[RunConfig], passes: int) -> None:
+    """Run further processes of `configs` for two targets, interleaved, so that drift and load affect both alike.
+
+    In each pass, every configuration runs once per target. The order is reversed from pass to pass. The results become
+    `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the session that it stopped.
+    """
+    turns = [(session, config) for config in configs for session in sessions]
+    for number in range(passes):
+        for session, config in turns if number % 2 else reversed(turns):
+            if any(side.interrupted for side in sessions) or session.has_failed(config):
+                continue
+            visit = _visit(session, config, _share_s(session, len(configs)), Path())
+            order = VisitOrder(has_failed=session.has_failed, forward=reverse_pass([visit]), reverse=[])
+            _measure(session, order, purpose=f"{session.spec.spec}, ", keeps_repeats=True)
+
+
 @contextlib.contextmanager
 def trace_folder(folder: Path | None) -> Iterator[Path]:
     """The folder for traces: `folder`, or a temporary one if it is None. Raises UsageError if it is not writable."""
@@ -194,10 +215,13 @@ def _with_short_timeout(session: Session, visit: Visit, base: RunConfig) -> Visi
     return replace(visit, timeout_s=limit_s, late=late)
 
 
-def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[str, list[ConfigRun]]:
+def _measure(
+    session: Session, order: VisitOrder, *, purpose: str = "", keeps_repeats: bool = False
+) -> dict[str, list[ConfigRun]]:
     """Run the visits of `order` and return their runs by configuration. Reads each trace while the next process runs.
 
-    Second processes of configurations already in `session` are not added to it. Ctrl-C sets `session.interrupted`.
+    Further processes of configurations that have two in `session` are added to it with `keeps_repeats` only: those of trials
+    must not change the figures that led to the trial. Ctrl-C sets `session.interrupted`.
     """
     start_ns = time.monotonic_ns()
     # keyed by identity: equal visits may occur in both passes
@@ -224,7 +248,12 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
 
     try:
         measured = sweep.measure_visits(
-            session.spec, order.visits(), device=session.device, on_start=on_start, on_progress=on_progress
+            session.spec,
+            order.visits(),
+            device=session.device,
+            on_start=on_start,
+            on_progress=on_progress,
+            may_overlap=session.may_overlap,
         )
         with contextlib.closing(measured) as finished_visits:
             for finished in finished_visits:
@@ -235,7 +264,7 @@ def _measure(session: Session, order: VisitOrder, *, purpose: str = "") -> dict[
                     session.again_s.setdefault(finished.run.config, took_s)
                 session.failed_s += took_s if finished.run.failure is not None else 0.0
                 visits.setdefault(finished.run.config.name, []).append(finished.run)
-                _add(session, finished, partial(on_progress, finished.visit))
+                _add(session, finished, partial(on_progress, finished.visit), keeps_repeats)
     except KeyboardInterrupt:
         session.interrupted = True
     session.on_process(None)
@@ -260,8 +289,8 @@ def _time_left(session: Session, visits: Sequence[Visit], *, optional: int) -> t
     return round(left_s * 1e9), optional > 0 or (not pairs and any(visit.again for visit in visits))
 
 
-def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgress) -> None:
-    """Add a run to `session`, either as a new run or as the second process of an existing one."""
+def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgress, keeps_repeats: bool) -> None:
+    """Add a run to `session`, either as a new run or as a further process of an existing one."""
     run, runs = finished.run, session.runs
     session.needed_ns += run.needed_ns or 0
     if run.failure is not None:
@@ -270,6 +299,8 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
         at = next(i for i, earlier in enumerate(runs) if earlier.config == run.config)
         if runs[at].repeat is None and runs[at].failure is None:
             runs[at] = sweep.with_repeat(runs[at], run)
+        elif keeps_repeats and run.failure is None:
+            runs[at] = replace(runs[at], further_repeats=(*runs[at].further_repeats, sweep.repeat_of(run)))
         return
     trace = Path(run.trace) if run.trace is not None else None
     runs.append(replace(run, trace=f"traces/{trace.name}" if session.keep_traces and trace is not None else None))

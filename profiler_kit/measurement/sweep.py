@@ -149,12 +149,15 @@ def measure_visits(
     on_start: Callable[[Visit], None],
     on_progress: Callable[[Visit, str], None],
     ahead: int | None = None,
+    may_overlap: Callable[[], bool] = lambda: True,
 ) -> Generator[FinishedVisit, None, None]:
     """Run `visits` and yield each one when it finishes; on a GPU the next one is already running by then.
 
     On a GPU up to `ahead` processes are prepared (import, build the model) while one measures. They wait before they use the
     device, so one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is
     due. `ahead` None derives the number from the cores. `on_start` is called when a visit's process may use the device.
+    While `may_overlap` returns False, a measurement runs alone on a GPU, too: processes that import take caches and cores from
+    a step that waits for the host.
     A process that cannot be started becomes a failed run.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
@@ -183,16 +186,18 @@ def measure_visits(
             run_process = waiting.popleft()
             on_start(run_process.visit)
             run_process.go()
-            prepare(max_prepared)
+            if may_overlap():
+                prepare(max_prepared)
             return run_process
 
         current = start_next()
         while current is not None:
             run = current.result()
-            following = start_next() if max_prepared else None
+            overlaps = max_prepared > 0 and may_overlap()
+            following = start_next() if overlaps else None
             yield FinishedVisit(visit=current.visit, run=run, parts_trace=current.parts_trace())
             blocks.pop(id(current)).close()
-            current = following if max_prepared else start_next()
+            current = following if overlaps else start_next()
 
 
 def _max_prepared(device: str) -> int:
@@ -202,7 +207,12 @@ def _max_prepared(device: str) -> int:
 
 def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:
     """`run` with the results of a second process of its configuration."""
-    repeat = Repeat(
+    return replace(run, repeat=repeat_of(second), new_thread=second.new_thread)
+
+
+def repeat_of(second: ConfigRun) -> Repeat:
+    """The results of a further process of a configuration."""
+    return Repeat(
         first_step_ns=second.first_step_ns,
         steps_ns=second.steps_ns,
         step_ns=second.step_ns,
@@ -211,4 +221,3 @@ def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:
         gradient_digest=second.gradient_digest,
         failure=second.failure.message if second.failure is not None else None,
     )
-    return replace(run, repeat=repeat, new_thread=second.new_thread)

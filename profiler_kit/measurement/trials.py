@@ -17,6 +17,7 @@ from profiler_kit.measurement.session import Session, measure_interleaved
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import is_undecided, pair_trial
 
 # A trial of a slow model takes a minute or two. Findings are sorted by importance.
@@ -102,7 +103,9 @@ def _advised_names(finding: Finding) -> tuple[str, ...]:
 
 def _trial(report: Report, baseline: ConfigRun, config: RunConfig, visits: dict[str, list[ConfigRun]]) -> Trial | None:
     before, after = visits.get(baseline.config.name, ()), visits.get(config.name, ())
-    return pair_trial(config, before, after, (report.run(baseline.config.name), report.run(config.name)))
+    return pair_trial(
+        config, before, after, noise_of(report), (report.run(baseline.config.name), report.run(config.name))
+    )
 
 
 def _with_trial(finding: Finding, trials: dict[str, Trial], stated: dict[tuple[str, str], Trial]) -> Finding:

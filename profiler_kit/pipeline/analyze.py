@@ -44,9 +44,13 @@ class Traced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The result of `analyze_spec`: the report, the saved traces, and whether Ctrl-C interrupted it."""
+    """The result of `analyze_spec`: the report, the saved traces, and whether Ctrl-C interrupted it.
+
+    `spec`: the target with the choices of its first load, to measure the same again.
+    """
 
     report: Report
+    spec: TargetSpec
     traces: tuple[Traced, ...]
     interrupted: bool = False
 
@@ -216,7 +220,7 @@ def analyze_spec(
         if experiments.trials and not session.interrupted:
             with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
             report = with_verdict(replace(with_trials, verdict=None))
-    return Analysis(report=report, traces=tuple(traced_runs), interrupted=session.interrupted)
+    return Analysis(report=report, spec=spec, traces=tuple(traced_runs), interrupted=session.interrupted)
 
 
 def _measured_report(

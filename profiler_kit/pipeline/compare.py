@@ -8,15 +8,18 @@ from typing import Final
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
+from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.progress import OnProcess
 from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import is_saved_report, read_report, read_saved
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.trace_comparison import TraceComparison
 
 CONFIGS: Final = ("default", "no-tf32")  # measured by default
+PASSES: Final = 3  # further processes of each configuration and side, interleaved
 HEAD_BYTES: Final = 4096  # enough of a file to recognize our reports by their first keys
 SAME_KIND_HINT: Final = "give two traces, or two targets or reports"
 SINGLE_TRACE_HINT: Final = "give one trace per side: profiler-kit compare A.json.gz B.json.gz"
@@ -24,11 +27,15 @@ SINGLE_TRACE_HINT: Final = "give one trace per side: profiler-kit compare A.json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The reports of two sides. `failure` is set if a side was measured for the comparison and all its runs failed."""
+    """The reports of two sides. `failure` is set if a side was measured for the comparison and all its runs failed.
+
+    `interrupted`: Ctrl-C stopped the repetitions; the sides have fewer processes.
+    """
 
     a: Report
     b: Report
     failure: TargetError | None
+    interrupted: bool = False
 
     def compare(self) -> Comparison:
         """The comparison of the two reports. Raises NotComparableError."""
@@ -60,6 +67,8 @@ def report_sides(
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
     from profiler_kit.pipeline.count import count_spec
 
+    measured_specs: list[TargetSpec] = []
+
     def report_of(side: str | TargetSpec) -> Report:
         if isinstance(side, str):
             return read_report(side)
@@ -79,9 +88,21 @@ def report_sides(
         )
         if analysis.interrupted:
             raise KeyboardInterrupt  # one side alone cannot be compared
+        measured_specs.append(analysis.spec)
         return analysis.report
 
     reports = report_of(a), report_of(b)
+    interrupted = False
+    if len(measured_specs) == len(reports):
+        reports, interrupted = _measured_again(
+            reports,
+            (measured_specs[0], measured_specs[1]),
+            device=device,
+            budget_s=budget_s,
+            steps=steps,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+        )
     failures = []
     for side, report in zip((a, b), reports, strict=True):
         failed = all_failed(report)
@@ -90,7 +111,49 @@ def report_sides(
         ):  # the static parts are compared, but the requested times are missing
             hint = f"see the log: profiler-kit analyze {side.spec}"
             failures.append(TargetError(failed.message, where=side.spec, hint=hint))
-    return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None))
+    return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
+
+
+def _measured_again(
+    reports: tuple[Report, Report],
+    specs: tuple[TargetSpec, TargetSpec],
+    *,
+    device: str,
+    budget_s: float,
+    steps: int | None,
+    timeout_s: float | None,
+    on_progress: OnProgress,
+) -> tuple[tuple[Report, Report], bool]:
+    """The reports with `PASSES` further processes of every shared configuration, interleaved, and whether Ctrl-C stopped them.
+
+    The sides were measured one after the other, so load that comes and goes would look like a difference between them.
+    """
+    from profiler_kit.worker.environment import pick_device
+
+    def unread(run: ConfigRun, trace: Path) -> ConfigRun:
+        return run  # further processes write no trace
+
+    sessions = [
+        Session(
+            spec=spec,
+            device=pick_device(device),
+            budget_s=budget_s / 2,
+            on_progress=on_progress,
+            read_trace=unread,
+            read_parts_trace=unread,
+            steps=steps,
+            timeout_s=timeout_s,
+            runs=list(report.runs),
+        )
+        for report, spec in zip(reports, specs, strict=True)
+    ]
+    names = [{run.config.name for run in report.runs if run.failure is None} for report in reports]
+    shared = [
+        run.config for run in reports[0].runs if run.config.repeat_of is None and run.config.name in names[0] & names[1]
+    ]
+    measure_sides((sessions[0], sessions[1]), shared, PASSES)
+    repeated = [replace(report, runs=tuple(side.runs)) for report, side in zip(reports, sessions, strict=True)]
+    return (repeated[0], repeated[1]), any(side.interrupted for side in sessions)
 
 
 def is_saved(text: str) -> bool:

@@ -169,7 +169,8 @@ class ConfigRun(Saved, kind="run"):
     Further measurements:
 
     - `convolutions`: the algorithm and time of each part of each convolution. `part_workspaces`: empty in a saved report.
-    - `repeat`: the results of a second process. `new_thread`: the forward pass in a new thread.
+    - `repeat`: the results of a second process. `further_repeats`: those of a third and later ones.
+    - `new_thread`: the forward pass in a new thread.
     - `device_state`: clock and temperature after the timed steps.
     - `flags_changed`: cuDNN flags that the model changed while it ran, as ``name: before -> after``.
     - `needed_ns`: the time for which the process needed the device, without loading the target.
@@ -215,12 +216,18 @@ class ConfigRun(Saved, kind="run"):
     convolutions: tuple[ConvolutionTiming, ...] = ()
     part_workspaces: tuple[PartWorkspace, ...] = ()
     repeat: Repeat | None = None
+    further_repeats: tuple[Repeat, ...] = ()
     new_thread: NewThread | None = None
     device_state: DeviceState | None = None
     flags_changed: tuple[str, ...] = ()
     needed_ns: int | None = None
     trace: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def repeats(self) -> tuple[Repeat, ...]:
+        """The results of all processes after the first one."""
+        return (*((self.repeat,) if self.repeat is not None else ()), *self.further_repeats)
 
     @property
     def device_ns(self) -> int | None:

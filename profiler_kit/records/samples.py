@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal[
-    "better", "worse", "same"
-]  # a later time compared with an earlier one; same: no difference is established
+# A later time compared with an earlier one. same: no difference is established; unknown: nothing shows how far processes differ.
+Outcome = Literal["better", "worse", "same", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

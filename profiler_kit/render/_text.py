@@ -11,6 +11,7 @@ from profiler_kit.units import text
 # Control and format characters (escape codes, bidirectional overrides), lone surrogates, private use, line separators.
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SPACES = frozenset("\t\n\r\v\f")
+_MARKED_NUMBER = re.compile(r"~?\d[\d.,]*x?")  # such as ~1.02x
 
 
 def one_line(written: str) -> str:
@@ -59,4 +60,9 @@ def is_right_aligned(table: Table, index: int) -> bool:
     if table.heads[index].unit not in ("text", "bool"):
         return True
     values = [row[index] for row in (*table.rows, *table.totals) if row[index] is not None]
-    return bool(values) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return bool(values) and all(
+        _MARKED_NUMBER.fullmatch(value)
+        if isinstance(value, str)
+        else isinstance(value, (int, float)) and not isinstance(value, bool)
+        for value in values
+    )

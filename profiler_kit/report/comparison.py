@@ -143,12 +143,16 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
 
 
 def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
-    """The metrics, and reasons for noise. The notes have the reasons for failed and not_comparable."""
-    noise = {row.reason: None for row in comparison.metrics if row.verdict == "noise"}
+    """The metrics, and reasons for noise and unknown. The notes have the reasons for failed and not_comparable."""
+    reasons = {
+        f"{row.verdict.capitalize()}: {row.reason}.": None
+        for row in comparison.metrics
+        if row.verdict in ("noise", "unknown")
+    }
     main_rows = tuple(row for row in comparison.metrics if row.config in (None, *comparison.telling))
     return (
         _metric_table(comparison, main_rows),
-        *(Paragraph(text=f"Noise: {reason}.", role="note") for reason in noise),
+        *(Paragraph(text=reason, role="note") for reason in reasons),
     )
 
 

@@ -225,7 +225,7 @@ def noise(report: Report, run: ConfigRun) -> str | None:
     difference = noise_of(report).repeat_gap(run)
     if difference is None:
         return None
-    return f"A second process of {run.config.name} differs by {percent(difference)}. A smaller difference is noise."
+    return f"Two processes of {run.config.name} differ by {percent(difference)}. ~ marks a difference that is not established."
 
 
 def sweep(time: SweepTime) -> str:

@@ -39,6 +39,7 @@ from profiler_kit.report.ops import merge_ops, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, limit_rows, merge
 from profiler_kit.report.trace_tables import idle_lines
 from profiler_kit.report.tree import tree
+from profiler_kit.statistics.noise import noise_of
 
 Row = TypeVar("Row")
 WorkTable = Literal["tree", "layer", "op", "what-if"]
@@ -156,8 +157,9 @@ def _order(columns: Sequence[Column[Row]], sort: str, kind: str) -> Callable[[Ro
 
 def run_rows(report: Report) -> list[RunRow]:
     """Every run with its baseline, and with the same configuration without cudnn.benchmark."""
+    noise = noise_of(report)
     return [
-        RunRow(run=run, baseline=report.baseline(), without_benchmark=_without_benchmark(report, run))
+        RunRow(run=run, baseline=report.baseline(), without_benchmark=_without_benchmark(report, run), noise=noise)
         for run in report.runs
     ]
 

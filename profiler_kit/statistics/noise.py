@@ -1,47 +1,57 @@
-"""Whether two runs differ: disjoint intervals, a difference beyond the noise between processes, and confirmation by repeats.
+"""The noise of a report, and the difference between two of its runs.
 
-This applies to the runs of one report. Runs of two reports must meet further conditions (`statistics.report_noise`). Trials
-compare the processes of a single pair instead: see `statistics.intervals.process_gain`.
+`statistics.differences` has the method. Runs of two reports: `statistics.report_noise`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.samples import Interval
+from profiler_kit.statistics.differences import (
+    DEVICE_BOUND,
+    DRIFT_ALLOWANCE,
+    HOST_BOUND,
+    Difference,
+    Spread,
+    compare_times,
+    spread_of,
+)
 from profiler_kit.units import percent
 
 # Of the step. A smaller saving does not justify a flag, however precisely it was measured: a device's clock drifts by more
 # while the device warms up.
 MIN_USEFUL_SAVING: Final = 0.02
-# Of the step, added to the largest gap: clocks drift by about this much during a sweep, and a sweep's few gaps miss rare large
-# ones. With this allowance, 8,000 simulated comparisons of equal runs gave one false claim (0.5 % between processes, 1 %
-# drift), and one of 1,000 slow-downs of 5 % was missed.
-DRIFT_ALLOWANCE: Final = 0.01
-# The repeat confirms a gain if the smaller saving of both rounds is at least this part of their mean.
-MIN_REPEAT_AGREEMENT: Final = 0.5
+# Of the step. Below this share of kernels, the host decides the length of the step.
+MIN_DEVICE_BOUND_SHARE: Final = 0.9
+# Of the step. Between the two shares, a device waits for the host at times, but its kernels set the spread between processes.
+MIN_DEVICE_SPREAD_SHARE: Final = 0.8
+# Of the device time. Kernels of two processes that differ by less took the same time.
+MAX_DEVICE_CHANGE: Final = 0.02
+
+HOST_REASON: Final = "both run the same kernels for the same time: the difference is the host's"
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The difference between two fresh processes of one configuration, as a share of the step.
+    """How far fresh processes of one configuration differ.
 
-    `gap`: the largest gap of all configurations without benchmark (with benchmark, the second process may pick other
-    algorithms); None if no configuration was repeated: then the intervals and `DRIFT_ALLOWANCE` decide. `repeat_steps`: the
-    steps of second processes that are runs of their own (A/A runs), by the name of the repeated configuration; other second
-    processes are in their run's `repeat`. `repeated_configs`: the number of configurations behind `gap`. `minimum`: the lowest
-    limit.
+    - `spread`: of all configurations without benchmark. With benchmark, a second process may pick other algorithms.
+    - `gap`: the largest difference between two of these processes, as a share of the step; None if nothing was repeated.
+    - `repeated_configs`: the number of configurations behind both.
+    - `repeat_steps`: the steps of second processes that are runs of their own (A/A runs), by the repeated configuration.
+    - `drift`: the share by which clocks may have drifted between two sides.
     """
 
-    gap: float | None
+    spread: Spread = field(default_factory=Spread)
+    gap: float | None = None
+    repeated_configs: int = 0
     repeat_steps: Mapping[str, Interval] = field(default_factory=dict)
-    repeated_configs: int = 1
-    minimum: float = 0.0
+    drift: float = DRIFT_ALLOWANCE
 
     def sentence(self, significant: int | None = None) -> str:
         """The noise in words, with at most `significant` digits of the gap, else with one decimal."""
@@ -52,54 +62,70 @@ class Noise:
             return f"Two runs of the same configuration differ by {gap}."
         return f"Two runs of the same configuration differ by at most {gap} ({self.repeated_configs} configurations)."
 
-    def repeat_step(self, run: ConfigRun) -> Interval | None:
-        """The step time of the run's second process; None without one."""
-        if run.config.name in self.repeat_steps:
-            return self.repeat_steps[run.config.name]
-        if run.failure is not None or run.repeat is None or run.repeat.failure is not None:
-            return None
-        return run.repeat.step_ns
+    def processes(self, run: ConfigRun) -> tuple[Interval, ...]:
+        """The median steps of all processes of the run's configuration, the first one first."""
+        if run.failure is not None:
+            return ()
+        repeats = [repeat.step_ns for repeat in run.repeats if repeat.failure is None]
+        steps = (run.step_ns, *repeats, self.repeat_steps.get(run.config.name))
+        return tuple(step for step in steps if step is not None)
 
     def repeat_gap(self, run: ConfigRun) -> float | None:
-        """The difference between the run's two processes, as a share of the step; None without a second process."""
-        first, second = run.step_ns, self.repeat_step(run)
-        if first is None or second is None or first.median <= 0:
+        """The largest difference between two processes of `run`, as a share of the first one's step; None without two."""
+        medians = [step.median for step in self.processes(run)]
+        return (max(medians) - min(medians)) / medians[0] if len(medians) > 1 and medians[0] > 0 else None
+
+    def difference(self, before: ConfigRun, after: ConfigRun) -> Difference | None:
+        """The step of `after` compared with that of `before`, per example if they differ; None without both steps."""
+        sides = self.processes(before), self.processes(after)
+        if not all(sides) or before.step_ns is None or after.step_ns is None:
             return None
-        return abs(second.median - first.median) / first.median
-
-    def limit(self, *runs: ConfigRun) -> float:
-        """The saving that comparing `runs` must exceed: `DRIFT_ALLOWANCE` beyond the largest gap, those of `runs` included."""
-        return max(self.minimum, DRIFT_ALLOWANCE + (self.largest_gap(*runs) or 0.0))
-
-    def largest_gap(self, *runs: ConfigRun) -> float | None:
-        """The largest gap, those of `runs` included; None without any."""
-        return max((gap for gap in (self.gap, *map(self.repeat_gap, runs)) if gap is not None), default=None)
+        pooled = self.spread
+        for run, processes in zip((before, after), sides, strict=True):
+            pooled += spread_of(processes) if run.config.benchmark else Spread()
+        is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
+        moderation = DEVICE_BOUND if is_device_bound else HOST_BOUND
+        factor = example_factor(before, after)
+        outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=self.drift)
+        if outcome.is_sure and is_host_difference(before, after):
+            return replace(outcome, outcome="same", reason=HOST_REASON)
+        return outcome
 
 
 def noise_of(report: Report) -> Noise:
-    """The noise of `report`, from its A/A runs and the second processes of its configurations."""
+    """The noise of `report`, from its A/A runs and the further processes of its configurations."""
     repeat_steps = {
         run.config.repeat_of: run.step_ns
         for run in report.runs
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
-    noise = Noise(None, repeat_steps, 0)
-    gaps = [
-        gap
-        for run in report.runs
-        if run.failure is None and run.config.repeat_of is None and not run.config.benchmark
-        if (gap := noise.repeat_gap(run)) is not None
-    ]
-    return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
+    noise = Noise(repeat_steps=repeat_steps)
+    runs = [run for run in report.runs if run.config.repeat_of is None and not run.config.benchmark]
+    gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
+    spread = sum((spread_of(noise.processes(run)) for run in runs), Spread())
+    return replace(noise, spread=spread, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 
-def saved_share(before: Interval, after: Interval) -> float:
-    """The share of `before` that `after` saves; negative if `after` is slower, 0 if `before` is 0."""
-    return _saved_share(before.median, after.median)
+def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:
+    """Whether only the host can be the cause of different steps: cuDNN flags differ, and the kernels and their time do not.
+
+    Settings other than flags, such as CUDA graphs, may change the host's work and nothing else.
+    """
+    if before.clock != "kernel" or after.clock != "kernel" or before.config.settings != after.config.settings:
+        return False
+    if (fills_step(before) and fills_step(after)) or not before.device_ns or not after.device_ns:
+        return False
+    launches = [{(kernel.name, kernel.calls) for kernel in run.kernels} for run in (before, after)]
+    if launches[0] != launches[1] or not launches[0]:
+        return False
+    return abs(after.device_ns - before.device_ns) <= MAX_DEVICE_CHANGE * before.device_ns
 
 
-def _saved_share(before_ns: int, after_ns: int) -> float:
-    return (before_ns - after_ns) / before_ns if before_ns > 0 else 0.0
+def fills_step(run: ConfigRun, share: float = MIN_DEVICE_BOUND_SHARE) -> bool:
+    """Whether kernels take at least `share` of the step, so that the host hardly lengthens it."""
+    if run.clock != "kernel" or run.device_ns is None or run.step_ns is None:
+        return False
+    return run.device_ns >= share * run.step_ns.median
 
 
 def break_even_steps(tuning_ns: int | None, before: Interval, after: Interval) -> int | None:
@@ -114,60 +140,3 @@ def example_factor(before: ConfigRun, after: ConfigRun) -> float:
     1.0 if the steps hold the same number of examples or the numbers are unknown; otherwise times are compared per example.
     """
     return before.samples / after.samples if before.samples and after.samples else 1.0
-
-
-def rounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[tuple[Interval, Interval], ...]:
-    """(before, after) of the first processes, and of the second ones if both have one; `after` is scaled to equal examples."""
-    factor = example_factor(before, after)
-    pairs = ((before.step_ns, after.step_ns), (noise.repeat_step(before), noise.repeat_step(after)))
-    return tuple((old, _scaled(new, factor)) for old, new in pairs if old is not None and new is not None)
-
-
-def _scaled(value: Interval, factor: float) -> Interval:
-    if factor == 1.0:
-        return value
-    return Interval(median=round(value.median * factor), low=round(value.low * factor), high=round(value.high * factor))
-
-
-def mean_saved_share(before: ConfigRun, after: ConfigRun, noise: Noise) -> float | None:
-    """The share of the time that `after` saves, as the mean over all rounds; per example if the steps hold different numbers."""
-    savings = [saved_share(old, new) for old, new in rounds(before, after, noise)]
-    return (
-        math.fsum(savings) / len(savings)
-        if savings and before.step_ns is not None and after.step_ns is not None
-        else None
-    )
-
-
-def saving_bounds(before: ConfigRun, after: ConfigRun, noise: Noise) -> tuple[float, float]:
-    """The smallest and the largest share that `after` may save, by the interval ends of all rounds.
-
-    Raises:
-        ValueError: there are no rounds.
-    """
-    pairs = rounds(before, after, noise)
-    lowest = min(_saved_share(old.low, new.high) for old, new in pairs)
-    return lowest, max(_saved_share(old.high, new.low) for old, new in pairs)
-
-
-def is_significantly_faster(after: ConfigRun, before: ConfigRun, noise: Noise) -> bool:
-    """Whether `after` is significantly faster: lower disjoint 95 % interval, saving above the noise, confirmed by the repeat."""
-    pairs = rounds(before, after, noise)
-    mean = mean_saved_share(before, after, noise)
-    if mean is None:
-        return False
-    old, new = pairs[0]
-    savings = [saved_share(*pair) for pair in pairs]
-    return new.high < old.low and mean > noise.limit(before, after) and min(savings) >= MIN_REPEAT_AGREEMENT * mean
-
-
-def verdict(before: ConfigRun, after: ConfigRun, noise: Noise) -> Outcome:
-    """The verdict on `after` compared with `before`: better, worse, or same (no significant difference).
-
-    Both directions are relative to the slower run, so swapping the runs swaps the verdict.
-    """
-    if is_significantly_faster(after, before, noise):
-        return "better"
-    if is_significantly_faster(before, after, noise):
-        return "worse"
-    return "same"

@@ -1,8 +1,4 @@
-"""Trials of advice: from the runs of a sweep, or from interleaved processes of one pair.
-
-A sweep has many configurations, so its gains are compared with the noise of all of them. A pair of configurations that was
-run for one piece of advice has an interval from its own processes.
-"""
+"""Trials of advice: from the runs of a sweep, or from interleaved processes of one pair."""
 
 from __future__ import annotations
 
@@ -11,11 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.intervals import Gain, median_interval, process_gain
-from profiler_kit.statistics.noise import Noise, example_factor, mean_saved_share, saving_bounds, verdict
+from profiler_kit.statistics.differences import Difference, spread_of
+from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.statistics.noise import Noise, example_factor
 
 # A smaller gain does not justify a line of code, however precisely it was measured.
 MIN_USEFUL_GAIN_PERCENT: Final = 1.0
@@ -25,69 +22,87 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
     """The trial of `after` against `before`, two runs of a sweep with this `noise`; None without both step times."""
     if after is None or after.failure is not None or before.step_ns is None or after.step_ns is None:
         return None
-    low, high = saving_bounds(before, after, noise)
-    trial = Trial(
-        config=after.config.name,
-        before_ns=before.step_ns,
-        after_ns=after.step_ns,
-        verdict=verdict(before, after, noise),
-        note=f'Compared with "{before.config.name}". {noise.sentence()}',
-        per_example=example_factor(before, after) != 1.0,
-        gain_percent=_percent(mean_saved_share(before, after, noise)),
-        gain_low_percent=_percent(low),
-        gain_high_percent=_percent(high),
-    )
-    return _with_effects(trial, before, after)
+    difference = noise.difference(before, after)
+    if difference is None:
+        return None
+    note = f'Compared with "{before.config.name}". {noise.sentence()}'
+    return _with_effects(_trial(before, after, difference, note), before, after)
 
 
 def pair_trial(
     config: RunConfig,
     before: Sequence[ConfigRun],
     after: Sequence[ConfigRun],
+    noise: Noise,
     swept: tuple[ConfigRun | None, ConfigRun | None],
 ) -> Trial | None:
     """The trial of `config`: fresh processes `after`, interleaved with the baseline's processes `before`.
 
-    `swept`: the report's runs of the baseline and of `config`, which provide peaks, errors and output digests. None if a side
-    was not run. The verdict is ``failed`` if all of `after` failed.
+    `noise`: of the report. `swept`: the report's runs of the baseline and of `config`, which provide kernels, peaks, errors and
+    output digests. None if a side was not run. The verdict is ``failed`` if all of `after` failed.
     """
     before_runs, after_runs = [run for run in before if run.steps_ns], [run for run in after if run.steps_ns]
     if not before_runs or not after:
         return None
-    before_ns = median_interval([ns for run in before_runs for ns in run.steps_ns])
     if not after_runs:
         failure = next((run.failure for run in after if run.failure is not None), None)
         note = failure.message.partition("\n")[0] if failure is not None else "no samples"
+        before_ns = median_interval([ns for run in before_runs for ns in run.steps_ns])
         return Trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
-    factor = example_factor(before_runs[0], after_runs[0])
-    outcome: Outcome = "same"
-    gain = process_gain([run.steps_ns for run in before_runs], [run.steps_ns for run in after_runs], factor)
-    if gain.is_significant and abs(gain.percent) >= MIN_USEFUL_GAIN_PERCENT:
-        outcome = "better" if gain.percent > 0 else "worse"
+    sides = [_as_one_run(runs, run) for runs, run in zip((before_runs, after_runs), swept, strict=True)]
+    trial_noise = replace(noise, repeat_steps={})
+    for side in sides:
+        if not side.config.benchmark:  # with benchmark, the difference adds it
+            trial_noise = replace(trial_noise, spread=trial_noise.spread + spread_of(trial_noise.processes(side)))
+    difference = trial_noise.difference(sides[0], sides[1])
+    if difference is None:
+        return None
     processes = f"{len(before_runs)} and {len(after_runs)}"
-    trial = Trial(
+    note = f'Compared with "{before_runs[0].config.name}". {processes} fresh processes, interleaved.'
+    trial = replace(
+        _trial(sides[0], sides[1], difference, note),
         config=config.name,
-        before_ns=before_ns,
+        before_ns=median_interval([ns for run in before_runs for ns in run.steps_ns]),
         after_ns=median_interval([ns for run in after_runs for ns in run.steps_ns]),
-        verdict=outcome,
-        note=f'Compared with "{before_runs[0].config.name}". {processes} fresh processes, interleaved.',
         tried=True,
-        per_example=factor != 1.0,
-        gain_percent=gain.percent,
-        gain_low_percent=gain.low,
-        gain_high_percent=gain.high,
     )
+    if trial.verdict in ("better", "worse") and abs(trial.gain_percent or 0.0) < MIN_USEFUL_GAIN_PERCENT:
+        trial = replace(trial, verdict="same")
     return _with_effects(trial, *swept)
 
 
 def is_undecided(trial: Trial | None) -> bool:
-    """Whether more processes may decide: a gain or loss of useful size whose interval includes zero."""
-    if trial is None or trial.gain_percent is None or trial.gain_low_percent is None or trial.gain_high_percent is None:
+    """Whether more processes may decide: a gain or loss of useful size that is not established."""
+    if trial is None or trial.gain_percent is None:
         return False
-    gain = Gain(percent=trial.gain_percent, low=trial.gain_low_percent, high=trial.gain_high_percent)
-    return abs(gain.percent) >= MIN_USEFUL_GAIN_PERCENT and not gain.is_significant
+    return trial.verdict in ("same", "unknown") and abs(trial.gain_percent) >= MIN_USEFUL_GAIN_PERCENT
+
+
+def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: str) -> Trial:
+    low, high = difference.saved_range
+    if before.step_ns is None or after.step_ns is None:
+        raise ValueError("a difference has two step times")
+    return Trial(
+        config=after.config.name,
+        before_ns=before.step_ns,
+        after_ns=after.step_ns,
+        verdict=difference.outcome,
+        note=" ".join(part for part in (note, difference.sentence()) if part),
+        per_example=example_factor(before, after) != 1.0,
+        gain_percent=_percent(difference.saved),
+        gain_low_percent=_percent(low),
+        gain_high_percent=_percent(high),
+    )
+
+
+def _as_one_run(runs: Sequence[ConfigRun], swept: ConfigRun | None) -> ConfigRun:
+    """Several processes of one configuration as one run with repeats, with the kernels of the `swept` run."""
+    first, *others = [replace(run, step_ns=median_interval(run.steps_ns)) for run in runs]
+    repeats = [Repeat(step_ns=run.step_ns) for run in others]
+    base = swept if swept is not None and swept.failure is None else first
+    return replace(base, step_ns=first.step_ns, samples=first.samples, repeat=None, further_repeats=tuple(repeats))
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:
@@ -103,5 +118,5 @@ def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | Non
     )
 
 
-def _percent(share: float | None) -> float | None:
-    return round(100.0 * share, 3) if share is not None else None
+def _percent(share: float) -> float:
+    return round(100.0 * share, 3)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -32,9 +33,7 @@ from profiler_kit.loading import load
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.statistics.intervals import process_gain
-from profiler_kit.statistics.noise import noise_of, verdict
-from profiler_kit.units import DASH
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.worker.environment import pick_device
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -128,8 +127,8 @@ class Pair:
     """Two configurations, compared once per analysis.
 
     `claims` are the verdicts. `findings` are the numbers of findings that report one of the two as better or worse.
-    `gaps_percent` is the extra step time of `after`, over all processes. `sure` counts the analyses whose interval of this
-    gap excludes 0; None if one side has a single process, since the interval then ignores noise between processes.
+    `gaps_percent` is the extra step time of `after`, over all processes. `limits_percent` is the smallest change that each
+    report says it would have seen; infinite if that is unknown. `planted_percent` is the true difference.
     """
 
     before: str
@@ -138,13 +137,21 @@ class Pair:
     claims: tuple[str, ...]
     findings: tuple[int, ...]
     gaps_percent: tuple[float, ...]
-    sure: int | None
+    limits_percent: tuple[float, ...]
+    planted_percent: float
 
     @property
     def correct(self) -> int:
-        """The number of analyses whose verdict and findings are all correct."""
-        analyses = zip(self.claims, self.findings, strict=True)
-        return sum(claim == self.expected and (count == 0 or self.expected != "same") for claim, count in analyses)
+        """The number of analyses whose verdict and findings are correct.
+
+        A report that says that it could not have seen the planted difference is correct without reporting it.
+        """
+        analyses = zip(self.claims, self.findings, self.limits_percent, strict=True)
+        if self.expected == "same":
+            return sum(claim in ("same", "unknown") and count == 0 for claim, count, _ in analyses)
+        return sum(
+            claim == "worse" or (claim != "better" and limit > self.planted_percent) for claim, _, limit in analyses
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,31 +226,28 @@ def measure(
         step_ns=step_ns,
         spin_ns=spin_ns,
         pairs=(
-            compare_configs(reports, AGAIN, "same"),
-            compare_configs(reports, IDENTICAL[kind].config, "same"),
-            compare_configs(reports, SLOWER[kind].config, "worse" if slow_percent > 0 else "same"),
+            compare_configs(reports, AGAIN, 0.0),
+            compare_configs(reports, IDENTICAL[kind].config, 0.0),
+            compare_configs(reports, SLOWER[kind].config, slow_percent),
         ),
     )
 
 
-def compare_configs(reports: Sequence[Report], after: str, expected: Literal["same", "worse"]) -> Pair:
-    """Compare the default configuration with `after` in all `reports`."""
-    claims, findings, gaps, sure = [], [], [], []
+def compare_configs(reports: Sequence[Report], after: str, planted_percent: float) -> Pair:
+    """Compare the default configuration with `after`, which is slower by `planted_percent`, in all `reports`."""
+    claims, findings, gaps, limits = [], [], [], []
     for report in reports:
-        baseline, candidate = _run(report, "default"), _run(report, after)
-        claims.append(verdict(baseline, candidate, noise_of(report)))
+        difference = noise_of(report).difference(_run(report, "default"), _run(report, after))
+        if difference is None:
+            raise SystemExit(f"{after}: the report has no step times")
+        claims.append(difference.outcome)
         findings.append(_count_findings(report, after))
-        sides = [[run.steps_ns] for run in (baseline, candidate)]
-        if after != AGAIN:  # AGAIN is itself the second process of the default
-            sides = [_processes(report, run) for run in (baseline, candidate)]
-        gain = process_gain(sides[0], sides[1])
-        gaps.append(-gain.percent)
-        if all(len(side) > 1 for side in sides):
-            sure.append(gain.is_significant)
+        gaps.append(-100 * difference.saved)
+        limits.append(100 * difference.limit if difference.limit is not None else math.inf)
     return Pair(
-        before="default", after=after, expected=expected,
+        before="default", after=after, expected="worse" if planted_percent > 0 else "same",
         claims=tuple(claims), findings=tuple(findings), gaps_percent=tuple(gaps),
-        sure=sum(sure) if len(sure) == len(reports) else None,
+        limits_percent=tuple(limits), planted_percent=planted_percent,
     )  # fmt: skip
 
 
@@ -262,13 +266,6 @@ def _run(report: Report, config: str) -> ConfigRun:
     return run
 
 
-def _processes(report: Report, run: ConfigRun) -> list[tuple[int, ...]]:
-    """Return the steps of each process of the run's configuration: the run, its repeat and its A/A run."""
-    aa_steps = [other_run.steps_ns for other_run in report.runs if other_run.config.repeat_of == run.config.name]
-    repeat_steps = run.repeat.steps_ns if run.repeat is not None else ()
-    return [steps for steps in (run.steps_ns, repeat_steps, *aa_steps) if steps]
-
-
 def _median_ns(run: ConfigRun) -> int:
     return round(statistics.median(run.steps_ns))
 
@@ -277,8 +274,8 @@ def format_result(result: Result) -> str:
     """Return the result as a table below a line with target, device and planted slowdown."""
     rows = [
         (f"{p.before} / {p.after}", p.expected, f"{p.correct}/{result.times}",
-         f"{sum(c != 'same' for c in p.claims)}/{result.times}", f"{sum(map(bool, p.findings))}/{result.times}",
-         f"{p.sure}/{result.times}" if p.sure is not None else DASH, f"{statistics.median(p.gaps_percent):+.2f} %",
+         f"{sum(c in ('better', 'worse') for c in p.claims)}/{result.times}", f"{sum(map(bool, p.findings))}/{result.times}",
+         f"{statistics.median(p.limits_percent):.1f} %", f"{statistics.median(p.gaps_percent):+.2f} %",
          f"{min(p.gaps_percent):+.2f} .. {max(p.gaps_percent):+.2f} %")
         for p in result.pairs
     ]  # fmt: skip
@@ -288,7 +285,7 @@ def format_result(result: Result) -> str:
         "correct",
         "difference reported",
         "finding",
-        "interval excludes 0",
+        "smallest change",
         "median gap",
         "range of gaps",
     )

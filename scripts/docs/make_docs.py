@@ -34,7 +34,7 @@ from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
-from profiler_kit.statistics.noise import DRIFT_ALLOWANCE as NOISE_FLOOR
+from profiler_kit.statistics.differences import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
 from scripts.docs.json_page import json_parts, json_schema
 from scripts.docs.terminal_picture import terminal_svg

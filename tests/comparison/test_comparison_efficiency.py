@@ -17,7 +17,7 @@ from profiler_kit.records.comparison import Comparison, EfficiencySplit
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
-from profiler_kit.records.experiments import ConvolutionTiming
+from profiler_kit.records.experiments import ConvolutionTiming, Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 from profiler_kit.records.samples import Interval
@@ -35,10 +35,12 @@ def layer(path: str, ms: float, phase: Phase = "forward", family: str = "conv:xm
 
 def timed(ms: float, layers: list[LayerTiming], **fields: object) -> ConfigRun:
     median = round(ms * 1e6)
+    step_ns = Interval(median=median, low=median, high=median)
     given: dict[str, object] = {
         "config": RunConfig(name="default"),
         "environment": GPU,
-        "step_ns": Interval(median=median, low=median, high=median),
+        "step_ns": step_ns,
+        "further_repeats": (Repeat(step_ns=step_ns),) * 3,
         "clock": "kernel",
         "modules": tuple(layers),
         "unattributed_ns": 0,

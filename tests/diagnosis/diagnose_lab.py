@@ -64,12 +64,13 @@ def twice(run: ConfigRun, factor: float = 1.001, **digests: str) -> ConfigRun:
 
 
 def also(run: ConfigRun, step_ms: float, **settings: str) -> ConfigRun:
-    """`run` with further settings and another step."""
+    """`run` with further settings and another step, in two processes."""
     items = tuple(NamedValue(name=name, value=settings[name]) for name in sorted(settings))
     words = [item.name if item.value == "on" else f"{item.name}={item.value}" for item in items]
     plain = [] if run.config.name == "default" else [run.config.name]
     changed = replace(run.config, name="+".join([*plain, *words]), settings=items)
-    return replace(run, config=changed, step_ns=around(round(step_ms * MS)), repeat=None, tuning_ns=None)
+    step_ns = around(round(step_ms * MS))
+    return replace(run, config=changed, step_ns=step_ns, repeat=Repeat(step_ns=step_ns), tuning_ns=None)
 
 
 def laboratory(steps_planned: int | None = 1000) -> Report:
@@ -133,6 +134,7 @@ def troubled() -> Report:
     )
     search = replace(search, environment=AMPERE, device_state=None, steps_ns=(15 * MS,) * 20)
     off = replace(default, config=config("cudnn-off"), step_ns=around(60 * MS), flags_changed=(), environment=AMPERE)
+    off = replace(off, kernels=(KernelStat(name="im2col", family=IM2COL, calls=1, kernel_ns=58 * MS),))
     dilated = replace(conv("dilated", 30, 50, 3, 64), config="30->50, k3, d8")
     about = replace(
         target(),

@@ -24,6 +24,7 @@ from diagnose_cases import (
 )
 
 from profiler_kit.diagnosis import diagnose
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
 
@@ -40,7 +41,11 @@ def severity(source: Report, rule: str) -> str | None:
 
 
 def at(run: ConfigRun, step_ms: float) -> ConfigRun:
-    return replace(run, step_ns=around(round(step_ms * MS), 0.00001))
+    """`run` with a step that kernels fill, in so many equal processes that small differences are established."""
+    step_ns = around(round(step_ms * MS), 0.00001)
+    kernel_ns = sum(item.kernel_ns for item in run.modules)
+    repeats = (Repeat(step_ns=step_ns),) * 30
+    return replace(run, step_ns=step_ns, further_repeats=repeats, unattributed_ns=step_ns.median - kernel_ns)
 
 
 @pytest.mark.parametrize(

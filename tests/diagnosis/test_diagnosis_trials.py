@@ -8,6 +8,7 @@ import pytest
 from diagnose_cases import MS, around, config, measured, v0
 
 from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.statistics.differences import Spread
 from profiler_kit.statistics.noise import Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 
@@ -24,7 +25,7 @@ def run(name: str, step_ms: float) -> ConfigRun:
 def test_a_trial_of_another_batch_size_compares_per_example() -> None:
     small = ConfigRun(config=config("default"), step_ns=around(10 * MS), samples=8)
     large = ConfigRun(config=config("batch"), step_ns=around(15 * MS), samples=16)
-    tried = sweep_trial(small, large, Noise(0.0))
+    tried = sweep_trial(small, large, Noise(spread=Spread(squares=1e-6, freedom=3)))
     assert tried is not None
     assert tried.per_example
     assert tried.gain_percent == pytest.approx(25.0)
@@ -43,9 +44,9 @@ def test_a_trial_has_both_steps_and_the_noise() -> None:
 
 def test_failed_and_missing_runs_have_no_trial() -> None:
     before = run("default", 10.0)
-    assert sweep_trial(before, None, Noise(None)) is None
+    assert sweep_trial(before, None, Noise()) is None
     assert (
-        sweep_trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise(None))
+        sweep_trial(before, replace(run("benchmark", 5.0), failure=Failure(kind="timeout", message="")), Noise())
         is None
     )
-    assert sweep_trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise(None)) is None
+    assert sweep_trial(before, replace(run("benchmark", 5.0), step_ns=None), Noise()) is None

@@ -18,7 +18,7 @@ from profiler_kit.report import columns
 from profiler_kit.report.columns import all_tables
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
-from profiler_kit.report.columns.runs import NEVER, break_even
+from profiler_kit.report.columns.runs import break_even
 from profiler_kit.report.rows import LayerRow, layer_rows
 from profiler_kit.report.tables import run_rows
 
@@ -96,7 +96,7 @@ def test_break_even_counts_against_the_same_configuration_without_tuning(v0_repo
     assert steps_by_config["default"] is None
     assert steps_by_config["benchmark"] == 443  # 4947 ms / (26.20 - 15.03) ms
     assert steps_by_config["benchmark+no-tf32"] == 819  # against no-tf32, not against default
-    assert steps_by_config["benchmark+deterministic+no-tf32"] == NEVER
+    assert steps_by_config["benchmark+deterministic+no-tf32"] is None  # no difference is established
 
 
 def test_break_even_is_unknown_where_the_other_run_failed(v0_report: Report) -> None:

@@ -211,11 +211,12 @@ def test_configurations_stand_beside_the_first(v0_report: Report) -> None:
     runs = table(report_document(v0_report), "Configurations")
     names = column(runs, "config")
     assert len(names) == 10
-    ratio = dict(zip(names, column(runs, "ratio"), strict=True))
-    assert ratio["default"] == 1
-    assert ratio["benchmark"] == pytest.approx(15.03 / 26.20)
+    ratio = dict(zip(names, column(runs, "marked_ratio"), strict=True))
+    assert ratio["default"] == "1x"
+    assert ratio["benchmark"] == "0.572x"  # against both processes of the default
+    assert ratio["deterministic"] == "~1.01x", "no difference is established"
     assert ratio["cudnn-off"] is None
-    assert NEVER in column(runs, "break_even_steps")
+    assert NEVER not in column(runs, "break_even_steps"), "not where no difference is established"
     assert dict(zip(names, column(runs, "kernel_shares"), strict=True))["default"] == "37/0/63/0"
 
 
@@ -232,7 +233,7 @@ def test_a_failure_stands_there_in_one_line_with_its_log_in_detail(v0_report: Re
 
 
 def test_the_repetition_says_how_large_the_noise_is(v0_report: Report) -> None:
-    assert any("0.4 %" in text and "noise" in text for text in texts(report_document(v0_report), "Configurations"))
+    assert any("0.4 %" in text and "~" in text for text in texts(report_document(v0_report), "Configurations"))
 
 
 def test_three_clocks_on_a_device_two_on_a_cpu(v0_report: Report, v0_cpu_report: Report) -> None:

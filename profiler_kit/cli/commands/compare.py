@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     output.emit(comparison_document(sides.compare()), options)
     if sides.failure is not None:
         raise sides.failure
-    return errors.OK
+    return errors.INTERRUPTED if sides.interrupted else errors.OK
 
 
 COMMAND = Command(

@@ -13,7 +13,7 @@ from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_per
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of, saved_share, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import text
 
@@ -108,10 +108,8 @@ def _best_result(results: list[_LimitResult], off: ConfigRun, steps: int | None,
 
 
 def _is_slower(result: _LimitResult, fastest: _LimitResult, noise: Noise) -> bool:
-    if result is fastest or result.run.step_ns is None or fastest.run.step_ns is None:
-        return False
-    is_faster = verdict(result.run, fastest.run, noise) == "better"
-    return is_faster and saved_share(result.run.step_ns, fastest.run.step_ns) >= MIN_USEFUL_SAVING
+    difference = noise.difference(result.run, fastest.run) if result is not fastest else None
+    return difference is not None and difference.outcome == "better" and difference.saved >= MIN_USEFUL_SAVING
 
 
 def _describe(result: _LimitResult, off: ConfigRun, steps: int | None) -> str:

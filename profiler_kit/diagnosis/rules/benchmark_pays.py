@@ -13,15 +13,8 @@ from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import names_claims
 from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
-from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import (
-    MIN_USEFUL_SAVING,
-    Noise,
-    break_even_steps,
-    is_significantly_faster,
-    noise_of,
-    saved_share,
-)
+from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_steps, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -63,31 +56,35 @@ def check(report: Report) -> Iterator[Finding]:
     if not benchmark_pairs:
         return
     pair = benchmark_pairs[0]
-    pays = _pays(pair.off, pair.on, noise)
+    difference = noise.difference(pair.off, pair.on)
+    if difference is None:
+        return
+    pays = _pays(difference)
     break_even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after) if pays else None
     plan = planned_time(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
     is_search_expensive = pays and plan is not None and plan.share > LARGE_SEARCH_SHARE
     short_search = with_option(pair.on.config, SHORT_SEARCH).name
     yield RULE.finding(
-        severity=_severity(pair, noise, plan),
-        title=_title(pair, pays, break_even, noise, plan),
+        severity=_severity(difference, plan),
+        title=_title(pair, difference, break_even, plan),
         explanation=join_sentences(
-            _search_cost(pair, pays, break_even),
+            _search_cost(pair, break_even),
             _cold_start(pair),
             _planned_time(plan),
             f"The median step takes {interval_text(pair.before)} without cudnn.benchmark and {interval_text(pair.after)} with it"
-            + (f", {percent(saved_share(pair.before, pair.after))} less." if pays else "."),
+            + (f", {percent(difference.saved)} less." if pays else "."),
+            difference.sentence(),
             noise.sentence(),
             _memory_peaks(pair),
             _other_pairs(benchmark_pairs[1:], noise),
         ),
         advice=_advice(pays, break_even, plan, is_search_expensive),
-        evidence=_evidence(pair, pays, break_even, plan),
+        evidence=_evidence(pair, difference, break_even, plan),
         trials=AdviceTrials(
             tries=(pair.on.config.name, *([short_search] if is_search_expensive else [])),
             trial=sweep_trial(pair.off, pair.on, noise),
         ),
-        weight=saved_share(pair.before, pair.after) if pays else 0.0,
+        weight=difference.saved if pays else 0.0,
         claims=names_claims(
             kernel.name
             for kernel in kernels_of(pair.off)
@@ -96,35 +93,34 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _pays(before: ConfigRun, after: ConfigRun, noise: Noise) -> bool:
-    """Whether `after` is significantly faster than `before`, by enough to be worth a flag."""
-    if before.step_ns is None or after.step_ns is None:
-        return False
-    return (
-        is_significantly_faster(after, before, noise)
-        and saved_share(before.step_ns, after.step_ns) >= MIN_USEFUL_SAVING
-    )
+def _pays(difference: Difference | None) -> bool:
+    """Whether benchmark saves time for sure, and enough to be worth a flag."""
+    return difference is not None and difference.outcome == "better" and difference.saved >= MIN_USEFUL_SAVING
 
 
-def _severity(pair: FlagPair, noise: Noise, plan: PlannedTime | None) -> Severity:
-    if not _pays(pair.off, pair.on, noise):
-        return "low" if _pays(pair.on, pair.off, noise) else "info"
+def _costs(difference: Difference) -> bool:
+    return difference.outcome == "worse" and -difference.saved >= MIN_USEFUL_SAVING
+
+
+def _severity(difference: Difference, plan: PlannedTime | None) -> Severity:
+    if not _pays(difference):
+        return "low" if _costs(difference) else "info"
     if plan is not None and not plan.breaks_even:
         return "low"
-    gain = saved_share(pair.before, pair.after)
+    gain = difference.saved
     return "high" if gain >= HIGH_SAVING else "medium" if gain >= MEDIUM_SAVING else "low"
 
 
-def _title(pair: FlagPair, pays: bool, break_even: int | None, noise: Noise, plan: PlannedTime | None) -> str:
-    gain = saved_share(pair.before, pair.after)
-    if pays:
+def _title(pair: FlagPair, difference: Difference, break_even: int | None, plan: PlannedTime | None) -> str:
+    gain = difference.saved
+    if _pays(difference):
         step = f"from {text(pair.before.median, 'ns')} to {text(pair.after.median, 'ns')}"
         return f"cudnn.benchmark=True cuts the step {step}{_break_even(break_even, plan)}"
-    if _pays(pair.on, pair.off, noise):
+    if _costs(difference):
         return f"cudnn.benchmark=True never pays here: the step takes {percent(-gain)} longer"
-    if is_significantly_faster(pair.on, pair.off, noise):
+    if difference.outcome == "better":
         return f"cudnn.benchmark=True never pays here: it saves only {percent(gain)} of the step"
-    return f"cudnn.benchmark=True never pays here: no significant gain, the step changes by {percent(-gain)}"
+    return f"cudnn.benchmark=True: no difference is established, the step changes by {percent(-gain)}"
 
 
 def _break_even(break_even: int | None, plan: PlannedTime | None) -> str:
@@ -136,12 +132,12 @@ def _break_even(break_even: int | None, plan: PlannedTime | None) -> str:
     return f" ({', '.join(clauses)})" if clauses else ""
 
 
-def _search_cost(pair: FlagPair, pays: bool, break_even: int | None) -> str:
+def _search_cost(pair: FlagPair, break_even: int | None) -> str:
     if pair.on.tuning_ns is None:
         return "The cost of the algorithm search is unknown."
     search = f"The algorithm search takes {text(max(0, pair.on.tuning_ns), 'ns')} in the first step of each input shape"
     if break_even is None:
-        return f"{search}." if pays else f"{search}, and later steps never make up for it."
+        return f"{search}."
     saved = text(pair.before.median - pair.after.median, "ns")
     return f"{search}. Every later step saves {saved}."
 
@@ -187,7 +183,8 @@ def _other_pairs(other_pairs: tuple[FlagPair, ...], noise: Noise) -> str:
     for pair in other_pairs:
         break_even = break_even_steps(pair.on.tuning_ns, pair.before, pair.after)
         pays = f"breaks even after {plural(break_even, 'step')}" if break_even is not None else "pays"
-        outcomes.append(f"{pair.summary()}, {pays if _pays(pair.off, pair.on, noise) else 'never pays'}")
+        is_faster = _pays(noise.difference(pair.off, pair.on))
+        outcomes.append(f"{pair.summary()}, {pays if is_faster else 'no gain is established'}")
     return f"With other flags: {'; '.join(outcomes)}." if outcomes else ""
 
 
@@ -208,12 +205,14 @@ def _advice(pays: bool, break_even: int | None, plan: PlannedTime | None, is_sea
     )
 
 
-def _evidence(pair: FlagPair, pays: bool, break_even: int | None, plan: PlannedTime | None) -> Iterator[Evidence]:
+def _evidence(
+    pair: FlagPair, difference: Difference, break_even: int | None, plan: PlannedTime | None
+) -> Iterator[Evidence]:
     off, on = pair.off.config.name, pair.on.config.name
-    yield Evidence(name="saving", value=100.0 * saved_share(pair.before, pair.after), unit="percent", where=on)
+    yield Evidence(name="saving", value=100.0 * difference.saved, unit="percent", where=on)
     yield Evidence(name="median step without benchmark", value=pair.before.median, unit="ns", where=off)
     yield Evidence(name="median step with benchmark", value=pair.after.median, unit="ns", where=on)
-    never = "never" if not pays else None
+    never = "never" if difference.is_sure and not _pays(difference) else None
     yield from evidence_of(on, ("tuning", pair.on.tuning_ns, "ns"))
     yield from evidence_of(
         on,

@@ -15,7 +15,7 @@ from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.noise import noise_of, saved_share, verdict
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -45,10 +45,10 @@ def check(report: Report) -> Iterator[Finding]:
     if baseline.step_ns is None:
         return
     noise = noise_of(report)
-    outcome = verdict(baseline, off, noise)
-    factor = ratio(off.step_ns.median, baseline.step_ns.median)
-    if factor is None:
+    difference = noise.difference(baseline, off)
+    if difference is None:
         return
+    outcome, factor = difference.outcome, difference.ratio
     yield RULE.finding(
         severity="low" if outcome == "better" else "info",
         title=_title(outcome, factor, baseline),
@@ -66,7 +66,7 @@ def check(report: Report) -> Iterator[Finding]:
             *evidence_of(baseline.config.name, ("peak", baseline.peak_allocated_bytes, "bytes")),
         ),
         trials=AdviceTrials(trial=sweep_trial(baseline, off, noise) if outcome == "better" else None),
-        weight=saved_share(baseline.step_ns, off.step_ns) if outcome == "better" else 0.0,
+        weight=difference.saved if outcome == "better" else 0.0,
     )
 
 
@@ -76,7 +76,7 @@ def _is_plain_cudnn(run: ConfigRun) -> bool:
 
 
 def _title(outcome: Outcome, factor: float, baseline: ConfigRun) -> str:
-    if outcome == "same":
+    if outcome in ("same", "unknown"):
         return f"Turning cuDNN off changes the step within the noise: {factor_text(factor)} the time of {quoted_name(baseline)}"
     if outcome == "better":
         return f"Turning cuDNN off makes the step faster: {factor_text(factor)} the time of {quoted_name(baseline)}"

@@ -22,7 +22,7 @@ from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, LayerTiming
 from profiler_kit.records.samples import Outcome
-from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, noise_of, saved_share, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
@@ -54,7 +54,10 @@ def check(report: Report) -> Iterator[Finding]:
     pair = deterministic_pairs[0]
     off, on, before, after = pair.off, pair.on, pair.before, pair.after
     noise = noise_of(report)
-    price, outcome = -saved_share(before, after), verdict(off, on, noise)
+    difference = noise.difference(off, on)
+    if difference is None:
+        return
+    price, outcome = -difference.saved, difference.outcome
     costs_time = outcome == "worse" and price >= MIN_USEFUL_SAVING
     severity: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= MEDIUM_PRICE else "low"
     slowest = _slowest_change(off, on) if costs_time else None
@@ -63,6 +66,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=_title(outcome, price),
         explanation=join_sentences(
             f"The median step takes {interval_text(before)} without the flag and {interval_text(after)} with it.",
+            difference.sentence(),
             noise.sentence(),
             _layer_change(slowest),
             f"With other flags: {'; '.join(other.summary() for other in deterministic_pairs[1:])}."
@@ -87,8 +91,9 @@ def _title(outcome: Outcome, price: float) -> str:
         return f"cudnn.deterministic=True makes the step {percent(price)} longer"
     if outcome == "worse":
         return f"cudnn.deterministic=True costs little: the step takes {percent(price)} longer"
-    note = ", which is within the noise" if outcome == "same" else ""
-    return f"cudnn.deterministic=True costs no time: the step changes by {percent(price)}{note}"
+    if outcome in ("same", "unknown"):
+        return f"cudnn.deterministic=True: no difference is established, the step changes by {percent(price)}"
+    return f"cudnn.deterministic=True costs no time: the step changes by {percent(price)}"
 
 
 def _slowest_change(off: ConfigRun, on: ConfigRun) -> _LayerPair | None:

@@ -24,7 +24,7 @@ from profiler_kit.diagnosis.timing import device_share, kernels_of, median_kerne
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import idle_by_cause
-from profiler_kit.statistics.noise import mean_saved_share, noise_of, verdict
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # From this idle share before launches on, launches decide the length of the step.
@@ -78,8 +78,9 @@ def check(report: Report) -> Iterator[Finding]:
         return
     noise = noise_of(report)
     candidates = [run for run in runs_with_settings(report) if not limits_algorithms(run.config)]
-    faster = [run for run in candidates if verdict(baseline, run, noise) == "better"]
-    fastest = max(faster, key=lambda run: mean_saved_share(baseline, run, noise) or 0.0, default=None)
+    differences = [(found, run) for run in candidates if (found := noise.difference(baseline, run)) is not None]
+    faster = [(found.saved, run) for found, run in differences if found.outcome == "better"]
+    fastest = max(faster, key=lambda pair: pair[0], default=(0.0, None))[1]
     if fastest is not None and not {item.name for item in fastest.config.settings} & FEW_LAUNCHES:
         yield from _check_run(report, fastest, TRIES_WITH_SETTINGS)
 

@@ -12,7 +12,7 @@ from profiler_kit.diagnosis.timing import device_share, kernels_of, ns_by_family
 from profiler_kit.records.families import family_name, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of, saved_share, verdict
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
 from profiler_kit.units import percent, text
 
 # Below this busy share, launches take most of the time that could be saved.
@@ -61,12 +61,8 @@ def check(report: Report) -> Iterator[Finding]:
 
 
 def _differs(baseline: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
-    if baseline.step_ns is None or other.step_ns is None:
-        return False
-    return (
-        verdict(baseline, other, noise) != "same"
-        and abs(saved_share(baseline.step_ns, other.step_ns)) >= MIN_USEFUL_SAVING
-    )
+    difference = noise.difference(baseline, other)
+    return difference is not None and difference.is_sure and abs(difference.saved) >= MIN_USEFUL_SAVING
 
 
 def _other_causes(baseline: ConfigRun) -> str:

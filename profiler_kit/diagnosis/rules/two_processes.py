@@ -11,7 +11,8 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.noise import DRIFT_ALLOWANCE, Noise, noise_of
+from profiler_kit.statistics.differences import DRIFT_ALLOWANCE
+from profiler_kit.statistics.noise import Noise, noise_of
 from profiler_kit.units import percent, text
 
 # On an idle device, two processes of one configuration differ by less than 1 %. Above this limit, gains of 5 % are uncertain.
@@ -30,13 +31,19 @@ Fires if the two fresh processes of a configuration take different times.
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with benchmark, and one for runs without it."""
     noise = noise_of(report)
-    processes = [(run, second) for run in measured_runs(report) if (second := noise.repeat_step(run)) is not None]
-    gaps = [(run, second, noise.repeat_gap(run) or 0.0) for run, second in processes]
-    by_search = [case for case in gaps if case[0].config.benchmark and case[2] > noise.limit()]
+    repeated = [run for run in measured_runs(report) if noise.repeat_gap(run) is not None]
+    gaps = [(run, _farthest(noise.processes(run)), noise.repeat_gap(run) or 0.0) for run in repeated]
+    search_limit = DRIFT_ALLOWANCE + (noise.gap or 0.0)
+    by_search = [case for case in gaps if case[0].config.benchmark and case[2] > search_limit]
     by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
     for cases in (by_search, by_noise):
         if cases:
             yield _finding(sorted(cases, key=lambda case: -case[2]), noise, by_search=cases is by_search)
+
+
+def _farthest(processes: tuple[Interval, ...]) -> Interval:
+    """The process whose step differs most from that of the first one."""
+    return max(processes, key=lambda step: abs(step.median - processes[0].median))
 
 
 def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by_search: bool) -> Finding:
@@ -52,7 +59,7 @@ def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by
             "cudnn.benchmark times each algorithm once or twice and selects the fastest. Another algorithm that is almost as "
             "fast, or that fits into the free memory, may be selected in the next process."
             if by_search
-            else f"Both processes ran the same code on the same data. This report claims no difference below {percent(gap)}.",
+            else "Both processes ran the same code on the same data.",
             noise.sentence() if by_search else "",
             f"The same holds for {join_list(others)}." if others else "",
         ),

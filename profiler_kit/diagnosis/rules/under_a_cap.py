@@ -22,7 +22,7 @@ from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.noise import noise_of, saved_share
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import parse_bytes, percent, text
 
@@ -59,7 +59,7 @@ class _Case:
     @property
     def slowdown(self) -> float:
         """The increase of the step time, as a share of the step without the limit."""
-        return -saved_share(self.trial.before_ns, self.trial.after_ns) if self.trial is not None else 0.0
+        return -(self.trial.gain_percent or 0.0) / 100.0 if self.trial is not None else 0.0
 
     @property
     def is_fallback(self) -> bool:

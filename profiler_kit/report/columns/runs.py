@@ -12,18 +12,22 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
-from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, break_even_steps, example_factor, saved_share
+from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_steps
+from profiler_kit.units import text
 
 NEVER: Final = "never"
+UNSURE: Final = "~"  # before a ratio that is not an established difference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run, its baseline and, for a run with cudnn.benchmark, the same configuration without it."""
+    """A run, its baseline and, for a run with cudnn.benchmark, the same configuration without it. `noise`: of the report."""
 
     run: ConfigRun
     baseline: ConfigRun | None
     without_benchmark: ConfigRun | None
+    noise: Noise
 
 
 def _has_benchmark(report: Report) -> bool:
@@ -48,19 +52,37 @@ def _spread(row: RunRow) -> float | None:
     return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
 
 
+def _difference(row: RunRow) -> Difference | None:
+    return row.noise.difference(row.baseline, row.run) if row.baseline is not None else None
+
+
 def _ratio(row: RunRow) -> float | None:
-    base = row.baseline
-    if row.run.step_ns is None or base is None or base.step_ns is None or not base.step_ns.median:
+    difference = _difference(row)
+    return difference.ratio if difference is not None else None
+
+
+def _marked_ratio(row: RunRow) -> str | None:
+    """The ratio with a mark in front if no difference is established; the baseline is 1x."""
+    difference = _difference(row)
+    if difference is None:
         return None
-    return row.run.step_ns.median / base.step_ns.median * example_factor(base, row.run)
+    if row.run is row.baseline:
+        return text(1.0, "ratio")
+    return f"{'' if difference.is_sure else UNSURE}{text(difference.ratio, 'ratio')}"
 
 
 def break_even(row: RunRow) -> Value:
-    """Steps until the algorithm search has paid off against no search; ``never`` if it saves less than 2 %."""
+    """Steps until the algorithm search has paid off against no search; ``never`` if it saves less than 2 %.
+
+    None if no difference is established.
+    """
     run, off = row.run, row.without_benchmark
-    if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None:
+    difference = row.noise.difference(off, run) if off is not None else None
+    if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None or difference is None:
         return None
-    if saved_share(off.step_ns, run.step_ns) < MIN_USEFUL_SAVING:
+    if not difference.is_sure:
+        return None
+    if difference.saved < MIN_USEFUL_SAVING:
         return NEVER
     return break_even_steps(run.tuning_ns, off.step_ns, run.step_ns)
 
@@ -104,9 +126,12 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "number of steps under the profiler, after the timed steps", rank=12, aside=True),
     Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "time of the first step of the process in ms, algorithm search and lazy loading included", place="page", rank=8),
     Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "time of the first step of the process, algorithm search and lazy loading included", place="data"),
-    Column("ratio", "vs {baseline}", "ratio", _ratio, "median step time divided by the baseline's; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1),
+    Column("ratio", "vs {baseline}", "ratio", _ratio, "step time divided by the baseline's, over all processes of both; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1, place="data"),
+    Column("marked_ratio", "vs {baseline}", "text", _marked_ratio, "step time divided by the baseline's, over all processes of both; ~ marks a difference that is not established", when=lambda report: len(report.runs) > 1, place="page"),
+    Column("difference", "difference", "text", lambda r: d.outcome if (d := _difference(r)) is not None and r.run is not r.baseline else None, "better, worse, same (no difference is established) or unknown, compared with the baseline", when=lambda report: len(report.runs) > 1, place="data"),
+    Column("smallest_change", "smallest change", "percent", lambda r: 100.0 * d.limit if (d := _difference(r)) is not None and d.limit is not None and r.run is not r.baseline else None, "the smallest change against the baseline that would have been reported", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
     Column("tuning_ns", "algorithm search", "ns", lambda r: r.run.tuning_ns, "one-time cost of cudnn.benchmark: first step minus steady step, minus the same difference without benchmark", when=_has_benchmark, rank=9, aside=True),
-    Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %", when=_has_benchmark, rank=3),
+    Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %; a dash if no difference is established", when=_has_benchmark, rank=3),
     Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "peak memory allocated by tensors and workspaces in the timed steps, in MiB", place="page", rank=1),
     Column("peak_allocated_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "peak memory allocated by tensors and workspaces in the timed steps", place="data"),
     Column("first_step_peak_bytes", "first peak", "bytes", lambda r: r.run.first_step_peak_bytes, "peak allocated memory of the first step", rank=6, aside=True),

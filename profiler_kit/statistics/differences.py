@@ -1,0 +1,246 @@
+"""Whether one side takes longer than another, by how much, and the smallest change that would have been reported.
+
+This is the only verdict on two measured times. Tables, findings, trials, comparisons and reviews all use it.
+
+A side is a configuration in one or more fresh processes. Each process has an offset (memory addresses, clocks, the cores it
+runs on) that more steps do not average out, so processes are the samples, and their logarithms are compared:
+
+- The spread between processes of one configuration is pooled over all configurations of the report.
+- Few processes estimate a spread badly. The estimate is moderated by what other steps showed, as if it had a few more degrees
+  of freedom: `DEVICE_BOUND` for steps that kernels fill, and `HOST_BOUND` for others, whose processes differ by 1 % on one
+  host and by 20 % on another. The second does not replace a repetition: without one, the outcome is unknown.
+- A difference counts if it exceeds Student's t at `DEVICE_LEVEL` times its standard error, plus the drift of clocks; at
+  `HOST_LEVEL` if kernels do not fill the step, because the noise of hosts is not normal. With fewer than `MIN_PROCESSES`
+  processes on a side, all processes of one side must also be faster than all of the other.
+
+**Source**: Georges, Buytaert, Eeckhout, Statistically rigorous Java performance evaluation, OOPSLA 2007 (few runs); Kalibera,
+Jones, Rigorous benchmarking in reasonable time, ISMM 2013 (sample at the highest level that varies); Smyth, Linear models and
+empirical Bayes methods, 2004 (moderated t). Rates of false and missed differences: ``python -m scripts.bench.decisions``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.units import percent
+
+DEVICE_LEVEL: Final = 0.99
+HOST_LEVEL: Final = 0.999
+SHOWN_LEVEL: Final = 0.95
+# Of the step. Clocks drift by 1 % during a sweep. An interleaved order cancels a steady drift, and part of any other.
+DRIFT_ALLOWANCE: Final = 0.005
+MIN_PROCESSES: Final = 4
+_FREEDOMS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60)
+_STUDENT: Final[Mapping[float, tuple[float, ...]]] = {
+    HOST_LEVEL: (
+        636.62,
+        31.599,
+        12.924,
+        8.610,
+        6.869,
+        5.959,
+        5.408,
+        5.041,
+        4.781,
+        4.587,
+        4.318,
+        4.073,
+        3.850,
+        3.646,
+        3.460,
+    ),
+    SHOWN_LEVEL: (
+        12.706,
+        4.303,
+        3.182,
+        2.776,
+        2.571,
+        2.447,
+        2.365,
+        2.306,
+        2.262,
+        2.228,
+        2.179,
+        2.131,
+        2.086,
+        2.042,
+        2.000,
+    ),
+    DEVICE_LEVEL: (
+        63.657,
+        9.925,
+        5.841,
+        4.604,
+        4.032,
+        3.707,
+        3.499,
+        3.355,
+        3.250,
+        3.169,
+        3.055,
+        2.947,
+        2.845,
+        2.750,
+        2.660,
+    ),
+}
+MAX_LOG_RATIO: Final = 700.0  # larger ones exceed a float
+SIGMAS_OF_INTERVAL: Final = 2 * 1.96  # the width of a 95 % interval in standard errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The spread between processes of one configuration: the sum of squared deviations of their logarithms, and its freedom."""
+
+    squares: float = 0.0
+    freedom: int = 0
+
+    def __add__(self, other: Spread) -> Spread:
+        return Spread(squares=self.squares + other.squares, freedom=self.freedom + other.freedom)
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation, as a share of the step; None without repeated processes."""
+        return math.sqrt(self.squares / self.freedom) if self.freedom else None
+
+
+# Recorded on H100 hosts: 0.7 % where kernels fill the step, 1 to 20 % elsewhere (scripts.bench.record_noise).
+DEVICE_BOUND: Final = Spread(squares=6 * 0.007**2, freedom=6)
+HOST_BOUND: Final = Spread(squares=0.03**2, freedom=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The time of one side over that of another.
+
+    - `ratio`: after over before, from the geometric means of the processes' medians. `low`, `high`: its 95 % interval; both
+      equal `ratio` where it is unknown.
+    - `limit`: the smallest change that counts, as a share of the time before; None where it is unknown.
+    - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
+    - `processes`: the number of processes before and after.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    limit: float | None
+    outcome: Outcome
+    reason: str = ""
+    processes: tuple[int, int] = (1, 1)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether a difference is established."""
+        return self.outcome in ("better", "worse")
+
+    def sentence(self) -> str:
+        """Why no difference is established, as a sentence; empty if one is."""
+        return f"{self.reason[0].upper()}{self.reason[1:]}." if self.reason else ""
+
+    @property
+    def saved(self) -> float:
+        """The share of the time before that is saved; negative if time is lost."""
+        return 1.0 - self.ratio
+
+    @property
+    def saved_range(self) -> tuple[float, float]:
+        """The 95 % interval of `saved`."""
+        return 1.0 - self.high, 1.0 - self.low
+
+
+def spread_of(processes: Sequence[Interval]) -> Spread:
+    """The spread of one configuration's `processes`."""
+    logs = [math.log(step.median) for step in processes if step.median > 0]
+    if len(logs) < 2:
+        return Spread()
+    mean = statistics.fmean(logs)
+    return Spread(squares=math.fsum((value - mean) ** 2 for value in logs), freedom=len(logs) - 1)
+
+
+def compare_times(
+    before: Sequence[Interval],
+    after: Sequence[Interval],
+    pooled: Spread,
+    moderation: Spread,
+    *,
+    factor: float = 1.0,
+    drift: float = DRIFT_ALLOWANCE,
+) -> Difference:
+    """Compare two sides, each the median steps of its processes. `after` is multiplied by `factor`.
+
+    `pooled`: the spread of all configurations of the report, those of both sides included. `moderation`: see above.
+
+    Swapping the sides swaps the outcome.
+
+    Raises:
+        ValueError: a side has no process.
+    """
+    if not before or not after:
+        raise ValueError("no samples")
+    sides = before, after
+    means = [statistics.fmean(math.log(max(1, step.median)) for step in side) for side in sides]
+    change = means[1] - means[0] + math.log(factor)
+    counts = len(before), len(after)
+    ratio = _ratio(change)
+    if pooled.freedom == 0 and moderation is not DEVICE_BOUND:
+        reason = "one process a side: the noise between processes is unknown"
+        return Difference(
+            ratio=ratio, low=ratio, high=ratio, limit=None, outcome="unknown", reason=reason, processes=counts
+        )
+    pooled += moderation
+    error = math.sqrt(math.fsum(_variance(side, pooled) / len(side) for side in sides))
+    half = student(SHOWN_LEVEL, pooled.freedom) * error
+    level = HOST_LEVEL if moderation is HOST_BOUND else DEVICE_LEVEL
+    limit = student(level, pooled.freedom) * error + drift
+    outcome: Outcome = "same"
+    reason = ""
+    if abs(change) <= limit:
+        reason = f"changes below {percent(_ratio(limit) - 1.0, 2)} are noise here"
+    elif min(counts) < MIN_PROCESSES and not _is_separate(before, after, factor):
+        reason = "the processes of the two sides overlap"
+    else:
+        outcome = "better" if change < 0 else "worse"
+    return Difference(
+        ratio=ratio,
+        low=_ratio(change - half),
+        high=_ratio(change + half),
+        limit=_ratio(limit) - 1.0,
+        outcome=outcome,
+        reason=reason,
+        processes=counts,
+    )
+
+
+def _ratio(log_change: float) -> float:
+    return math.exp(min(log_change, MAX_LOG_RATIO))
+
+
+def _variance(side: Sequence[Interval], pooled: Spread) -> float:
+    """The variance of a process of `side`: the pooled one, or that of the side itself or of its steps if larger.
+
+    With cudnn.benchmark, a process may pick other algorithms than the next one, which no other configuration shows.
+    """
+    own = spread_of(side)
+    steps = statistics.fmean(
+        ((step.high - step.low) / (SIGMAS_OF_INTERVAL * max(1, step.median))) ** 2 for step in side
+    )
+    return max(pooled.squares / pooled.freedom, own.squares / own.freedom if own.freedom else 0.0, steps)
+
+
+def _is_separate(before: Sequence[Interval], after: Sequence[Interval], factor: float) -> bool:
+    """Whether all processes of one side are faster than all of the other."""
+    old = [step.median for step in before]
+    new = [step.median * factor for step in after]
+    return max(new) < min(old) or max(old) < min(new)
+
+
+def student(level: float, freedom: int) -> float:
+    """The two-sided quantile of Student's t at `level`, for the largest tabulated degrees of freedom up to `freedom`."""
+    index = bisect.bisect_right(_FREEDOMS, freedom) - 1
+    return _STUDENT[level][index]

@@ -1,0 +1,294 @@
+"""The verdict on two measured times: what counts, what does not, and how often it is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from noise_cases import MS, again, around, of, report
+
+from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
+from profiler_kit.records.samples import Interval
+from profiler_kit.statistics.differences import (
+    DEVICE_BOUND,
+    DEVICE_LEVEL,
+    HOST_BOUND,
+    SHOWN_LEVEL,
+    Spread,
+    compare_times,
+    spread_of,
+    student,
+)
+from profiler_kit.statistics.noise import HOST_REASON, Noise, noise_of
+from scripts.bench import decisions
+
+QUIET = Spread(squares=8 * 0.003**2, freedom=8)
+
+
+def steps(*ms: float) -> tuple[Interval, ...]:
+    return tuple(around(round(value * MS), 0.0001) for value in ms)
+
+
+def processes(run: ConfigRun, count: int) -> ConfigRun:
+    """`run` in `count` equal processes."""
+    return replace(run, further_repeats=(Repeat(step_ns=run.step_ns),) * (count - 1))
+
+
+def test_a_difference_has_a_ratio_an_interval_and_a_limit() -> None:
+    found = compare_times(steps(10, 10), steps(8, 8), QUIET, DEVICE_BOUND)
+    assert found.outcome == "better"
+    assert found.is_sure
+    assert found.ratio == pytest.approx(0.8)
+    assert found.low < 0.8 < found.high
+    assert found.saved == pytest.approx(0.2)
+    assert found.saved_range == (1 - found.high, 1 - found.low)
+    assert found.limit is not None
+    assert 0.01 < found.limit < 0.04
+    assert found.processes == (2, 2)
+    assert found.sentence() == ""
+
+
+def test_what_is_not_established_names_the_smallest_change_that_counts() -> None:
+    found = compare_times(steps(10, 10), steps(10.1, 10.1), QUIET, DEVICE_BOUND)
+    assert found.outcome == "same"
+    assert found.limit is not None
+    assert found.sentence().startswith("Changes below ")
+    assert f"{100 * found.limit:.2g}" in found.sentence()
+
+
+@pytest.mark.parametrize("factor", [2.0, 100.0])
+def test_a_speed_up_may_exceed_any_threshold(factor: float) -> None:
+    found = compare_times(steps(336, 330), steps(336 / factor, 330 / factor), QUIET, HOST_BOUND)
+    assert found.outcome == "better"
+    assert compare_times(steps(1, 1), steps(factor, factor), QUIET, HOST_BOUND).outcome == "worse"
+
+
+def test_one_process_a_side_is_unknown_unless_kernels_fill_the_step() -> None:
+    sides = steps(10), steps(20)
+    found = compare_times(*sides, Spread(), HOST_BOUND)
+    assert (found.outcome, found.limit) == ("unknown", None)
+    assert (found.low, found.ratio, found.high) == (found.ratio, pytest.approx(2.0), found.ratio)
+    assert "One process a side" in found.sentence()
+    assert compare_times(*sides, Spread(), DEVICE_BOUND).outcome == "worse"
+
+
+def test_few_processes_have_to_agree() -> None:
+    overlapping = compare_times(steps(10, 12), steps(11, 11.9), replace(QUIET, squares=0.0), DEVICE_BOUND)
+    assert overlapping.outcome == "same"
+    few = compare_times(steps(10, 11.0), steps(11.9, 10.9), Spread(freedom=500), DEVICE_BOUND)
+    assert few.outcome == "same"
+    many = compare_times(steps(*[10] * 30, 11), steps(*[11.5] * 30, 10.5), Spread(freedom=500), DEVICE_BOUND)
+    assert many.outcome == "worse", "with many processes, one that is off does not hide the others"
+
+
+def test_a_wider_spread_raises_the_limit() -> None:
+    limits = [
+        compare_times(steps(10, 10), steps(9, 9), Spread(squares=8 * share**2, freedom=8), HOST_BOUND).limit
+        for share in (0.001, 0.01, 0.1)
+    ]
+    assert limits == sorted(limits, key=lambda limit: limit or 0.0)
+    assert (limits[2] or 0.0) > 0.3
+
+
+def test_uncertain_steps_raise_it_too() -> None:
+    wide = [Interval(median=10 * MS, low=9 * MS, high=11 * MS)] * 2
+    found = compare_times(wide, steps(9.5, 9.5), QUIET, DEVICE_BOUND)
+    assert found.outcome == "same"
+
+
+def test_a_side_without_processes_is_an_error() -> None:
+    for sides in (((), steps(1)), (steps(1), ())):
+        with pytest.raises(ValueError, match="no samples"):
+            compare_times(*sides, QUIET, HOST_BOUND)
+
+
+medians = st.integers(0, 10**15)
+sides = st.lists(
+    st.builds(lambda ns, width: Interval(median=ns, low=max(0, ns - width), high=ns + width), medians, medians),
+    min_size=1,
+    max_size=6,
+)
+spreads = st.builds(
+    lambda share, freedom: Spread(squares=freedom * share**2, freedom=freedom), st.floats(0, 3), st.integers(0, 20)
+)
+SWAPPED = {"better": "worse", "worse": "better", "same": "same", "unknown": "unknown"}
+
+
+@given(sides, sides, spreads, st.sampled_from([DEVICE_BOUND, HOST_BOUND]))
+def test_swapping_the_sides_swaps_the_outcome(
+    before: list[Interval], after: list[Interval], pooled: Spread, moderation: Spread
+) -> None:
+    there, back = (compare_times(*pair, pooled, moderation) for pair in ((before, after), (after, before)))
+    assert there.outcome == SWAPPED[back.outcome]
+    assert there.low <= there.ratio <= there.high
+    assert there == compare_times(before, after, pooled, moderation)
+    assert compare_times(before, before, pooled, moderation).outcome in ("same", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("level", "freedom", "expected"),
+    [
+        (SHOWN_LEVEL, 1, 12.706),
+        (SHOWN_LEVEL, 10, 2.228),
+        (DEVICE_LEVEL, 4, 4.604),
+        (DEVICE_LEVEL, 11, 3.169),
+        (DEVICE_LEVEL, 999, 2.66),
+    ],
+)
+def test_quantiles_are_those_of_the_largest_tabulated_freedom(level: float, freedom: int, expected: float) -> None:
+    assert student(level, freedom) == expected
+
+
+def test_a_spread_is_of_logarithms_and_adds() -> None:
+    spread = spread_of(steps(10, 10 * math.e))
+    assert spread.freedom == 1
+    assert spread.deviation == pytest.approx(math.sqrt(0.5), rel=1e-3)
+    assert (spread + spread).freedom == 2
+    assert spread_of(steps(10)) == Spread()
+    assert Spread().deviation is None
+
+
+# --- runs of a report
+
+
+def test_the_spread_is_pooled_over_configurations_without_benchmark() -> None:
+    default = of("default", around(10 * MS), around(round(10.3 * MS)))
+    search = of("benchmark", around(8 * MS), around(round(9.5 * MS)))
+    strict = of("deterministic", around(12 * MS), around(12 * MS))
+    noise = noise_of(report(default, search, strict))
+    assert noise.spread.freedom == 2
+    assert noise.gap == pytest.approx(0.03)
+    assert noise.repeated_configs == 2
+    assert "3.0 %" in noise.sentence()
+    assert noise.repeat_gap(search) == pytest.approx(0.1875)
+
+
+def test_a_search_that_ends_otherwise_is_noise_of_its_own_pair() -> None:
+    default = of("default", around(10 * MS), around(round(10.02 * MS)))
+    search = of("benchmark", around(8 * MS), around(round(9.9 * MS)))
+    strict = of("deterministic", around(12 * MS), around(12 * MS))
+    noise = noise_of(report(default, search, strict, of("no-tf32", around(9 * MS), around(9 * MS))))
+    strict_difference, search_difference = noise.difference(default, strict), noise.difference(default, search)
+    assert strict_difference is not None
+    assert strict_difference.outcome == "worse"
+    assert search_difference is not None
+    assert search_difference.outcome == "same"
+
+
+def test_without_a_repetition_the_noise_is_unknown() -> None:
+    noise = noise_of(report(of("default", around(10 * MS)), of("benchmark", around(5 * MS))))
+    assert (noise.gap, noise.repeated_configs) == (None, 0)
+    assert "unknown" in noise.sentence()
+
+
+def test_failed_processes_do_not_count() -> None:
+    run = of("default", around(10 * MS))
+    failed = replace(again(run), failure=Failure(kind="crash", message="gone"))
+    assert noise_of(report(run, failed)).gap is None
+    assert noise_of(report(replace(run, repeat=Repeat(failure="gone")))).gap is None
+    assert Noise().processes(replace(run, failure=Failure(kind="crash", message="gone"))) == ()
+    assert Noise().difference(run, failed) is None
+
+
+def test_an_a_a_run_is_another_process_of_its_configuration() -> None:
+    run = of("default", around(10 * MS), around(11 * MS))
+    noise = noise_of(report(run, again(run, 1.2)))
+    assert [step.median for step in noise.processes(run)] == [10 * MS, 11 * MS, 12 * MS]
+
+
+def test_steps_of_different_sizes_are_compared_per_example() -> None:
+    small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
+    noise = Noise(spread=QUIET)
+    found = noise.difference(small, large)
+    assert found is not None
+    assert (found.outcome, found.ratio) == ("better", pytest.approx(0.75))
+    whole = noise.difference(small, replace(large, samples=None))
+    assert whole is not None
+    assert whole.outcome == "worse"
+
+
+def traced(run: ConfigRun, kernel_ms: float, name: str = "k") -> ConfigRun:
+    kernel = KernelStat(name=name, family="conv", calls=1, kernel_ns=round(kernel_ms * MS))
+    layer = LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
+    return replace(run, clock="kernel", modules=(layer,), kernels=(kernel,), unattributed_ns=0)
+
+
+@pytest.mark.parametrize(
+    ("kernel_ms", "name", "outcome"),
+    [(2.0, "k", "same"), (2.03, "k", "same"), (2.2, "k", "worse"), (2.0, "other", "worse")],
+)
+def test_the_same_kernels_for_the_same_time_leave_the_difference_to_the_host(
+    kernel_ms: float, name: str, outcome: str
+) -> None:
+    default = traced(processes(of("default", around(10 * MS)), 8), 2.0)
+    strict = traced(processes(of("deterministic", around(13 * MS)), 8), kernel_ms, name)
+    found = noise_of(report(default, strict)).difference(default, strict)
+    assert found is not None
+    assert found.outcome == outcome
+    assert (found.reason == HOST_REASON) == (outcome == "same")
+
+
+def test_settings_beyond_flags_may_change_the_host_s_work() -> None:
+    default = traced(processes(of("default", around(10 * MS)), 8), 2.0)
+    graph = replace(default, config=replace(default.config, name="cuda_graph"), step_ns=around(3 * MS))
+    graph = processes(graph, 8)
+    flags = noise_of(report(default, graph)).difference(default, graph)
+    assert flags is not None
+    assert flags.reason == HOST_REASON
+    from profiler_kit.records.configs import NamedValue
+
+    graph = replace(graph, config=replace(graph.config, settings=(NamedValue(name="cuda_graph", value="on"),)))
+    found = noise_of(report(default, graph)).difference(default, graph)
+    assert found is not None
+    assert found.outcome == "better"
+
+
+# --- how often it is wrong
+
+
+def rates(draw: decisions.Draw, moderation: Spread, configs: int, processes: int) -> tuple[float, float]:
+    """The shares of false differences between equal configurations, and of slow-downs by 10 % that are found."""
+    chance = random.Random(0)
+    false = pairs = found = 0
+    for _ in range(200):
+        reported = decisions.draw_report(draw, chance, configs, processes)
+        outcomes = decisions.verdicts(reported, moderation)
+        false += sum(outcome.is_sure for outcome in outcomes)
+        pairs += len(outcomes)
+        slow = [*reported[:-1], [decisions.slowed(step, 0.10) for step in reported[-1]]]
+        found += decisions.verdicts(slow, moderation)[-1].outcome == "worse"
+    return false / pairs, found / 200
+
+
+@pytest.mark.parametrize(("configs", "count"), [(2, 2), (3, 2), (9, 2), (2, 4)])
+def test_steps_that_kernels_fill(configs: int, count: int) -> None:
+    false, found = rates(decisions.simulated, DEVICE_BOUND, configs, count)
+    assert false <= 0.002
+    assert found >= 0.98
+
+
+RECORDED = json.loads(decisions.RECORDED.read_text())
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=[f"{row['target']}, {row['ahead']} ahead" for row in RECORDED])
+@pytest.mark.parametrize("count", [2, 4])
+def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(
+    row: dict[str, list[dict[str, int]]], count: int
+) -> None:
+    draw = decisions.drawn_from([Interval(**step) for step in row["processes"]])
+    assert rates(draw, HOST_BOUND, 3, count)[0] <= 0.01
+
+
+def test_the_table_of_the_benchmark_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert decisions.main(["--draws", "2", "--processes", "2"]) == 0
+    table = capsys.readouterr().out
+    assert "simulated, kernels fill the step" in table
+    assert Path(decisions.RECORDED).name == "recorded_noise.json"
+    assert "found 10 %" in table
