@@ -83,7 +83,7 @@ def report_sides(
             steps=steps,
             timeout_s=timeout_s,
             on_progress=lambda line: on_progress(f"{side.spec}: {line}"),
-            on_process=lambda start: on_process(start and replace(start, name=f"{side.spec}: {start.name}")),
+            on_process=_named(on_process, side),
             convention=convention,
         )
         if analysis.interrupted:
@@ -102,6 +102,7 @@ def report_sides(
             steps=steps,
             timeout_s=timeout_s,
             on_progress=on_progress,
+            on_process=on_process,
         )
     failures = []
     for side, report in zip((a, b), reports, strict=True):
@@ -114,6 +115,11 @@ def report_sides(
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
 
 
+def _named(on_process: OnProcess, spec: TargetSpec) -> OnProcess:
+    """`on_process` with the target in front of the configuration's name."""
+    return lambda start: on_process(start and replace(start, name=f"{spec.spec}: {start.name}"))
+
+
 def _measured_again(
     reports: tuple[Report, Report],
     specs: tuple[TargetSpec, TargetSpec],
@@ -123,6 +129,7 @@ def _measured_again(
     steps: int | None,
     timeout_s: float | None,
     on_progress: OnProgress,
+    on_process: OnProcess,
 ) -> tuple[tuple[Report, Report], bool]:
     """The reports with `PASSES` further processes of every shared configuration, interleaved, and whether Ctrl-C stopped them.
 
@@ -139,6 +146,7 @@ def _measured_again(
             device=pick_device(device),
             budget_s=budget_s / 2,
             on_progress=on_progress,
+            on_process=_named(on_process, spec),
             read_trace=unread,
             read_parts_trace=unread,
             steps=steps,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from profiler_kit.records.document import Chart
 from profiler_kit.render._boxes import icicle, timeline
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MAX_TREE_ROWS: Final = 24
 _DOTS: Final = WIDTH_INCHES * DOTS_PER_INCH
 
 
@@ -210,6 +212,34 @@ def _power(value: float) -> float:
     return float(10.0 ** math.floor(math.log10(value)))
 
 
+def _tree(chart: Chart) -> Figure:
+    """The modules with the largest differences by the first figure, in the order of the tree."""
+    data = chart.data
+    nodes, (a_label, b_label) = data["nodes"], data["sides"]
+    key, title, unit = (data["figures"][0][name] for name in ("key", "title", "unit"))
+    changes = [(node[key][1] or 0) - (node[key][0] or 0) for node in nodes]
+    largest = sorted(range(len(nodes)), key=lambda index: -abs(changes[index]))[:MAX_TREE_ROWS]
+    rows = sorted(index for index in largest if changes[index])
+    picture, axes = canvas(f"{chart.title}: {title}, {b_label} minus {a_label}", _height(len(rows)))
+    for row, index in enumerate(rows):
+        change = changes[index]
+        axes.barh(row, change, height=0.7, color=ORANGE if change > 0 else GREEN)
+        _note(axes, max(0, change), row, f"{signed(change, unit)} {nodes[index]['status']}")
+    most = max((abs(changes[index]) for index in rows), default=1)
+    low = min([0, *(changes[index] for index in rows)])
+    value_axis(axes, axes.xaxis, unit, low, max([0, *(changes[index] for index in rows)]) + 0.35 * most)
+    name_axis(axes, [f"{'  ' * _depth(nodes, index)}{nodes[index]['name']}" for index in rows])
+    return picture
+
+
+def _depth(nodes: Sequence[Mapping[str, Any]], index: int) -> int:
+    """The number of modules around node `index`."""
+    depth = 0
+    while (index := nodes[index]["parent"]) >= 0:
+        depth += 1
+    return depth
+
+
 _DRAW: Final = {
     "bars": _bars,
     "intervals": _intervals,
@@ -218,4 +248,5 @@ _DRAW: Final = {
     "lines": _lines,
     "waterfall": _waterfall,
     "timeline": timeline,
+    "tree": _tree,
 }

@@ -50,6 +50,14 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
                 {"name": "B", "start": 0, "end": 70, "total": True},
             ],
         },
+        "tree": {
+            "sides": [name, "b"], "figures": [{"key": "ns", "title": name, "unit": "ns"}],
+            "nodes": [
+                {"name": name, "path": "", "type": name, "status": "changed", "note": name, "parent": -1, "ns": [5000, 9000]},
+                {"name": "leaf", "path": "leaf", "type": "T", "status": "removed", "note": "", "parent": 0, "ns": [3000, None]},
+                {"name": "same", "path": "same", "type": "T", "status": "same", "note": "", "parent": 0, "ns": [1, 1]},
+            ],
+        },
         "timeline": {"lanes": [name, "device"], "names": [name, "idle"], "boxes": [[0, 0, 50, 0], [1, 20, 90, 1]]},
     }  # fmt: skip
     return Chart(kind=kind, title=name, text="", data=data[kind])
