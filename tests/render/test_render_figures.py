@@ -96,6 +96,7 @@ EXPECTED: dict[ChartKind, set[str]] = {
     "lines": {"1 MiB at b", "512 KiB"},
     "waterfall": {"100 ns", "-30 ns", "70 ns"},
     "timeline": {"name", "device", "idle", "20 ns"},
+    "tree": {"+4 us changed", "-3 us removed", "name"},
 }
 
 
