@@ -35,6 +35,7 @@ from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
 from profiler_kit.statistics.noise import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
+from scripts.docs.commands_page import command_parts
 from scripts.docs.json_page import json_parts, json_schema
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -157,6 +158,7 @@ def rules_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
+    "commands.md": lambda: filled("commands.md", **command_parts()),
     "configurations.md": configurations_page,
     "devices.md": devices_page,
     "inspect_json.md": lambda: filled("inspect_json.md", **json_parts(TraceReport)),
