@@ -8,7 +8,7 @@ TORCH ?=
 # As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
-.PHONY: demo test test-gpu lint types docs unit format lock clean
+.PHONY: demo test test-gpu lint types docs site unit format lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
@@ -25,6 +25,11 @@ types: $(VENV)/ready
 
 docs: $(VENV)/ready
 	$(BIN)/python -m scripts.docs.make_docs --check
+
+# The documentation site, in build/site. Its pages open from the file system; for the search, serve it:
+# python -m http.server --directory build/site
+site: $(VENV)/ready
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/ready

@@ -13,6 +13,7 @@ from profiler_kit.cli.parser import EXIT_STATUS, Parser
 from profiler_kit.render.markdown import code, escape
 
 GENERAL: Final = "options"  # argparse's name of the group without a title
+MAX_VALUE_CHARS: Final = 24  # longer lists of choices are part of the meaning, so that the first column stays narrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ def options_of(command: Command) -> tuple[Option, ...]:
             value = "" if action.nargs == 0 else formatter._format_args(action, metavar(1)[0])
             names = tuple(action.option_strings)
             meaning = formatter._expand_help(action) if action.help else ""
+            if action.choices and len(value) > MAX_VALUE_CHARS:
+                value = action.dest.upper()
+                meaning = f"{', '.join(map(str, action.choices))}: {meaning}"
             options.append(Option(group.title or GENERAL, names, value, meaning))
     return tuple(options)
 

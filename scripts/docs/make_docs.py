@@ -51,6 +51,7 @@ OUTPUT: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
+CODE_SPAN: Final = re.compile(r"`([^`]+)`")
 PLACES: Final = {"both": "", "page": "display", "data": "data"}
 
 
@@ -61,6 +62,14 @@ def filled(page: str, **parts: str) -> str:
     for name, part in parts.items():
         body = body.replace("{{" + name + "}}", part)
     return f"{title}\n\n{GENERATED}\n{body}"
+
+
+def prose(text: str) -> str:
+    """`text` for a cell of a table: names between backticks stay code, everything else is escaped."""
+    escaped = escape(CODE_SPAN.sub("CODESPAN", text))
+    for name in CODE_SPAN.findall(text):
+        escaped = escaped.replace("CODESPAN", code(name), 1)
+    return escaped
 
 
 def table(header: str, rows: Iterable[str], numbers: int = 0) -> str:
@@ -77,7 +86,7 @@ def columns_page() -> str:
         rows = []
         for column in columns.columns:
             cells = (code(column.key), escape(column.title), column.unit, PLACES[column.place], str(column.rank or ""))
-            rows.append(f"{' | '.join(cells)} | {escape(column.doc)}")
+            rows.append(f"{' | '.join(cells)} | {prose(column.doc)}")
         parts += [f"## {columns.name}", columns.doc, table("key | title | unit | only in | rank | meaning", rows)]
     return filled("columns.md", tables="\n\n".join(parts))
 

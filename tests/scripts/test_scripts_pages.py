@@ -61,6 +61,13 @@ class Net(nn.Module):
 
 example_inputs = torch.randn(2, 3, 8, 8)
 """
+LANGUAGE_MODEL = """\
+from torch import nn
+
+
+def build(width=32):
+    return nn.Sequential(nn.Embedding(50257, width), nn.Linear(width, 8))
+"""
 
 
 def commands_of(page: Path) -> Iterator[str]:
@@ -105,6 +112,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(MODEL)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "nets.py").write_text(LANGUAGE_MODEL)
     (tmp_path / "inputs.py").write_text("import torch\n\n\ndef make():\n    return torch.randn(2, 3, 8, 8)\n")
     for file in (ROOT / "models").glob("*.py"):
         (tmp_path / "models" / file.name).write_text(MODEL)
@@ -152,7 +161,7 @@ def words_of(arguments: str, folder: Path) -> list[str]:
     """The words of a command, with patterns of file names expanded as a shell does."""
     words = []
     for word in shlex.split(
-        re.sub(r"\bTARGET\b", "my_model.py", arguments).replace("$GITHUB_BASE_REF", "main").replace("24GiB", "1GiB"),
+        re.sub(r"\bTARGET\b", "my_model.py", arguments).replace("$GITHUB_BASE_REF", "main").replace("24GiB", "1GiB").replace("32,3,224,224", "2,3,16,16"),
         comments=True,
     ):
         files = sorted(file.name for file in folder.glob(word)) if "*" in word else []
@@ -213,6 +222,21 @@ def test_the_page_on_targets_shows_what_the_tool_announces(folder: Path, capfd: 
     assert main(["count", "train.py", "-f", "markdown"]) == 0
     written = capfd.readouterr().out
     assert [line for line in announced.splitlines() if line.removeprefix("- ") not in written] == []
+
+
+def test_the_tutorial_on_the_gate_shows_what_check_prints(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs" / "tutorial_gate.md").read_text(encoding="utf-8")
+    model, output = (
+        next(block["body"] for block in FENCE.finditer(text) if block["kind"] == kind) for kind in ("py", "text")
+    )
+    (arguments,) = (line for line in commands_of(ROOT / "docs" / "tutorial_gate.md") if "--base main" in line)
+    assert model == f"# my_model.py\n{MODEL}"
+    (folder / "my_model.py").write_text(MODEL.replace("width=8", "width=12"))
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(shlex.split(arguments)) == 1
+    assert capfd.readouterr().out.startswith(output)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
