@@ -34,8 +34,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"(?:python -m profiler_kit|profiler-kit) +(?P<arguments>[a-z-][^\n]*)")
 SCRIPT = re.compile(r"python3? -m (?P<module>scripts[.\w]*\w)(?P<arguments>[^\n`|)]*)")
+# Values on pages, and those of the test.
+SMALLER = {"$GITHUB_BASE_REF": "main", "24GiB": "1GiB", "32,3,224,224": "2,3,8,8", "30s": "2s"}
 # Keeps a measured command short: its options still apply, on one configuration where the page names none.
-SHORT = ("--steps", "3", "--budget", "2s")
+SHORT = {"--steps": "3", "--budget": "2s"}
 # Its runs start processes. Those of other commands happen in the process of the test, because starting takes long.
 WITH_PROCESSES = "analyze my_model.py"
 # What a report says about an option for NVIDIA devices on a machine without one. The command itself succeeds.
@@ -65,8 +67,17 @@ LANGUAGE_MODEL = """\
 from torch import nn
 
 
+class Classifier(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50257, width), nn.Linear(width, 8)
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids))
+
+
 def build(width=32):
-    return nn.Sequential(nn.Embedding(50257, width), nn.Linear(width, 8))
+    return Classifier(width)
 """
 
 
@@ -160,10 +171,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def words_of(arguments: str, folder: Path) -> list[str]:
     """The words of a command, with patterns of file names expanded as a shell does."""
     words = []
-    for word in shlex.split(
-        re.sub(r"\bTARGET\b", "my_model.py", arguments).replace("$GITHUB_BASE_REF", "main").replace("24GiB", "1GiB").replace("32,3,224,224", "2,3,16,16"),
-        comments=True,
-    ):
+    for written, tested in SMALLER.items():
+        arguments = arguments.replace(written, tested)
+    for word in shlex.split(re.sub(r"\bTARGET\b", "my_model.py", arguments), comments=True):
         files = sorted(file.name for file in folder.glob(word)) if "*" in word else []
         words += files or [word]
     return words
@@ -204,8 +214,8 @@ def test_command_runs(
     for zoo in ("torchvision", "timm"):
         if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
             pytest.skip(f"{zoo} is not installed")
-    if words[0] == "analyze":
-        words += [word for word in SHORT if word not in words]
+    if words[0] == "analyze" or (words[0] == "compare" and words[1].endswith(".py")):
+        words += [word for option in SHORT.items() if option[0] not in words for word in option]
         if "--configs" not in words:
             words += ["--configs", "default"]
     status = main(words)

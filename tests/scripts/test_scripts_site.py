@@ -122,7 +122,8 @@ def list_errors(text: str) -> list[str]:
     for line in FENCE.sub("", text).splitlines():
         item = LIST_ITEM.match(line)
         if item and (
-            len(item["indent"]) % 4 or (previous.strip() and not previous.startswith(" ") and not LIST_ITEM.match(previous))
+            len(item["indent"]) % 4
+            or (previous.strip() and not previous.startswith(" ") and not LIST_ITEM.match(previous))
         ):
             errors.append(line)
         previous = line
@@ -136,5 +137,3 @@ def test_lists_are_lists_on_the_site_too(page: Path) -> None:
 
 def test_a_list_without_an_empty_line_before_it_is_an_error() -> None:
     assert list_errors("text:\n- a\n  more\n- b\n\n- c\n  - d\n") == ["- a", "  - d"]
-
-
