@@ -46,7 +46,7 @@ def options_of(command: Command) -> tuple[Option, ...]:
             names = tuple(action.option_strings)
             meaning = formatter._expand_help(action) if action.help else ""
             if action.choices and len(value) > MAX_VALUE_CHARS:
-                value = action.dest.upper()
+                value = "NAME"
                 meaning = f"{', '.join(map(str, action.choices))}: {meaning}"
             options.append(Option(group.title or GENERAL, names, value, meaning))
     return tuple(options)
