@@ -55,7 +55,9 @@ class Net(nn.Module):
     def __init__(self, width=8):
         super().__init__()
         self.layer1 = nn.Sequential(
-            nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)
+            nn.Conv2d(3, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
         )
         self.head = nn.Linear(width, 10)
 

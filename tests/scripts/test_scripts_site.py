@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scripts.docs import site_hooks
+from profiler_kit.cli.commands import commands
+from scripts.docs import commands_page, site_hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*(ROOT / name for name in site_hooks.ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -113,6 +114,20 @@ def test_loads_from_the_network_are_recognized(html: str, expected: list[str]) -
 def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, expected: str) -> None:
     source = SimpleNamespace(file=SimpleNamespace(src_uri=page))
     assert site_hooks.on_page_markdown(f"[text]({link})", source) == f"[text]({expected})"
+
+
+def test_the_page_of_commands_has_every_option() -> None:
+    parts = commands_page.command_parts()
+    sections = re.split(r"^## ", parts["commands"], flags=re.MULTILINE)[1:]
+    assert [section.partition("\n")[0] for section in sections] == [command.name for command in commands()]
+    missing = [
+        (command.name, option.names[-1])
+        for command, section in zip(commands(), sections, strict=True)
+        for option in commands_page.options_of(command)
+        if option.names and option.names[-1] not in section
+    ]
+    assert missing == []
+    assert [parts["shared"].count(f"| `{name} ") for name in ("--kw", "--budget", "-f, --format")] == [1, 1, 1]
 
 
 def list_errors(text: str) -> list[str]:
