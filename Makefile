@@ -8,7 +8,7 @@ TORCH ?=
 # As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
-.PHONY: demo test test-gpu lint types docs site unit format lock clean
+.PHONY: demo test test-gpu lint types docs unit format lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
@@ -28,6 +28,7 @@ docs: $(VENV)/ready
 
 # The documentation site, in build/site. Its pages open from the file system; for the search, serve it:
 # python -m http.server --directory build/site
+.PHONY: site
 site: $(VENV)/ready
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
