@@ -33,7 +33,6 @@ from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
-from profiler_kit.statistics.noise import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
 from scripts.docs.commands_page import command_parts
 from scripts.docs.json_page import json_parts, json_schema
@@ -162,7 +161,7 @@ def devices_page() -> str:
 def rules_page() -> str:
     """The reference of all rules, from their own texts."""
     rules = "\n\n".join(f"## {rule.name}\n\n{rule.doc.strip()}" for rule in all_rules())
-    return filled("rules.md", rules=rules, floor=f"{100 * NOISE_FLOOR:g} %")
+    return filled("rules.md", rules=rules)
 
 
 PAGES: dict[str, Callable[[], str]] = {
