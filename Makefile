@@ -26,6 +26,12 @@ types: $(VENV)/ready
 docs: $(VENV)/ready
 	$(BIN)/python -m scripts.docs.make_docs --check
 
+# The documentation site, in build/site. Its pages open from the file system; for the search, serve it:
+# python -m http.server --directory build/site
+.PHONY: site
+site: $(VENV)/ready
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/ready
 	$(BIN)/python -m compileall -q profiler_kit

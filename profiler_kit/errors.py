@@ -1,6 +1,6 @@
 """Expected errors: a message, a place, a hint and an exit code.
 
-`cli` prints an expected error as::
+`cli` prints an expected error as:
 
     error: models/net.py:41: build() returned None
     hint: return the module, or (module, inputs)

@@ -98,8 +98,8 @@ def analyze(
     stops the current run and returns a report of the finished runs, in which the other runs have failed as ``interrupted``.
 
     Raises:
-        TargetError: also for a model that cannot be sent to another process.
-        UsageError
+        TargetError: the target cannot be loaded, or a model cannot be sent to another process.
+        UsageError: an argument is invalid.
     """
     folder = Path(traces) if traces is not None else None
     measure = partial(

@@ -38,7 +38,8 @@ def count(
     `cross_check` also runs other counters and explains each difference. `hardware` is the same as in `count_spec`.
 
     Raises:
-        TargetError, UsageError
+        TargetError: the target cannot be loaded or counted.
+        UsageError: an argument is invalid.
         UncountedError: with `strict`, if an op has no formula.
     """
     rooflines.check_hardware(hardware)

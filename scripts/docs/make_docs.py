@@ -34,8 +34,8 @@ from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_report, read_saved
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.report.columns import all_tables
-from profiler_kit.statistics.differences import DRIFT_ALLOWANCE as NOISE_FLOOR
 from profiler_kit.units import DASH, text
+from scripts.docs.commands_page import command_parts
 from scripts.docs.json_page import json_parts, json_schema
 from scripts.docs.terminal_picture import terminal_svg
 
@@ -52,6 +52,7 @@ OUTPUT: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
+CODE_SPAN: Final = re.compile(r"`([^`]+)`")
 PLACES: Final = {"both": "", "page": "display", "data": "data"}
 
 
@@ -62,6 +63,14 @@ def filled(page: str, **parts: str) -> str:
     for name, part in parts.items():
         body = body.replace("{{" + name + "}}", part)
     return f"{title}\n\n{GENERATED}\n{body}"
+
+
+def prose(text: str) -> str:
+    """`text` for a cell of a table: names between backticks stay code, everything else is escaped."""
+    escaped = escape(CODE_SPAN.sub("CODESPAN", text))
+    for name in CODE_SPAN.findall(text):
+        escaped = escaped.replace("CODESPAN", code(name), 1)
+    return escaped
 
 
 def table(header: str, rows: Iterable[str], numbers: int = 0) -> str:
@@ -78,7 +87,7 @@ def columns_page() -> str:
         rows = []
         for column in columns.columns:
             cells = (code(column.key), escape(column.title), column.unit, PLACES[column.place], str(column.rank or ""))
-            rows.append(f"{' | '.join(cells)} | {escape(column.doc)}")
+            rows.append(f"{' | '.join(cells)} | {prose(column.doc)}")
         parts += [f"## {columns.name}", columns.doc, table("key | title | unit | only in | rank | meaning", rows)]
     return filled("columns.md", tables="\n\n".join(parts))
 
@@ -154,11 +163,12 @@ def devices_page() -> str:
 def rules_page() -> str:
     """The reference of all rules, from their own texts."""
     rules = "\n\n".join(f"## {rule.name}\n\n{rule.doc.strip()}" for rule in all_rules())
-    return filled("rules.md", rules=rules, floor=f"{100 * NOISE_FLOOR:g} %")
+    return filled("rules.md", rules=rules)
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "columns.md": columns_page,
+    "commands.md": lambda: filled("commands.md", **command_parts()),
     "configurations.md": configurations_page,
     "devices.md": devices_page,
     "inspect_json.md": lambda: filled("inspect_json.md", **json_parts(TraceReport)),

@@ -34,8 +34,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"(?:python -m profiler_kit|profiler-kit) +(?P<arguments>[a-z-][^\n]*)")
 SCRIPT = re.compile(r"python3? -m (?P<module>scripts[.\w]*\w)(?P<arguments>[^\n`|)]*)")
+# Values on pages, and those of the test.
+SMALLER = {"$GITHUB_BASE_REF": "main", "24GiB": "1GiB", "32,3,224,224": "2,3,8,8", "30s": "2s"}
 # Keeps a measured command short: its options still apply, on one configuration where the page names none.
-SHORT = ("--steps", "3", "--budget", "2s")
+SHORT = {"--steps": "3", "--budget": "2s"}
 # Its runs start processes. Those of other commands happen in the process of the test, because starting takes long.
 WITH_PROCESSES = "analyze my_model.py"
 # What a report says about an option for NVIDIA devices on a machine without one. The command itself succeeds.
@@ -52,7 +54,11 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self, width=8):
         super().__init__()
-        self.layer1 = nn.Sequential(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1))
+        self.layer1 = nn.Sequential(
+            nn.Conv2d(3, width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
         self.head = nn.Linear(width, 10)
 
     def forward(self, x):
@@ -60,6 +66,22 @@ class Net(nn.Module):
 
 
 example_inputs = torch.randn(2, 3, 8, 8)
+"""
+LANGUAGE_MODEL = """\
+from torch import nn
+
+
+class Classifier(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(50257, width), nn.Linear(width, 8)
+
+    def forward(self, ids):
+        return self.head(self.embedding(ids))
+
+
+def build(width=32):
+    return Classifier(width)
 """
 
 
@@ -105,6 +127,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(MODEL)
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "nets.py").write_text(LANGUAGE_MODEL)
     (tmp_path / "inputs.py").write_text("import torch\n\n\ndef make():\n    return torch.randn(2, 3, 8, 8)\n")
     for file in (ROOT / "models").glob("*.py"):
         (tmp_path / "models" / file.name).write_text(MODEL)
@@ -151,10 +175,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def words_of(arguments: str, folder: Path) -> list[str]:
     """The words of a command, with patterns of file names expanded as a shell does."""
     words = []
-    for word in shlex.split(
-        re.sub(r"\bTARGET\b", "my_model.py", arguments).replace("$GITHUB_BASE_REF", "main").replace("24GiB", "1GiB"),
-        comments=True,
-    ):
+    for written, tested in SMALLER.items():
+        arguments = arguments.replace(written, tested)
+    for word in shlex.split(re.sub(r"\bTARGET\b", "my_model.py", arguments), comments=True):
         files = sorted(file.name for file in folder.glob(word)) if "*" in word else []
         words += files or [word]
     return words
@@ -195,8 +218,8 @@ def test_command_runs(
     for zoo in ("torchvision", "timm"):
         if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
             pytest.skip(f"{zoo} is not installed")
-    if words[0] == "analyze":
-        words += [word for word in SHORT if word not in words]
+    if words[0] == "analyze" or (words[0] == "compare" and words[1].endswith(".py")):
+        words += [word for option in SHORT.items() if option[0] not in words for word in option]
         if "--configs" not in words:
             words += ["--configs", "default"]
     status = main(words)
@@ -213,6 +236,21 @@ def test_the_page_on_targets_shows_what_the_tool_announces(folder: Path, capfd: 
     assert main(["count", "train.py", "-f", "markdown"]) == 0
     written = capfd.readouterr().out
     assert [line for line in announced.splitlines() if line.removeprefix("- ") not in written] == []
+
+
+def test_the_tutorial_on_the_gate_shows_what_check_prints(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs" / "tutorial_gate.md").read_text(encoding="utf-8")
+    model, output = (
+        next(block["body"] for block in FENCE.finditer(text) if block["kind"] == kind) for kind in ("py", "text")
+    )
+    (arguments,) = (line for line in commands_of(ROOT / "docs" / "tutorial_gate.md") if "--base main" in line)
+    assert model == f"# my_model.py\n{MODEL}"
+    (folder / "my_model.py").write_text(MODEL.replace("width=8", "width=12"))
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(shlex.split(arguments)) == 1
+    assert capfd.readouterr().out.startswith(output)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
