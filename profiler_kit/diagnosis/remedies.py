@@ -174,11 +174,8 @@ def _about(report: Report | TraceReport, finding: Finding) -> Literal["step", "p
 
 
 def _with_trial(remedy: Remedy, trial: Trial) -> Remedy:
-    """Return `remedy` with the outcome of `trial`. The gain of a sweep is the one of the two medians that findings state."""
+    """Return `remedy` with the outcome of `trial`."""
     gain, low, high = trial.gain_percent, trial.gain_low_percent, trial.gain_high_percent
-    if not trial.tried and not trial.per_example and trial.before_ns.median:
-        of_medians = 100.0 * (1.0 - trial.after_ns.median / trial.before_ns.median)
-        gain = of_medians if low is None or high is None or low <= of_medians <= high else gain
     status: RemedyStatus = "tried" if trial.tried else "measured"
     about: Literal["step", "peak", "work"] = "step"
     outcome = trial.verdict

@@ -72,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
             _cold_start(pair),
             _planned_time(plan),
             f"The median step takes {interval_text(pair.before)} without cudnn.benchmark and {interval_text(pair.after)} with it"
-            + (f", {percent(difference.saved)} less." if pays else "."),
+            + (f"; over all processes, {percent(difference.saved)} less." if pays else "."),
             difference.sentence(),
             noise.sentence(),
             _memory_peaks(pair),

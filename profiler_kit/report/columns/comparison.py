@@ -136,7 +136,7 @@ EFFICIENCY_COLUMNS: tuple[Column[EfficiencyRow], ...] = (
     Column("layer", "Layer", "text", lambda r: r.title, "the layer; other layers in one row; other time (outside layers); or the whole step", name=True),
     Column("phase", "Phase", "text", lambda r: r.phase, "the phase; recomputed forward work counts as backward"),
     Column("device_ns", "{clock}", "ns", lambda r: r.device_ns, "device time per step (on a CPU: self time of operators)"),
-    Column("share", "Share", "percent", lambda r: share(r.device_ns, r.step_ns), "share of the step's device time", rank=2, share=True),
+    Column("share", "Share", "percent", lambda r: share(r.device_ns, r.step_ns), "share of the step's device time", rank=3, share=True),
     Column("flops_per_s", "FLOP/s", "flops/s", lambda r: r.flops_per_s, "counted FLOPs divided by device time"),
     Column("algorithm", "Main algorithm", "text", _algorithm, "the algorithm with the most time, with its arithmetic", rank=1),
     Column("beyond", "Excess time", "text", lambda r: signed(r.beyond_ns, "ns"), "device time minus the time that the FLOPs take at the faster side's rate"),
