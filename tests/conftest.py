@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fork_server
 import hint_replay
 import pytest
 from hypothesis import settings
@@ -20,6 +21,14 @@ from profiler_kit.records.report import Report
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+fork_server.install()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fork processes that need torch, but where a test is about their start or uses a GPU."""
+    fork_server.is_active = not any(item.get_closest_marker(name) for name in ("fresh_process", "gpu"))
 
 
 _replayed_hints: set[tuple[str, str]] = set()
