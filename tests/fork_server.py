@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import inspect
+import io
 import os
 import pickle
 import runpy
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 WORKERS: Final = "profiler_kit.worker."
-SERVED_MODULES: Final = (WORKERS, "scripts.bench.")
+SERVED_MODULES: Final = (WORKERS, "scripts.")
 SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
@@ -133,18 +134,18 @@ def _request(call: dict[str, Any]) -> Request | None:
     env = dict(os.environ if call["env"] is None else call["env"])
     cwd = os.fspath(call["cwd"]) if call["cwd"] is not None else os.getcwd()  # noqa: PTH109 a text for another process
     is_plain = call["executable"] is None and call["preexec_fn"] is None and all(isinstance(word, str) for word in argv)
-    if not (is_plain and _needs_torch(argv) and _same_interpreter(env) and Path(cwd).is_dir()):
+    if not (is_plain and _needs_torch(argv, cwd) and _same_interpreter(env) and Path(cwd).is_dir()):
         return None
     return Request(argv=argv[1:], cwd=cwd, env=env, new_session=call["start_new_session"])
 
 
-def _needs_torch(argv: list[str]) -> bool:
+def _needs_torch(argv: list[str], cwd: str) -> bool:
     if len(argv) < 2 or argv[0] != sys.executable:
         return False
     if argv[1] == "-m":
         module, verb = argv[2], next((word for word in argv[3:] if not word.startswith("-")), "")
         return module.startswith(SERVED_MODULES) or (module == "profiler_kit" and verb in SERVED_VERBS)
-    return argv[1].endswith("script.py") and Path(argv[1]).is_file()
+    return argv[1].endswith(".py") and Path(cwd, argv[1]).is_file()
 
 
 def _same_interpreter(env: dict[str, str]) -> bool:
@@ -192,6 +193,7 @@ def _become(request: Request, streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    _open_streams()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request.env)
@@ -201,6 +203,20 @@ def _become(request: Request, streams: list[int]) -> None:
     added = [path for path in request.env.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [first, *added, *sys.path[1:]]
     sys.argv[:] = request.argv if request.argv[0] != "-m" else request.argv[1:]
+
+
+def _open_streams() -> None:
+    """Open the three streams again as Python does at its start: the objects remember what kind of file they had."""
+    unbuffered = sys.stdout.write_through
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        buffering = 0 if unbuffered and number > 0 else -1
+        binary = open(number, "wb" if number else "rb", buffering=buffering, closefd=False)  # noqa: SIM115
+        new = io.TextIOWrapper(
+            binary, old.encoding, old.errors, line_buffering=number == 2, write_through=number > 0 and unbuffered
+        )
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
 
 
 def _run() -> None:
@@ -235,7 +251,7 @@ def main(connection: socket.socket) -> None:
     while (served := _serve(connection)) is not None:
         request, streams = served
         connection.close()
-        if not request.argv[1].startswith(WORKERS):
+        if not any(word.startswith(WORKERS) for word in request.argv[:2]):
             own = _fork_own_server()
             if own is not None:
                 connection = own
