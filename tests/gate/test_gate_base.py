@@ -358,6 +358,7 @@ def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
         load_base("main", ["models/net.py"], repo=repo.top, timeout_s=120)
 
 
+@pytest.mark.fresh_process
 def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
     repo.write("profiler_kit/__init__.py", "raise SystemExit('the wrong program')")

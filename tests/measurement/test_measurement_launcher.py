@@ -28,6 +28,7 @@ def measure(folder: Path, text: str, **rest: object) -> ConfigRun:
     return measure_models.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
 
 
+@pytest.mark.fresh_process
 def test_output_of_the_model_does_not_disturb_a_run(tmp_path: Path) -> None:
     """Output of Python, of a program, and written to the file descriptor: none may disturb the progress."""
     noisy = "print('x' * 100_000, end=''); os.write(1, b'pk:progress:forged'); os.system('echo pk:progress:shouted')"

@@ -75,12 +75,12 @@ def test_no_gain_is_seldom_claimed_and_five_percent_nearly_always() -> None:
     draw = random.Random(1)
     claimed = {0.0: 0, 5.0: 0}
     for truth in claimed:
-        for _ in range(100):
+        for _ in range(60):
             before = [process(draw, 1e7, 0.003) for _ in range(2)]
             after = [process(draw, 1e7 * (1 - truth / 100), 0.003) for _ in range(2)]
             claimed[truth] += process_gain(before, after).is_significant
-    assert claimed[0.0] <= 10
-    assert claimed[5.0] >= 97
+    assert claimed[0.0] <= 6
+    assert claimed[5.0] >= 58
 
 
 def test_processes_that_agree_by_chance_do_not_make_it_surer_than_their_steps() -> None:
