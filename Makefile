@@ -47,7 +47,8 @@ format: $(VENV)/ready
 $(VENV)/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(TORCH),)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # pip would use one core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 else
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"  # the first that installs dependency groups

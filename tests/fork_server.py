@@ -33,7 +33,6 @@ SERVED_MODULES: Final = (WORKERS, "scripts.")
 SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
-START_TIMEOUT_S: Final = 120.0
 OWN_VARIABLES: Final = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 
 SERVER_CODE: Final = """
