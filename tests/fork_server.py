@@ -43,6 +43,8 @@ del sys.path[1]
 fork_server.main(socket.socket(fileno=int(sys.argv[2])))
 """
 
+PYTHON: Final = sys.executable  # tests replace sys.executable by programs that fail
+
 is_active = True
 _RealPopen: Final = subprocess.Popen
 _execute_child_signature: Final = inspect.signature(_RealPopen._execute_child)  # type: ignore[attr-defined]
@@ -106,7 +108,7 @@ def _server() -> _Server:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         process = _RealPopen(
-            [sys.executable, "-c", SERVER_CODE, str(Path(__file__).parent), str(theirs.fileno())],
+            [PYTHON, "-c", SERVER_CODE, str(Path(__file__).parent), str(theirs.fileno())],
             env=environment,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -139,7 +141,7 @@ def _request(call: dict[str, Any]) -> Request | None:
 
 
 def _needs_torch(argv: list[str], cwd: str) -> bool:
-    if len(argv) < 2 or argv[0] != sys.executable:
+    if len(argv) < 2 or argv[0] != PYTHON:
         return False
     if argv[1] == "-m":
         module, verb = argv[2], next((word for word in argv[3:] if not word.startswith("-")), "")

@@ -334,6 +334,7 @@ def test_end_to_end_an_editable_source_folder_is_the_base_s(repo: Repo, monkeypa
     assert width_of("main", ["nets.net:Net"], repo.top) == 7
 
 
+@pytest.mark.fresh_process  # sitecustomize is read when Python starts
 def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
