@@ -8,7 +8,7 @@ TORCH ?=
 # As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
-.PHONY: demo test test-gpu test-browser lint types docs unit format lock clean
+.PHONY: demo test test-gpu test-browser site lint types docs unit explore format lock clean
 
 demo: $(VENV)/ready
 	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
@@ -35,7 +35,11 @@ site: $(VENV)/ready
 # The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/ready
 	$(BIN)/python -m compileall -q profiler_kit
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+
+# Property tests with new examples, and many more of them than in `make test`.
+explore: $(VENV)/ready
+	HYPOTHESIS_PROFILE=explore OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
 # On a machine with a CUDA device, with the Python that has the CUDA build of torch: make test-gpu GPU_PYTHON=python3
 GPU_PYTHON ?= $(BIN)/python
@@ -55,7 +59,8 @@ format: $(VENV)/ready
 $(VENV)/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(TORCH),)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # pip would use one core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 else
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"  # the first that installs dependency groups

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import examples
+import fork_server
 import hint_replay
 import pytest
 from hypothesis import settings
@@ -17,10 +19,18 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report
 
 # Use the same examples in every run, so that a failure comes from a change and not from chance.
-# HYPOTHESIS_PROFILE=explore generates new examples.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+# HYPOTHESIS_PROFILE=explore (`make explore`) generates new examples, and more of them.
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=examples.count(40))
+settings.register_profile("explore", deadline=None, max_examples=examples.count(40))
+settings.load_profile(examples.PROFILE)
+
+
+fork_server.install()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fork processes that need torch, but where a test is about their start or uses a GPU."""
+    fork_server.is_active = not any(item.get_closest_marker(name) for name in ("fresh_process", "gpu"))
 
 
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):

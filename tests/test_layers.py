@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import profiler_kit
 
@@ -97,35 +95,40 @@ def room_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else path.stem
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: Path) -> list[tuple[str, bool, bool]]:
     """(module, at the top of the file, only for type checkers) of every import in `path`."""
-    tree = ast.parse(path.read_text())
     typing_only = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
         for child in node.body
         for inner in ast.walk(child)
     }
     lazy = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in ast.walk(tree(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
-        top = id(node) not in lazy
+    names: list[tuple[str, bool, bool]] = []
+    for node in ast.walk(tree(path)):
+        place = (id(node) not in lazy, id(node) in typing_only)
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, top, id(node) in typing_only
+            names += [(alias.name, *place) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
             if node.module == "profiler_kit":
-                for alias in node.names:
-                    yield f"profiler_kit.{alias.name}", top, id(node) in typing_only
+                names += [(f"profiler_kit.{alias.name}", *place) for alias in node.names]
             else:
-                yield node.module, top, id(node) in typing_only
+                names.append((node.module, *place))
+    return names
 
 
 def module_of(path: Path) -> str:
@@ -139,7 +142,7 @@ def imported_files() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, path in modules.items():
         graph[module] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
             if isinstance(node, ast.ImportFrom):
                 names = [
@@ -178,33 +181,52 @@ def test_every_room_is_in_the_table() -> None:
     assert rooms() == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports(path: Path) -> None:
-    room = room_of(path)
-    for module, top, typing_only in imports(path):
-        head, *rest = module.split(".")
-        if head == "profiler_kit":
-            other = rest[0] if rest else "__init__"
-            assert other == room or other in MAY_IMPORT[room], f"{room} may not import {other}"
-        if head == "torch" and not typing_only:
-            allowed = room in TORCH or (room in TORCH_IN_FUNCTIONS and not top)
-            assert allowed, f"{room} must work on a machine without torch"
-        if head == "numpy" and room in COLUMNAR:
+def test_imports() -> None:
+    problems = []
+    for path in files():
+        room = room_of(path)
+        for module, top, typing_only in imports(path):
+            head, *rest = module.split(".")
+            if head == "profiler_kit":
+                other = rest[0] if rest else "__init__"
+                if other != room and other not in MAY_IMPORT[room]:
+                    problems.append(f"{path}: {room} may not import {other}")
+            if head == "torch" and not typing_only and not (room in TORCH or (room in TORCH_IN_FUNCTIONS and not top)):
+                problems.append(f"{path}: {room} must work on a machine without torch")
+            if head == "numpy" and room in COLUMNAR:
+                continue
+            if head in HEAVY and room not in TORCH and not typing_only and top:
+                problems.append(f"{path}: import {head} inside the function that needs it")
+            if head in ("subprocess", "multiprocessing") and room not in STARTS_PROCESSES:
+                problems.append(f"{path}: {room}: only process/ starts processes")
+    assert problems == []
+
+
+def test_no_private_name_crosses_a_file() -> None:
+    crossing = [
+        f"{path}:{node.lineno}: {alias.name}"
+        for path in files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("profiler_kit")
+        for alias in node.names
+        if not (node.module == "profiler_kit" and alias.name in MAY_IMPORT)  # a room, not a name inside one
+        and alias.name.startswith("_")
+        and not alias.name.startswith("__")
+    ]
+    assert crossing == []
+
+
+def test_nothing_below_cli_prints_or_exits() -> None:
+    calls = []
+    for path in files():
+        if room_of(path) in PRINTS or str(path.relative_to(PACKAGE)) in PRINTS or path.name == "__main__.py":
             continue
-        if head in HEAVY and room not in TORCH and not typing_only:
-            assert not top, f"{path.name}: import {head} inside the function that needs it"
-        if head in ("subprocess", "multiprocessing"):
-            assert room in STARTS_PROCESSES, f"{room}: only process/ starts processes"
-
-
-@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_private_name_crosses_a_file(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("profiler_kit"):
-            for alias in node.names:
-                if node.module == "profiler_kit" and alias.name in MAY_IMPORT:
-                    continue  # a room, not a name inside one
-                assert not alias.name.startswith("_") or alias.name.startswith("__"), f"{path.name}: {alias.name}"
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                if called in ("print", "exit", "quit", "sys.exit", "os._exit"):
+                    calls.append(f"{path}:{node.lineno}: {called}")
+    assert calls == []
 
 
 def test_records_reach_above_them_only_through_public_names() -> None:
@@ -217,25 +239,15 @@ def test_records_reach_above_them_only_through_public_names() -> None:
     assert names <= set(profiler_kit.__all__)
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_nothing_below_cli_prints_or_exits(path: Path) -> None:
-    relative = str(path.relative_to(PACKAGE))
-    if room_of(path) in PRINTS or relative in PRINTS or path.name == "__main__.py":
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in ("print", "exit", "quit", "sys.exit", "os._exit"), (
-                f"{relative}:{node.lineno}: {called}"
-            )
-
-
-@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_broad_except(path: Path) -> None:
+def test_no_broad_except() -> None:
     """A handler for everything may only re-raise or record what it caught, never pass over it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ExceptHandler):
-            broad = node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
-            assert not (broad and node.name is None and not any(isinstance(n, ast.Raise) for n in ast.walk(node))), (
-                f"{path.relative_to(PACKAGE)}:{node.lineno}: broad except that drops the error"
-            )
+    handlers = [
+        f"{path}:{node.lineno}: broad except that drops the error"
+        for path in files()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
+        and node.name is None
+        and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+    ]
+    assert handlers == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,7 +69,7 @@ def test_what_is_nowhere_else_stays_nobodys() -> None:
     assert matched_positions([], []) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.count(80))
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 2)), max_size=80))
 def test_only_the_same_name_and_only_known_work(events: list[tuple[int, bool, int]]) -> None:
     name = np.array([event[0] for event in events], dtype=np.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,7 +48,7 @@ def instant_by_instant(start: np.ndarray, end: np.ndarray, collective: np.ndarra
     return own
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.count(80))
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> None:
     line = device_timeline(written(works).attribution().device)
@@ -57,7 +58,7 @@ def test_every_instant_is_charged_to_computation_first(works: list[Work]) -> Non
         assert length(line.intervals_of(mask)) == line.event_busy_ns[mask].sum()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.count(80))
 @given(st.lists(WORK, min_size=1, max_size=12))
 def test_communication_is_charged_what_it_exposes(works: list[Work]) -> None:
     summary = summarize(written(works).attribution())

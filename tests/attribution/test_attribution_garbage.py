@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -96,13 +97,13 @@ def tables(draw: st.DrawFn) -> Table:
     )
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples.count(150), suppress_health_check=[HealthCheck.too_slow])
 @given(tables())
 def test_any_table_has_owners(table: Table) -> None:
     check(attribute(table))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(st.sampled_from(RECORDED), st.integers(0, 2**32 - 1), st.sampled_from([0.01, 0.2, 1.0]))
 def test_recorded_traces_with_columns_shuffled(path: Path, seed: int, share: float) -> None:
     table = read(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,7 +65,7 @@ def with_a_stack(found: Nesting, of: Table) -> list[int]:
     return parents
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples.count(100))
 @given(nested())
 def test_it_is_what_a_stack_finds(spans: list[tuple[int, int, int, int]]) -> None:
     of = columns(spans)
@@ -83,7 +84,7 @@ _ANY = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples.count(100))
 @given(st.lists(_ANY, max_size=40), st.sampled_from([0, 1, 24]))
 def test_whatever_overlaps_nests_afterwards(spans: list[tuple[int, int, int, int]], rounds: int) -> None:
     """Also with no rounds at all, when one event after the other is looked at."""
@@ -162,7 +163,7 @@ def test_nothing_at_all() -> None:
     assert len(innermost_enclosing(result.parent, np.zeros(0, dtype=bool))) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(nested())
 def test_the_innermost_and_the_outermost_around(spans: list[tuple[int, int, int, int]]) -> None:
     of = columns(spans)

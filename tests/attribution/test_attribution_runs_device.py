@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import examples
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -412,7 +413,7 @@ owners = st.sampled_from(["a", "b", "loss", "unlinked", "backward", "engine"])
 kernels = st.lists(st.tuples(owners, st.integers(0, 500), st.integers(0, 80), st.integers(7, 9)), max_size=15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(kernels, st.integers(1, 4))
 def test_whatever_overlaps_the_parts_sum_to_the_busy_time(drawn: list[tuple[str, int, int, int]], steps: int) -> None:
     import tempfile

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import examples
 import pytest
 import torch
 import torch.nn.functional as F
@@ -176,7 +177,7 @@ def test_the_operator_clock_can_be_asked_for_where_there_is_a_device(tmp_path: P
 spans = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 200), st.sampled_from([MAIN, ENGINE])), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(spans)
 def test_parts_sum_to_the_union_of_operator_time(drawn: list[tuple[int, int, int]]) -> None:
     import tempfile

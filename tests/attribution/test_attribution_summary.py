@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inspection_written import Written, assert_sums_hold
@@ -53,13 +54,13 @@ def written(draw: st.DrawFn) -> Written:
     return trace
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples.count(100))
 @given(written())
 def test_the_parts_sum_to_the_whole(trace: Written) -> None:
     assert_sums_hold(summarize(trace.attribution()))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples.count(60))
 @given(written(), st.lists(st.tuples(st.integers(0, 40), st.integers(-(2**63), 2**63 - 1)), max_size=3), st.booleans())
 def test_the_parts_sum_to_the_whole_whatever_the_times_say(
     trace: Written, absurd: list[tuple[int, int]], durations: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import examples
 import pytest
 from gate_reports import GPU, node, report
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def assert_sums(split: EfficiencySplit) -> None:
 WHOLE = st.integers(min_value=0, max_value=10**12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(WHOLE, st.lists(st.integers(min_value=1, max_value=10**15), min_size=1, max_size=30))
 def test_shares_are_whole_and_sum_to_the_whole(whole: int, weights: list[int]) -> None:
     owners = {(str(i), "forward"): Fraction(weight) for i, weight in enumerate(weights)}
@@ -85,7 +86,7 @@ TIMES = st.lists(st.floats(min_value=0.001, max_value=50), min_size=2, max_size=
 MACS = st.lists(st.integers(min_value=1, max_value=10**12), min_size=2, max_size=2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples.count(40))
 @given(TIMES, TIMES, MACS, MACS)
 def test_parts_sum_to_the_difference_to_the_nanosecond(
     a_ms: list[float], b_ms: list[float], a_macs: list[int], b_macs: list[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -140,13 +141,19 @@ def work(static: StaticCount, *, macs: bool = False) -> list[int]:
     return [cost.macs if macs else cost.flops for cost in costs]
 
 
+@functools.cache
+def counted(name: str, mode: str, amp: str | None, device: str | None) -> StaticCount:
+    """The count of `name` for a device of `DEVICES`, or for none; several tests compare the same counts."""
+    return count_target(target(name, mode, amp), device=DEVICES[device] if device is not None else None)
+
+
 @pytest.mark.parametrize(("mode", "amp"), [("train", None), ("train", "bfloat16"), ("infer", None)])
 @pytest.mark.parametrize("name", ALL)
 def test_the_device_does_not_change_the_work(name: str, mode: str, amp: str | None) -> None:
     """MACs are equal on every device. FLOPs too, except those of backward of recurrent layers: sums of many gradients."""
-    parts = count_target(target(name, mode, amp))
-    for device in DEVICES.values():
-        static = count_target(target(name, mode, amp), device=device)
+    parts = counted(name, mode, amp, None)
+    for label, device in DEVICES.items():
+        static = counted(name, mode, amp, label)
         assert static.kernels_of == device.label
         assert not static.uncounted
         assert work(static, macs=True) == work(parts, macs=True), device.label
@@ -159,7 +166,7 @@ def test_the_device_does_not_change_the_work(name: str, mode: str, amp: str | No
 @pytest.mark.parametrize("name", ALL)
 def test_saved_bytes_are_those_of_the_memory_prediction(name: str, device: str, amp: str | None) -> None:
     """In the headline, in the module table and in the simulation of the same device."""
-    static = count_target(target(name, amp=amp), device=DEVICES[device])
+    static = counted(name, "train", amp, device)
     memory = simulate(target(name, amp=amp), DEVICES[device])
     by_module = {node.path: node.saved_bytes for node in static.modules if node.saved_bytes}
     assert static.saved_bytes == sum(by_module.values()) == memory.saved_bytes
@@ -170,8 +177,8 @@ def test_saved_bytes_are_those_of_the_memory_prediction(name: str, device: str, 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_modules_sum_to_the_headline(name: str) -> None:
-    for device in DEVICES.values():
-        static = count_target(target(name), device=device)
+    for device in DEVICES:
+        static = counted(name, "train", None, device)
         for phase in COUNT_PHASES:
             assert sum((node.cost(phase) for node in static.modules), Cost()) == getattr(static, phase)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import examples
 import pytest
 import torch
 import torch.nn.functional as F
@@ -43,7 +44,7 @@ def count(model: nn.Module, *inputs: Tensor, **options: Any) -> StaticCount:
     return count_target(from_model(model, inputs, loss="sum", optimizer="sgd", **options))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples.count(20))
 @given(batch=small, inputs=small, outputs=small, groups=small, kernel=small, stride=small, dilation=st.integers(1, 2))
 def test_a_grouped_convolution_is_the_sum_of_its_groups(
     batch: int, inputs: int, outputs: int, groups: int, kernel: int, stride: int, dilation: int
@@ -59,7 +60,7 @@ def test_a_grouped_convolution_is_the_sum_of_its_groups(
     assert one_backward == 2 * one_forward
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples.count(10))
 @given(batch=st.integers(1, 6), size=st.sampled_from([8, 12]))
 def test_compute_is_linear_in_the_batch(batch: int, size: int) -> None:
     model = Net()
@@ -69,7 +70,7 @@ def test_compute_is_linear_in_the_batch(batch: int, size: int) -> None:
     assert many.params == one.params
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples.count(25))
 @given(shape=st.lists(small, min_size=1, max_size=4), data=st.data())
 def test_matmul_costs_its_contraction(shape: list[int], data: st.DataObject) -> None:
     n, k, m = (data.draw(small) for _ in range(3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import examples
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 small = st.integers(1, 4)
-some = settings(max_examples=25, deadline=None)
+some = settings(max_examples=examples.count(25))
 
 
 def run_conv(dims: int, transposed: bool, x: Tensor, w: Tensor, **options: Any) -> Tensor:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import examples
 import pytest
 from diagnose_cases import all_failed, cpu, report, single_conv, v0, v1
 from diagnose_lab import laboratory, troubled
@@ -81,7 +82,7 @@ def test_the_same_report_gives_the_same_findings() -> None:
     assert diagnose(v1()) == diagnose(v1())
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples.count(80), suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(sorted(REPORTS)),
     seed=st.integers(0, 2**32),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import examples
 import pytest
 from diagnose_laws import sound_finding, sound_order, thinned
 from hypothesis import HealthCheck, given, settings
@@ -75,7 +76,7 @@ def test_findings_are_sound(name: str) -> None:
     sound(CASES[name])
 
 
-@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples.count(80), suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(sorted(CASES)),
     seed=st.integers(0, 2**32),

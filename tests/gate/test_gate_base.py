@@ -334,6 +334,7 @@ def test_end_to_end_an_editable_source_folder_is_the_base_s(repo: Repo, monkeypa
     assert width_of("main", ["nets.net:Net"], repo.top) == 7
 
 
+@pytest.mark.fresh_process  # sitecustomize is read when Python starts
 def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +359,7 @@ def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
         load_base("main", ["models/net.py"], repo=repo.top, timeout_s=120)
 
 
+@pytest.mark.fresh_process
 def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
     repo.write("profiler_kit/__init__.py", "raise SystemExit('the wrong program')")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,20 +27,6 @@ def module(name: str, parameters: str = "", width: str = "4", base: str = "nn.Mo
         "    def forward(self, x):\n"
         "        return self.fc(x)\n"
     )
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes files into a repository that is the working directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".git").mkdir()
-
-    def create(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-
-    return create
 
 
 def loaded(target: str, *kwargs: str) -> Target:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -38,20 +37,6 @@ def module(name: str, parameters: str = "", width: str = "4", first: str = "", f
         "    def forward(self, x):\n"
         f"        return {forward}\n"
     )
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes files into a repository that is the working directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".git").mkdir()
-
-    def create(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-
-    return create
 
 
 def loaded(target: str, *inputs: str) -> Target:

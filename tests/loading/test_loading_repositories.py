@@ -32,20 +32,6 @@ NET = (
 )
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes files into a repository that is the working directory."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".git").mkdir()
-
-    def create(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-
-    return create
-
-
 def loaded(target: str) -> Target:
     return load(TargetSpec(spec=target, inputs=("2,3",), mode="infer", command=("count", "")))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import examples
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,7 +80,7 @@ def test_views_share_their_values_and_their_ignorance() -> None:
         assert view.tolist() == [1, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(-3, 3)), max_size=12))
 def test_any_series_of_writes_is_known_or_right(writes: list[tuple[int, int, int]]) -> None:
     def run(random: Callable[[], Tensor]) -> tuple[Tensor, bool]:

@@ -28,6 +28,7 @@ def measure(folder: Path, text: str, **rest: object) -> ConfigRun:
     return measure_models.measure(spec, CONFIG, device="cpu", budget_s=2.0, **rest)  # type: ignore[arg-type]
 
 
+@pytest.mark.fresh_process
 def test_output_of_the_model_does_not_disturb_a_run(tmp_path: Path) -> None:
     """Output of Python, of a program, and written to the file descriptor: none may disturb the progress."""
     noisy = "print('x' * 100_000, end=''); os.write(1, b'pk:progress:forged'); os.system('echo pk:progress:shouted')"
@@ -43,7 +44,7 @@ def test_output_of_the_model_does_not_disturb_a_run(tmp_path: Path) -> None:
     assert "first step" in said
     assert not any("forged" in line or "shouted" in line or "xxx" in line for line in said)
     # another process, the same seed: the same bits
-    here = run_job(job(tmp_path, net()), lambda _: None)
+    here = run_job(job(tmp_path, net(), budget_s=8.0), lambda _: None)
     assert here.output_digest is not None
     assert (done.output_digest, done.gradient_digest) == (here.output_digest, here.gradient_digest)
 

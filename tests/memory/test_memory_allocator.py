@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import examples
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def test_pools_do_not_mix() -> None:
     assert allocator.reserved == 14 * MIB
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples.count(50))
 @given(st.lists(st.tuples(st.integers(1, 64 * MIB), st.booleans()), max_size=60))
 def test_nothing_is_lost(requests: list[tuple[int, bool]]) -> None:
     """Held blocks never overlap, and what is allocated is what is held."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import examples
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,7 +98,7 @@ def forests(draw: st.DrawFn) -> tuple[ModuleNode, ...]:
     return tuple(nodes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(
     nodes=forests(),
     depth=st.none() | st.integers(0, 5),

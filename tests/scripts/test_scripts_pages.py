@@ -10,6 +10,7 @@ import gzip
 import importlib.util
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -283,12 +284,16 @@ SCRIPTS = sorted(
 @pytest.mark.parametrize(
     ("module", "options"), SCRIPTS, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_scripts_have_the_options_that_pages_name(module: str, options: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert [option for option in options if option not in done.stdout] == []
+def test_scripts_have_the_options_that_pages_name(
+    module: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    monkeypatch.delitem(sys.modules, module, raising=False)  # runpy warns of a module that is there already
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert not ended.value.code
+    printed = capsys.readouterr().out
+    assert [option for option in options if option not in printed] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

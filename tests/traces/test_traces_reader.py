@@ -13,6 +13,7 @@ from math import floor
 from pathlib import Path
 from typing import Any
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -285,7 +286,7 @@ def test_pairs_are_rows_where_they_begin(tmp_path: Path, block_bytes: int) -> No
     st.sampled_from([3, 200, 1 << 20]),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples.count(60))
 def test_times_are_exact(
     tmp_path_factory: pytest.TempPathFactory, times: list[tuple[str, str]], block: int, quoted: bool
 ) -> None:

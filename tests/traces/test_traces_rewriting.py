@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import examples
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,7 +142,7 @@ def test_another_file_in_its_place_is_noticed(tmp_path: Path) -> None:
         rewrite_trace(path, io.BytesIO(), [], np.ones(2, dtype=np.bool_))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.count(60))
 @given(st.lists(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=8,

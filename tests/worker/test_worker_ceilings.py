@@ -59,6 +59,7 @@ def kept(cache: Path) -> list[Path]:
     return [path for path in cache.rglob("*") if path.is_file()]
 
 
+@pytest.mark.fresh_process
 def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling_store, "CPU_BUDGET_S", 0.3)
     monkeypatch.setattr(ceilings_records, "MAX_SPREAD_PERCENT", 1e9)  # other tests may use the machine
