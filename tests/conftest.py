@@ -30,7 +30,7 @@ fork_server.install()
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fork processes that need torch, but where a test is about their start or uses a GPU."""
-    fork_server.is_active = not any(item.get_closest_marker(name) for name in ("fresh_process", "gpu"))
+    fork_server.install(not any(item.get_closest_marker(name) for name in ("fresh_process", "gpu")))
 
 
 for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):

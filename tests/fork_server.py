@@ -45,7 +45,6 @@ fork_server.main(socket.socket(fileno=int(sys.argv[2])))
 
 PYTHON: Final = sys.executable  # tests replace sys.executable by programs that fail
 
-is_active = True
 _RealPopen: Final = subprocess.Popen
 _execute_child_signature: Final = inspect.signature(_RealPopen._execute_child)  # type: ignore[attr-defined]
 
@@ -76,10 +75,10 @@ class ForkingPopen(_RealPopen):  # type: ignore[type-arg]
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
-def install() -> None:
-    """Replace `subprocess.Popen` where the system can hand a fork over to another parent."""
+def install(active: bool = True) -> None:
+    """Replace `subprocess.Popen` where the system can hand a fork over to another parent, or restore it."""
     if sys.platform == "linux":
-        subprocess.Popen = ForkingPopen  # type: ignore[misc]
+        subprocess.Popen = ForkingPopen if active else _RealPopen  # type: ignore[misc]
 
 
 class _Server:
@@ -129,7 +128,7 @@ def _end(connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def _request(call: dict[str, Any]) -> Request | None:
     """The request for a fork, or None if the process has to be started as usual."""
     args = call["args"]
-    if not is_active or isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["pass_fds"]:
+    if isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["pass_fds"]:
         return None
     argv = [os.fspath(word) for word in args]
     env = dict(os.environ if call["env"] is None else call["env"])

@@ -113,8 +113,8 @@ class Chart:
 
     - ``bars``: `unit`; `rows`, the names of the bars; `parts`, each with `name` and a value per row, which are stacked. `marks`,
       where present: the index of each `row` to point out, and why (`text`).
-    - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known; `baseline`, the
-      name of a row.
+    - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known, and the `outcome` and
+      the `ratio` (a text) against the row called `baseline`, None without one.
     - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in

@@ -95,13 +95,13 @@ def _intervals(chart: Chart) -> Figure:
     rows, unit = data["rows"], data["unit"]
     picture, axes = canvas(chart.title, _height(len(rows)))
     baseline = next((row for row in rows if row["name"] == data.get("baseline")), None)
-    limit = None if baseline is None else baseline.get("low", baseline["value"])
     ends = [row.get("high", row["value"]) for row in rows]
     for index, (row, high) in enumerate(zip(rows, ends, strict=True)):
-        color = MUTED if row is baseline else GREEN if limit is not None and high < limit else BLUE
+        outcome = row.get("outcome")
+        color = GREEN if outcome == "better" else BLUE if outcome == "worse" else MUTED
         axes.plot([row.get("low", row["value"]), high], [index, index], color=color, linewidth=2.5)
         axes.plot([row["value"]], [index], "o", color=color, markersize=7)
-        faster = f" ({text(row['value'] / baseline['value'], 'ratio')})" if baseline and row is not baseline else ""
+        faster = f" ({row['ratio']})" if row.get("ratio") and row is not baseline else ""
         _note(axes, max(high, row["value"]), index, f" {text(row['value'], unit)}{faster}")
     value_axis(axes, axes.xaxis, unit, 0, 1.25 * max(ends, default=0))
     name_axis(axes, [row["name"] for row in rows])

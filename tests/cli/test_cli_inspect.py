@@ -155,10 +155,10 @@ def test_ctrl_c_keeps_what_was_read(
 
     whole = reading.extract_trace
 
-    def pressed(file: Path) -> object:
+    def pressed(file: Path, *, timeline: bool = False) -> object:
         if file.name == "cpu.json":
             raise KeyboardInterrupt
-        return whole(file)
+        return whole(file, timeline=timeline)
 
     monkeypatch.setattr(reading, "extract_trace", pressed)
     done = call(["inspect", "cuda.json.gz", "cpu.json", "-q"], capfd)

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from profiler_kit.pipeline.analyze import Analysis
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import dumps
+from profiler_kit.records.target import TargetSpec
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
 TRACE = "train.cuda.json.gz"
@@ -228,7 +228,7 @@ def test_a_full_disk_leaves_the_report_of_an_analysis_on_stdout(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(
         "profiler_kit.pipeline.analyze.analyze_spec",
-        lambda *_, **__: Analysis(report=with_verdict(v0_cpu_report), traces=()),
+        lambda *_, **__: Analysis(report=with_verdict(v0_cpu_report), spec=TargetSpec(spec="net.py"), traces=()),
     )
     ended = call(["analyze", "net.py", "--out", "full", "-q", "-f", "json"], capfd)
     assert (ended.code, json.loads(ended.out)) == (USAGE, json.loads(Path("r.json").read_text()))
@@ -251,7 +251,7 @@ def test_ctrl_c_while_the_report_is_written_keeps_it(
     monkeypatch.setattr(analyze.output, "write_report_folder", interrupted_once)
     monkeypatch.setattr(
         "profiler_kit.pipeline.analyze.analyze_spec",
-        lambda *_, **__: replace(Analysis(report=v0_cpu_report, traces=())),
+        lambda *_, **__: Analysis(report=v0_cpu_report, spec=TargetSpec(spec="net.py"), traces=()),
     )
     ended = call(["analyze", "net.py", "--out", "new", "-q"], capfd)
     assert ended.code == INTERRUPTED

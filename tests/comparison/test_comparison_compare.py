@@ -170,7 +170,7 @@ def step(ms_a: float, ms_b: float, *, again: float | None = None, spread_ms: flo
         (10.0, 10.1, 10.0, 0.01, "noise"),  # a pair that agrees by luck proves no precision
         (10.0, 10.4, None, 0.01, "unknown"),  # one process a side: the noise of processes is unknown
         (10.0, 20.0, None, 0.01, "unknown"),
-        (10.0, 10.6, 10.1, 0.01, "worse"),
+        (10.0, 11.0, 10.1, 0.01, "worse"),
         (10.0, 10.0, None, 0.01, "same"),
     ],
 )

@@ -148,7 +148,7 @@ def troubled() -> Report:
         report(
             twice(default, 1.05),
             twice(search, 1.2, output_digest="z", loss_digest="l"),
-            off,
+            replace(off, further_repeats=(Repeat(step_ns=off.step_ns),) * 3),
             counts=counts,
             about=about,
         )

@@ -42,6 +42,7 @@ ACTS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.fresh_process  # of which the guard sees the caller
 @pytest.mark.parametrize("act", ACTS)
 def test_each_act_is_stopped(act: str, tmp_path: Path) -> None:
     (tmp_path / "present").write_text("x")

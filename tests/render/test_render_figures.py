@@ -28,7 +28,10 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
         "bars": {"unit": "ns", "rows": [name, "b"], "parts": [{"name": name, "values": [2_000_000, 1]}]},
         "intervals": {
             "unit": "ns", "baseline": "b",
-            "rows": [{"name": name, "value": 5e6, "low": 4e6, "high": 6e6}, {"name": "b", "value": 10e6}],
+            "rows": [
+                {"name": name, "value": 5e6, "low": 4e6, "high": 6e6, "outcome": "better", "ratio": "0.5x"},
+                {"name": "b", "value": 10e6},
+            ],
         },
         "icicle": {
             "sizes": [{"key": "flops", "title": name, "unit": "flops"}],

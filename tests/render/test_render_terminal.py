@@ -211,7 +211,7 @@ def test_what_configurations_are_compared_by_fits_a_terminal_of_a_hundred_column
     assert keys >= {
         "step_ms",
         "step_spread",
-        "ratio",
+        "marked_ratio",
         "break_even_steps",
         "peak_mib",
         "kernel_shares",

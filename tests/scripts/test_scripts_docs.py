@@ -14,7 +14,7 @@ from profiler_kit.cli.commands import commands
 from profiler_kit.cli.parser import build_parser
 from profiler_kit.diagnosis.rules import unsteady
 from profiler_kit.measurement import session, sweep, trials, visits
-from profiler_kit.statistics import noise
+from profiler_kit.statistics import differences, noise, report_noise
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.worker import run as worker
 from profiler_kit.worker import steps
@@ -101,19 +101,24 @@ def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
         f"{steps.MIN_STEPS} to {steps.MAX_STEPS}, without the profiler",
         f"{worker.TRACED_STEPS} **traced** steps (1 where a step takes a second)",
         f"at least {session.MIN_RUN_BUDGET_S:g} s for each configuration's first process",
-        f"or one of the two compared), plus {noise.DRIFT_ALLOWANCE:.0%}".replace("%", " %"),
+        f"plus {differences.DRIFT_ALLOWANCE:.1%} for the drift of clocks ({report_noise.REPORT_DRIFT:.0%} between".replace(
+            "%", " %"
+        ),
+        f"Student's t at {differences.DEVICE_LEVEL:.0%} times".replace("%", " %"),
+        f"need {differences.HOST_LEVEL:.1%}".replace("%", " %"),
+        f"fewer than {differences.MIN_PROCESSES} processes on a side",
+        f"{differences.DEVICE_BOUND.deviation:.1%} where kernels fill the step".replace("%", " %"),
+        f"{differences.DEVICE_BOUND.freedom} more degrees of freedom",
+        f"{differences.HOST_BOUND.deviation:.0%} with one more".replace("%", " %"),
+        f"at least {noise.MIN_DEVICE_BOUND_SHARE:.0%} of the step".replace("%", " %"),
+        f"time (within {noise.MAX_DEVICE_CHANGE:.0%})".replace("%", " %"),
         f"No advice about cuDNN's flags is given for less than {noise.MIN_USEFUL_SAVING:.0%}".replace("%", " %"),
         f"at most {trials.MAX_TRIALS} configurations",
-        f"a gain or loss of {MIN_USEFUL_GAIN_PERCENT:g} %",
+        f"a gain or loss below {MIN_USEFUL_GAIN_PERCENT:g} %",
         f"first and second half differ by more than {unsteady.MAX_DRIFT:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
-    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE, noise.MIN_REPEAT_AGREEMENT) == (
-        10**9,
-        0.5,
-        0.5,
-        0.5,
-    )
+    assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE) == (10**9, 0.5, 0.5)
 
 
 def test_the_readme_is_short_and_shows_a_real_output() -> None:

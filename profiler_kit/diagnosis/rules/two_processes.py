@@ -11,17 +11,18 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.differences import DRIFT_ALLOWANCE
 from profiler_kit.statistics.noise import Noise, noise_of
 from profiler_kit.units import percent, text
 
 # On an idle device, two processes of one configuration differ by less than 1 %. Above this limit, gains of 5 % are uncertain.
 MAX_GAP: Final = 0.03
+# Two searches that choose the same algorithms differ by less, beyond the noise of the other configurations.
+MIN_SEARCH_GAP: Final = 0.01
 
 DOC = f"""
 Fires if the two fresh processes of a configuration take different times.
 
-- `low`: with `cudnn.benchmark=True`, their steps differ by more than {limit_percent(DRIFT_ALLOWANCE)} plus the noise of the other
+- `low`: with `cudnn.benchmark=True`, their steps differ by more than {limit_percent(MIN_SEARCH_GAP)} plus the noise of the other
   configurations. The algorithm search times every algorithm once or twice, and it chose differently.
 - `medium`: without benchmark, their steps differ by more than {limit_percent(MAX_GAP)}. The device is noisy, and the report
   does not claim smaller differences.
@@ -33,7 +34,7 @@ def check(report: Report) -> Iterator[Finding]:
     noise = noise_of(report)
     repeated = [run for run in measured_runs(report) if noise.repeat_gap(run) is not None]
     gaps = [(run, _farthest(noise.processes(run)), noise.repeat_gap(run) or 0.0) for run in repeated]
-    search_limit = DRIFT_ALLOWANCE + (noise.gap or 0.0)
+    search_limit = MIN_SEARCH_GAP + (noise.gap or 0.0)
     by_search = [case for case in gaps if case[0].config.benchmark and case[2] > search_limit]
     by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
     for cases in (by_search, by_noise):

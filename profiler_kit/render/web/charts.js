@@ -81,7 +81,7 @@ const draw = {
     const { rows, unit } = data, names = rows.map((row) => row.name);
     element.style.height = height(rows.length);
     const baseline = rows.find((row) => row.name === data.baseline), narrow = isNarrow();
-    const ratio = (row) => (baseline && row !== baseline ? `${number(Number((row.value / baseline.value).toPrecision(3)))}x` : "");
+    const ratio = (row) => (baseline && row !== baseline ? row.ratio || "" : "");
     const label = (row) => [text(row.value, unit), ratio(row), ...(narrow ? [] : [row.note])].filter(Boolean).join("  ·  ");
     const most = Math.max(...rows.map((row) => row.high ?? row.value));
     return {
@@ -93,9 +93,8 @@ const draw = {
         renderItem(_, api) {
           const row = rows[api.value(1)], [x, y] = api.coord([api.value(0), api.value(1)]);
           const [low] = api.coord([api.value(2), api.value(1)]), [high] = api.coord([api.value(3), api.value(1)]);
-          const faster = baseline && api.value(3) < (baseline.low ?? baseline.value);
           const isRight = Math.max(x, high) + 12 + 6.4 * label(row).length < api.getWidth();
-          const stroke = row === baseline ? style("--muted") : faster ? PALETTE[2] : PALETTE[0];
+          const stroke = { better: PALETTE[2], worse: PALETTE[0] }[row.outcome] || style("--muted");
           return { type: "group", children: [
             { type: "line", shape: { x1: low, y1: y, x2: high, y2: y }, style: { stroke, lineWidth: 3 } },
             { type: "circle", shape: { cx: x, cy: y, r: 5.5 }, style: { fill: stroke } },
@@ -106,7 +105,7 @@ const draw = {
       tooltip: tip(({ dataIndex }) => {
         const row = rows[dataIndex];
         const interval = row.low === undefined ? "" : ` (${text(row.low, unit)} to ${text(row.high, unit)})`;
-        return [`<b>${short(row.name)}</b>`, text(row.value, unit) + interval, ratio(row) && `${ratio(row)} of ${short(data.baseline)}`, safe(row.note || "")]
+        return [`<b>${short(row.name)}</b>`, text(row.value, unit) + interval, ratio(row) && `${safe(ratio(row))} of ${short(data.baseline)}`, safe(row.note || "")]
           .filter(Boolean).join("<br>");
       }),
     };

@@ -13,7 +13,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.memory import MemoryRow
-from profiler_kit.report.columns.runs import NEVER, RunRow, break_even
+from profiler_kit.report.columns.runs import NEVER, RunRow, break_even, marked_ratio, outcome_of
 from profiler_kit.report.rows import LayerRow, Layers
 from profiler_kit.report.tables import run_rows
 from profiler_kit.units import text
@@ -56,8 +56,8 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
             kind="intervals",
             name="configurations",
             title="Configurations",
-            text="Each dot is the median step of a configuration, and the line its 95 % confidence interval. Green ones "
-            "are faster than the baseline beyond their intervals.",
+            text="Each dot is the median step of a configuration's first process, and the line its 95 % confidence interval. "
+            "Green ones are faster than the baseline, over all processes; for gray ones no difference is established.",
             data={
                 "unit": "ns",
                 "baseline": baseline.config.name,
@@ -67,6 +67,8 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
                         "value": run.step_ns.median,
                         "low": run.step_ns.low,
                         "high": run.step_ns.high,
+                        "outcome": outcome_of(row),
+                        "ratio": marked_ratio(row),
                         "note": _search_note(row),
                     }
                     for row in run_rows(report)

@@ -10,6 +10,7 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Outcome
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 from profiler_kit.statistics.differences import Difference
@@ -56,12 +57,18 @@ def _difference(row: RunRow) -> Difference | None:
     return row.noise.difference(row.baseline, row.run) if row.baseline is not None else None
 
 
+def outcome_of(row: RunRow) -> Outcome | None:
+    """The outcome against the baseline; None for the baseline itself and without a step."""
+    difference = _difference(row)
+    return difference.outcome if difference is not None and row.run is not row.baseline else None
+
+
 def _ratio(row: RunRow) -> float | None:
     difference = _difference(row)
     return difference.ratio if difference is not None else None
 
 
-def _marked_ratio(row: RunRow) -> str | None:
+def marked_ratio(row: RunRow) -> str | None:
     """The ratio with a mark in front if no difference is established; the baseline is 1x."""
     difference = _difference(row)
     if difference is None:
@@ -127,8 +134,8 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("first_step_ms", "first ms", "count", lambda r: _ms(r.run.first_step_ns), "time of the first step of the process in ms, algorithm search and lazy loading included", place="page", rank=8),
     Column("first_step_ns", "first step", "ns", lambda r: r.run.first_step_ns, "time of the first step of the process, algorithm search and lazy loading included", place="data"),
     Column("ratio", "vs {baseline}", "ratio", _ratio, "step time divided by the baseline's, over all processes of both; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1, place="data"),
-    Column("marked_ratio", "vs {baseline}", "text", _marked_ratio, "step time divided by the baseline's, over all processes of both; ~ marks a difference that is not established", when=lambda report: len(report.runs) > 1, place="page"),
-    Column("difference", "difference", "text", lambda r: d.outcome if (d := _difference(r)) is not None and r.run is not r.baseline else None, "better, worse, same (no difference is established) or unknown, compared with the baseline", when=lambda report: len(report.runs) > 1, place="data"),
+    Column("marked_ratio", "vs {baseline}", "text", marked_ratio, "step time divided by the baseline's, over all processes of both; ~ marks a difference that is not established", when=lambda report: len(report.runs) > 1, place="page"),
+    Column("difference", "difference", "text", outcome_of, "better, worse, same (no difference is established) or unknown, compared with the baseline", when=lambda report: len(report.runs) > 1, place="data"),
     Column("smallest_change", "smallest change", "percent", lambda r: 100.0 * d.limit if (d := _difference(r)) is not None and d.limit is not None and r.run is not r.baseline else None, "the smallest change against the baseline that would have been reported", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
     Column("tuning_ns", "algorithm search", "ns", lambda r: r.run.tuning_ns, "one-time cost of cudnn.benchmark: first step minus steady step, minus the same difference without benchmark", when=_has_benchmark, rank=9, aside=True),
     Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %; a dash if no difference is established", when=_has_benchmark, rank=3),
