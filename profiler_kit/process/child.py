@@ -164,6 +164,10 @@ class Child:
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
 
+    def has_exited(self) -> bool:
+        """Whether the command has ended; `finish` returns its outcome."""
+        return exit_code(self._popen) is not None
+
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)

@@ -17,7 +17,7 @@ from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
-from profiler_kit.worker.run import run_job  # noqa: E402
+from profiler_kit.worker.run import Gate, run_job  # noqa: E402
 
 CONFIG = RunConfig(name="default")
 
@@ -93,7 +93,7 @@ def test_a_trace_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
 
 def test_a_process_without_a_parent_exits_before_it_uses_the_device(tmp_path: Path) -> None:
     waiting = replace(job(tmp_path, net("open(__file__ + '.ran', 'w')")), waits=True)
-    done = run_job(waiting, lambda _: None, io.BytesIO(b""))
+    done = run_job(waiting, lambda _: None, Gate(io.BytesIO(b"")))
     assert done.failure is not None
     assert "parent process" in done.failure.message
     assert not (tmp_path / "net.py.ran").exists()
