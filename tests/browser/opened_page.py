@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,14 @@ class Opened:
     def _dismiss(self, dialog: Any) -> None:
         self.problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+    def eventually(self, condition: Callable[[], bool], message: str = "") -> None:
+        """Wait until `condition` holds: pages draw in the next frame, which takes longer on a busy machine."""
+        for _ in range(100):
+            if condition():
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(message or "the page does not change")
 
     def draw_all(self) -> None:
         """Unfold everything, and scroll to each chart so that it is drawn."""

@@ -35,17 +35,17 @@ def test_the_theme_follows_the_system_and_the_button(open_page: OpenPage) -> Non
     assert _background(opened) == WHITE
     opened.page.emulate_media(color_scheme="dark")
     assert _background(opened) != WHITE
+    opened.eventually(lambda: opened.page.evaluate(label) != light, "charts are drawn again")
     dark = opened.page.evaluate(label)
-    assert dark != light, "charts are drawn again"
     button = opened.page.locator("button.theme")
     button.click()
     assert _background(opened) == WHITE
-    assert opened.page.evaluate(label) == light
+    opened.eventually(lambda: opened.page.evaluate(label) == light)
     button.press("Enter")
     assert _background(opened) != WHITE
     opened.page.emulate_media(color_scheme="light")
     assert _background(opened) != WHITE, "the choice wins over the system"
-    assert opened.page.evaluate(label) == dark
+    opened.eventually(lambda: opened.page.evaluate(label) == dark)
     button.press("Enter")
     assert _background(opened) == WHITE
 
@@ -60,17 +60,17 @@ def test_the_icicle_zooms_searches_and_has_breadcrumbs(open_page: OpenPage) -> N
     assert box is not None
     assert crumbs.all_inner_texts() == ["(root)"]
     chart.click(position={"x": box["width"] / 2, "y": 40})  # a module of the second level
-    assert crumbs.count() == 2
+    opened.eventually(lambda: crumbs.count() == 2)
     zoomed = len(opened.options("icicle")["series"][0]["data"])
     crumbs.first.click()
-    assert crumbs.count() == 1
-    assert len(opened.options("icicle")["series"][0]["data"]) > zoomed
+    opened.eventually(lambda: crumbs.count() == 1)
+    opened.eventually(lambda: len(opened.options("icicle")["series"][0]["data"]) > zoomed)
     figure.get_by_label("Search modules").fill("layer3.2.conv")
     assert figure.locator(".matches").inner_text() == "3 of 128"
     figure.get_by_label("Search modules").press("Enter")
-    assert crumbs.all_inner_texts() == ["(root)", "layer3", "2", "conv1"]
+    opened.eventually(lambda: crumbs.all_inner_texts() == ["(root)", "layer3", "2", "conv1"])
     figure.get_by_label("Width of a module").select_option("params")
-    assert crumbs.count() == 4
+    opened.eventually(lambda: crumbs.count() == 4)
 
 
 def test_the_icicle_works_by_keyboard(open_page: OpenPage) -> None:
