@@ -158,13 +158,15 @@ def measure_sides(sessions: tuple[Session, Session], configs: Sequence[RunConfig
     `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the session that it stopped.
     """
     turns = [(session, config) for config in configs for session in sessions]
+    started = 0
     for number in range(passes):
         for session, config in turns if number % 2 else reversed(turns):
+            started += 1
             if any(side.interrupted for side in sessions) or session.has_failed(config):
                 continue
             visit = _visit(session, config, _share_s(session, len(configs)), Path())
             order = VisitOrder(has_failed=session.has_failed, forward=reverse_pass([visit]), reverse=[])
-            _measure(session, order, purpose=f"{session.spec.spec}, ", keeps_repeats=True)
+            _measure(session, order, keeps_repeats=True, place=(started, passes * len(turns)))
 
 
 @contextlib.contextmanager
@@ -216,12 +218,18 @@ def _with_short_timeout(session: Session, visit: Visit, base: RunConfig) -> Visi
 
 
 def _measure(
-    session: Session, order: VisitOrder, *, purpose: str = "", keeps_repeats: bool = False
+    session: Session,
+    order: VisitOrder,
+    *,
+    purpose: str = "",
+    keeps_repeats: bool = False,
+    place: tuple[int, int] | None = None,
 ) -> dict[str, list[ConfigRun]]:
     """Run the visits of `order` and return their runs by configuration. Reads each trace while the next process runs.
 
     Further processes of configurations that have two in `session` are added to it with `keeps_repeats` only: those of trials
-    must not change the figures that led to the trial. Ctrl-C sets `session.interrupted`.
+    must not change the figures that led to the trial. `place`: the number of a single visit in a longer order, and that order's
+    length. Ctrl-C sets `session.interrupted`.
     """
     start_ns = time.monotonic_ns()
     # keyed by identity: equal visits may occur in both passes
@@ -230,9 +238,8 @@ def _measure(
     visits: dict[str, list[ConfigRun]] = {}
 
     def on_start(visit: Visit) -> None:
-        number = len(labels) + 1
+        number, count = place or (len(labels) + 1, max(len(labels) + 1, order.count()))
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
-        count = max(number, order.count())
         labels[id(visit)] = f"[{number}/{count}] {purpose}{name}: "
         starts_ns[id(visit)] = time.monotonic_ns()
         session.started.add(visit.config)

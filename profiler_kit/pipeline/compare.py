@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +83,7 @@ def report_sides(
             budget_s=budget_s / 2,
             steps=steps,
             timeout_s=timeout_s,
-            on_progress=lambda line: on_progress(f"{side.spec}: {line}"),
+            on_progress=partial(_named_progress, on_progress, side),
             on_process=_named(on_process, side),
             convention=convention,
         )
@@ -115,6 +116,11 @@ def report_sides(
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
 
 
+def _named_progress(on_progress: OnProgress, spec: TargetSpec, line: str) -> None:
+    """Call `on_progress` with the target in front of `line`."""
+    on_progress(f"{spec.spec}: {line}")
+
+
 def _named(on_process: OnProcess, spec: TargetSpec) -> OnProcess:
     """`on_process` with the target in front of the configuration's name."""
     return lambda start: on_process(start and replace(start, name=f"{spec.spec}: {start.name}"))
@@ -145,7 +151,7 @@ def _measured_again(
             spec=spec,
             device=pick_device(device),
             budget_s=budget_s / 2,
-            on_progress=on_progress,
+            on_progress=partial(_named_progress, on_progress, spec),
             on_process=_named(on_process, spec),
             read_trace=unread,
             read_parts_trace=unread,
