@@ -53,7 +53,7 @@ class CountFigures:
 class RunFigures:
     """Measurements of one configuration of one model in one fresh process. `process` numbers the repeats from 1.
 
-    `dominant_*` describe forward of the layer with most MACs. `workspace_path` is the layer with the largest workspace.
+    `repeats` are the median steps of further processes. `dominant_*` describe forward of the layer with most MACs. `workspace_path` is the layer with the largest workspace.
     """
 
     model: str
@@ -65,6 +65,7 @@ class RunFigures:
     first_step_ns: int | None = None
     tuning_ns: int | None = None
     step_ns: Interval | None = None
+    repeats: tuple[Interval, ...] = ()
     phases: tuple[PhaseTiming, ...] = ()
     clock: Literal["kernel", "operator"] | None = None
     first_step_peak_bytes: int | None = None
@@ -190,6 +191,7 @@ def _figures_of_run(model: str, run: ConfigRun, dominant: str | None, process: i
         first_step_ns=run.first_step_ns,
         tuning_ns=run.tuning_ns,
         step_ns=run.step_ns,
+        repeats=tuple(repeat.step_ns for repeat in run.repeats if repeat.step_ns is not None),
         phases=run.phases,
         clock=run.clock,
         first_step_peak_bytes=run.first_step_peak_bytes,

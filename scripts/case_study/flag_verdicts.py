@@ -16,7 +16,11 @@ MIN_LARGE_SAVING: Final = 0.10  # "much faster" saves a tenth of the step or mor
 MIN_SAVING: Final = 0.02  # smaller differences can come from drift of the device clock
 MIN_SLOWDOWN: Final = 1.2  # a round over new shapes is slower if it takes at least a fifth longer
 
-BENCHMARK_PAIRS: Final = (("default", "benchmark"), ("no-tf32", "benchmark+no-tf32"))
+BENCHMARK_PAIRS: Final = (
+    ("default", "benchmark"),
+    ("no-tf32", "benchmark+no-tf32"),
+    ("amp_bf16", "benchmark+amp_bf16"),
+)
 DETERMINISTIC_PAIRS: Final = (("default", "deterministic"), ("benchmark", "benchmark+deterministic"))
 CUDNN_OFF_PAIRS: Final = (("default", "cudnn-off"),)
 
@@ -30,14 +34,24 @@ def judge_benchmark(figures: Figures) -> Judgment:
         break_even = pair.break_even_steps(MIN_SAVING)
         rows.append(
             (pair.before.model, pair.before.config, pair.after.config, pair.before_ns, pair.after_ns,
-             percent(pair.saving), percent(pair.noise), pair.after.tuning_ns, "never" if break_even is None else break_even)
+             percent(pair.saving), percent(pair.difference.limit), pair.after.tuning_ns, "never" if break_even is None else break_even)
         )  # fmt: skip
     if not rows:
         return Judgment(verdict="Not measured")
     table = make_table(
         "benchmark",
         "Step with cudnn.benchmark off and on, and the number of steps after which its algorithm search breaks even",
-        ("model", "off", "on", "step, off", "step, on", "time saved", "noise", "algorithm search", "break-even steps"),
+        (
+            "model",
+            "off",
+            "on",
+            "step, off",
+            "step, on",
+            "time saved",
+            "smallest change",
+            "algorithm search",
+            "break-even steps",
+        ),
         rows,
         ("text", "text", "text", "ns", "ns", "percent", "percent", "ns", "count"),
     )
@@ -145,10 +159,10 @@ def judge_deterministic(figures: Figures) -> Judgment:
     table = make_table(
         "deterministic",
         "Step with cudnn.deterministic off and on",
-        ("model", "off", "on", "step, off", "step, on", "slowdown", "noise"),
+        ("model", "off", "on", "step, off", "step, on", "slowdown", "smallest change"),
         [
             (pair.before.model, pair.before.config, pair.after.config, pair.before_ns, pair.after_ns,
-             percent(-pair.saving), percent(pair.noise))
+             percent(-pair.saving), percent(pair.difference.limit))
             for pair in pairs
         ],
         ("text", "text", "text", "ns", "ns", "percent", "percent"),

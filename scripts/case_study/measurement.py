@@ -36,6 +36,13 @@ FILES: Final = {
     "mnist": "mnist_cnn",
     "mnist+data": "mnist_cnn",
 }
+# The networks of most articles on cudnn.benchmark, as (file, function or class, batch), with 3x224x224 images.
+ARTICLE_MODELS: Final = {
+    "ResNet-50, batch 32": ("resnet", "resnet50", 32),
+    "ResNet-50, batch 128": ("resnet", "resnet50", 128),
+    "VGG-16, batch 32": ("vgg", "VGG16", 32),
+    "VGG-16, batch 128": ("vgg", "VGG16", 128),
+}
 FLAG_MODELS: Final = ("v0", "v1", "conv", "mnist")  # the models that the claims about cuDNN flags use
 CONV_BATCH_FACTOR: Final = 8  # the single convolution uses 8 times the batch of the networks (64 images instead of 8)
 
@@ -53,6 +60,7 @@ NEEDED_CONFIGS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "conv": ("default", "benchmark"),
         "mnist": ("default", "benchmark"),
         "mnist+data": ("default", "benchmark"),
+        **dict.fromkeys(ARTICLE_MODELS, ("default", "benchmark", "amp_bf16", "benchmark+amp_bf16")),
     },
     "e": {},
     "f": dict.fromkeys(FLAG_MODELS, ("default", "benchmark", "benchmark+deterministic")),
@@ -140,7 +148,7 @@ def _measure_claims(options: Options, collector: _Collector, on_progress: OnProg
 def configurations(claims: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Map each model to the configurations that `claims` need, without duplicates and in the order of first use."""
     needed: dict[str, tuple[str, ...]] = {}
-    for model in FILES:
+    for model in (*FILES, *ARTICLE_MODELS):
         configs = [config for letter in claims for config in NEEDED_CONFIGS[letter].get(model, ())]
         if configs:
             needed[model] = tuple(dict.fromkeys(configs))
@@ -154,6 +162,11 @@ def shape_sizes(size: int) -> tuple[int, ...]:
 
 
 def _spec(options: Options, model: str, size: int, batch: int) -> TargetSpec:
+    if model in ARTICLE_MODELS:
+        name, function, images = ARTICLE_MODELS[model]
+        return TargetSpec(
+            spec=f"{ROOT / 'models' / name}.py:{function}", inputs=(f"{images},3,224,224",), loss="cross_entropy"
+        )
     file = str(ROOT / "models" / f"{FILES[model]}.py")
     if model == "mnist+data":
         return TargetSpec(spec=file)

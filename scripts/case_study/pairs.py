@@ -1,25 +1,32 @@
-"""Pairs of runs that differ in one setting: their difference, its significance and the break-even of the algorithm search."""
+"""Pairs of runs that differ in one setting: their difference by profiler_kit's verdict, and the break-even of the search."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from profiler_kit.configurations.naming import DEFAULT_CONFIG, parse_config
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.report import Report, Tool
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import TargetInfo
+from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.noise import Noise, break_even_steps, noise_of
 from scripts.case_study.figures import Figures, RunFigures
+
+_DEFAULT: Final = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One model's runs without (`before`) and with (`after`) a setting.
-
-    `noise` is the relative difference between two fresh processes of one configuration, or None if it is unknown.
-    """
+    """One model's runs without (`before`) and with (`after`) a setting, and the verdict on their times."""
 
     before: RunFigures
     after: RunFigures
-    noise: float | None
+    difference: Difference
 
     @property
     def before_ns(self) -> int:
@@ -34,26 +41,26 @@ class Pair:
     @property
     def saving(self) -> float:
         """The share of the step that the setting saves; negative if the step gets slower."""
-        return 1 - self.after_ns / self.before_ns
+        return self.difference.saved
 
     @property
     def faster(self) -> bool:
-        """Whether the setting is significantly faster: the 95 % intervals do not overlap and the gain exceeds the noise."""
-        return step_interval(self.after).high < step_interval(self.before).low and self.saving > (self.noise or 0.0)
+        """Whether the setting is surely faster."""
+        return self.difference.outcome == "better"
 
     @property
     def slower(self) -> bool:
-        """Whether the setting is significantly slower, by the same test."""
-        return step_interval(self.after).low > step_interval(self.before).high and -self.saving > (self.noise or 0.0)
+        """Whether the setting is surely slower."""
+        return self.difference.outcome == "worse"
 
     def break_even_steps(self, min_saving: float) -> int | None:
         """Return the number of steps after which the algorithm search breaks even.
 
-        None means never: the setting is not significantly faster, or it saves a smaller share than `min_saving`.
+        None means never: the setting is not surely faster, or it saves a smaller share than `min_saving`.
         """
-        if not self.faster or self.saving < min_saving or self.after.tuning_ns is None:
+        if not self.faster or self.saving < min_saving:
             return None
-        return max(0, math.ceil(self.after.tuning_ns / (self.before_ns - self.after_ns)))
+        return break_even_steps(self.after.tuning_ns, step_interval(self.before), step_interval(self.after))
 
 
 def step_interval(run: RunFigures) -> Interval:
@@ -66,24 +73,32 @@ def make_pairs(figures: Figures, configs: Sequence[tuple[str, str]]) -> list[Pai
     """Return the pairs of all models. `configs` names the two configurations; both need samples."""
     pairs = []
     for model in figures.models():
-        noise = noise_of(figures, model)
+        noise = model_noise(figures, model)
         for name_before, name_after in configs:
             before, after = figures.run(model, name_before), figures.run(model, name_after)
-            if before is not None and after is not None and before.step_ns and after.step_ns:
-                pairs.append(Pair(before=before, after=after, noise=noise))
+            if before is None or after is None:
+                continue
+            difference = noise.difference(_timed_run(before), _timed_run(after))
+            if difference is not None:
+                pairs.append(Pair(before=before, after=after, difference=difference))
     return pairs
 
 
-def noise_of(figures: Figures, model: str) -> float | None:
-    """Return the largest relative step difference between two fresh processes of one configuration of `model`.
+def model_noise(figures: Figures, model: str) -> Noise:
+    """Return the noise between fresh processes of `model`."""
+    runs = tuple(_timed_run(run) for run in figures.runs if run.model == model and run.process == 1)
+    target = TargetInfo(spec=model, name=model, inputs=(), mode="train", loss=None, optimizer=None)
+    return noise_of(Report(tool=Tool(name="", version=""), created="", target=target, static=None, runs=runs))
 
-    None if no configuration ran twice.
-    """
-    gaps = []
-    for repeat in figures.runs:
-        if repeat.model != model or repeat.process != 1 or repeat.repeat_of is None or repeat.step_ns is None:
-            continue
-        first = figures.run(model, repeat.repeat_of)
-        if first is not None and first.step_ns is not None:
-            gaps.append(abs(repeat.step_ns.median / first.step_ns.median - 1))
-    return max(gaps, default=None)
+
+def _timed_run(run: RunFigures) -> ConfigRun:
+    """The part of a run that the verdict reads."""
+    kernels_ns = [phase.kernel_ns for phase in run.phases if phase.kernel_ns is not None]
+    config = parse_config(run.repeat_of or run.config, _DEFAULT)
+    return ConfigRun(
+        config=replace(config, name=run.config, repeat_of=run.repeat_of),
+        step_ns=run.step_ns if run.failure is None else None,
+        further_repeats=tuple(Repeat(step_ns=step) for step in run.repeats),
+        clock=run.clock,
+        unattributed_ns=sum(kernels_ns) if kernels_ns else None,
+    )

@@ -13,7 +13,7 @@ from profiler_kit.records.runs import PhaseTiming
 from scripts.case_study import cost_verdicts, flag_verdicts
 from scripts.case_study.figures import Figures, RunFigures, ShapeLoop
 from scripts.case_study.judgment import Verdict
-from scripts.case_study.pairs import Pair, make_pairs, noise_of
+from scripts.case_study.pairs import Pair, make_pairs, model_noise
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,14 +114,25 @@ def test_memory_needs_cuda_for_peaks_but_reports_saved_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after_ms", "noise", "faster", "slower"),
-    [(8.0, 0.01, True, False), (8.0, 0.25, False, False), (10.05, None, False, False), (13.0, 0.01, False, True)],
+    ("after_ms", "again_ms", "faster", "slower"),
+    [(8.0, 10.1, True, False), (8.0, 12.5, False, False), (10.05, 10.0, False, False), (13.0, 10.1, False, True)],
 )
-def test_a_difference_counts_when_intervals_are_apart_and_it_exceeds_the_noise(
-    after_ms: float, noise: float | None, faster: bool, slower: bool
+def test_a_difference_counts_if_it_exceeds_the_noise_between_processes(
+    after_ms: float, again_ms: float, faster: bool, slower: bool
 ) -> None:
-    pair = Pair(before=run("v0", "default"), after=run("v0", "benchmark", after_ms), noise=noise)
+    pair = pair_of(run("v0", "default"), run("v0", "benchmark", after_ms), again_ms)
     assert (pair.faster, pair.slower) == (faster, slower)
+
+
+def test_further_processes_of_a_configuration_count() -> None:
+    before, after = run("v0", "default"), run("v0", "benchmark", 9.0)
+    assert pair_of(before, after, 10.0).faster
+    assert not pair_of(before, replace(after, repeats=(run("v0", "benchmark", 11.0).step_ns,)), 10.0).faster
+
+
+def pair_of(before: RunFigures, after: RunFigures, again_ms: float) -> Pair:
+    (pair,) = make_pairs(cuda(runs=(before, after, repeat_of(before, again_ms))), [("default", after.config)])
+    return pair
 
 
 @pytest.mark.parametrize(
@@ -130,14 +141,14 @@ def test_a_difference_counts_when_intervals_are_apart_and_it_exceeds_the_noise(
 )
 def test_break_even_is_tuning_over_the_saving_per_step(after_ms: float, tuning_ms: float, steps: int | None) -> None:
     after = run("v0", "benchmark", after_ms, tuning_ns=round(tuning_ms * MS))
-    assert Pair(before=run("v0", "default"), after=after, noise=0.0).break_even_steps(0.02) == steps
+    assert pair_of(run("v0", "default"), after, 10.0).break_even_steps(0.02) == steps
 
 
 def test_noise_is_the_gap_between_two_processes_of_one_configuration() -> None:
     first = run("v0", "default", 10.0)
     figures = cuda(runs=(first, repeat_of(first, 10.3), run("v1", "default")))
-    assert noise_of(figures, "v0") == pytest.approx(0.03)
-    assert noise_of(figures, "v1") is None
+    assert model_noise(figures, "v0").gap == pytest.approx(0.03)
+    assert model_noise(figures, "v1").gap is None
 
 
 def test_a_failed_run_makes_no_pair() -> None:
