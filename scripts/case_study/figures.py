@@ -53,7 +53,8 @@ class CountFigures:
 class RunFigures:
     """Measurements of one configuration of one model in one fresh process. `process` numbers the repeats from 1.
 
-    `repeats` are the median steps of further processes. `dominant_*` describe forward of the layer with most MACs. `workspace_path` is the layer with the largest workspace.
+    `repeats` are the median steps of further processes. `dominant_*` describe forward of the layer with most MACs.
+    `workspace_path` is the layer with the largest workspace.
     """
 
     model: str

@@ -31,10 +31,10 @@ def judge_benchmark(figures: Figures) -> Judgment:
     much_faster = []
     for pair in make_pairs(figures, BENCHMARK_PAIRS):
         much_faster.append(pair.faster and pair.saving >= MIN_LARGE_SAVING)
-        break_even = pair.break_even_steps(MIN_SAVING)
+        steps = pair.break_even_steps(MIN_SAVING)
         rows.append(
             (pair.before.model, pair.before.config, pair.after.config, pair.before_ns, pair.after_ns,
-             percent(pair.saving), percent(pair.difference.limit), pair.after.tuning_ns, "never" if break_even is None else break_even)
+             percent(pair.saving), percent(pair.difference.limit), pair.after.tuning_ns, "never" if steps is None else steps)
         )  # fmt: skip
     if not rows:
         return Judgment(verdict="Not measured")

@@ -16,7 +16,11 @@ def run(model: str, config: str, step_ms: float = 10.0, **fields: Any) -> RunFig
     """A run whose step interval is `step_ms` plus or minus 0.5 %."""
     step_ns = round(step_ms * MS)
     interval = Interval(median=step_ns, low=step_ns * 995 // 1000, high=step_ns * 1005 // 1000)
-    timings = {"step_ns": interval, "clock": "kernel", "phases": phases(forward=(step_ns, step_ns))} | fields
+    timings: dict[str, Any] = {
+        "step_ns": interval,
+        "clock": "kernel",
+        "phases": phases(forward=(step_ns, step_ns)),
+    } | fields
     return RunFigures(model=model, config=config, steps=50, **timings)
 
 
