@@ -82,9 +82,11 @@ class TuningProcesses:
 
         `reserve`: the processes that must remain for later. Configurations without room for one process and the reserve are
         left out; `final` ignores the time, not the number of processes. A configuration that failed is not run again. The
-        first process of a configuration is traced, and checked with `checks`. Ctrl-C sets `interrupted`.
+        first process of a configuration is traced, and checked with `checks`. Ctrl-C sets `interrupted`; nothing runs afterwards.
         """
         runs: list[ConfigRun] = []
+        if self.interrupted:
+            return runs
         started_s: dict[int, float] = {}
         pending = len(configs)
 
