@@ -62,7 +62,7 @@ ReadConfig = Callable[[str], "RunConfig | str"]  # the configuration of a name, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """What a search measured: the parts of a `Tuning` that need no target."""
+    """The measured parts of a `Tuning`."""
 
     outcome: TuningOutcome
     baseline: TuningSide
@@ -132,9 +132,9 @@ class Search:
                     "interrupted" if self.processes.interrupted else "the time or the number of processes was used up"
                 )
                 self._add(number, change, config, "not tried", reason)
-        tried = {change: config for change, config in configs.items() if config.name in names}
-        winner = self._confirm(tried, group, purpose, reserve)
-        for change, config in tried.items():
+        measured = {change: config for change, config in configs.items() if config.name in names}
+        winner = self._confirm(measured, group, purpose, reserve)
+        for change, config in measured.items():
             gain = self._gain(self.config, config, group)
             outcome, reason = self._judge(config, gain, group)
             if change == winner:
@@ -145,7 +145,7 @@ class Search:
         if winner is None:
             return []
         self.accepted = with_change(self.accepted, winner)
-        self.config = tried[winner]
+        self.config = measured[winner]
         return self._next_changes(number, winner)
 
     def _configs(self, number: int, changes: Sequence[str]) -> Iterator[tuple[str, RunConfig]]:

@@ -27,7 +27,7 @@ MAX_BASELINE_S: Final = 20.0
 STEPS_S: Final = 2.0  # half of it for timed steps: the spread between processes decides, not that of steps
 CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
 TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
-MAX_SLOWDOWN: Final = 5.0  # a change that is so much slower needs no exact figures
+MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
 
@@ -82,7 +82,8 @@ class TuningProcesses:
 
         `reserve`: the processes that must remain for later. Configurations without room for one process and the reserve are
         left out; `final` ignores the time, not the number of processes. A configuration that failed is not run again. The
-        first process of a configuration is traced, and checked with `checks`. Ctrl-C sets `interrupted`; nothing runs afterwards.
+        first process of a configuration is traced, and checked with `checks`. After Ctrl-C, which sets `interrupted`, no further
+        process starts.
         """
         runs: list[ConfigRun] = []
         if self.interrupted:

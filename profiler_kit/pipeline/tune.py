@@ -35,7 +35,7 @@ from profiler_kit.temporary_files import temporary_folder
 
 DEFAULT_TUNING_BUDGET_S: Final = 300.0
 MAX_CHECKPOINTS: Final = 3  # modules that the goal memory tries to recompute, largest saved tensors first
-_NOTES: Final = {  # what a measurement of these changes leaves out, or what they require
+_NOTES: Final = {  # limits of their measurement, and requirements
     "amp_fp16": "float16 was measured without a gradient scaler, which takes a little time in every step.",
     "batch": "Another batch size changes the training: adapt the learning rate, and check convergence.",
     "cuda_graph": "A CUDA graph replays one input shape: use drop_last=True.",
@@ -69,7 +69,7 @@ def tune(
     `target`, `inputs`, `loss_fn`, `optimizer`, `labels`, `kwargs` and `options` are those of `analyze`. The other arguments are
     the fields of `TuningOptions`. The model is not changed: ``tuning.code`` has the lines that apply the result.
 
-    Nothing better is a result, not an error. Ctrl-C ends the search and returns what was measured.
+    Nothing better is a result, not an error. Ctrl-C ends the search and returns the finished measurements.
 
     Raises:
         TargetError: the target cannot be loaded, or its baseline cannot run.

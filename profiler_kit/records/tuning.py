@@ -192,9 +192,9 @@ class Tuning(Views, Saved, kind="tuning"):
     """The result of `tune`.
 
     - `outcome`: ``better``: `chosen` is surely better than `baseline`. ``nothing better``: no change was accepted. ``not
-      confirmed``: the fresh processes do not confirm what the search saw. ``interrupted``: Ctrl-C; `gain` is that of the search.
+      confirmed``: the fresh processes do not confirm the gain of the search. ``interrupted``: Ctrl-C.
     - `baseline`, `chosen`: both sides; `chosen` is None where no change was accepted.
-    - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved.
+    - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them.
     - `changes`: the accepted changes, in the order of acceptance. `contributions`: what each contributes.
     - `attempts`: every change that was tried, in order, and those that do not apply.
     - `code`: the lines to paste. Empty where `outcome` is not ``better``.

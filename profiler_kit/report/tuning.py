@@ -1,4 +1,4 @@
-"""The result of `tune` as a document: the answer, both sides, the lines to paste, and what was tried."""
+"""The result of `tune` as a document: the answer, both sides, the lines to paste, and all attempts."""
 
 from __future__ import annotations
 
