@@ -46,7 +46,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_row_holds_the_figures_of_its_file(saved: Path) -> None:
     table = tune_table([saved, saved.parent / "nothing.json"])
     first, second = table.splitlines()[-2:]
-    assert r"Net\|\<b\>, 8x3x32x32 float32 (time)" in first
+    assert r"Net\|\<b>, 8x3x32x32 float32 (time)" in first
     assert "`benchmark`, `amp_bf16`" in first or "`amp_bf16`, `benchmark`" in first
     assert "| 70." in first or "| 69.9" in first
     assert "% less (" in first
