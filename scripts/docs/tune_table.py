@@ -46,7 +46,7 @@ def _origins(tunings: Sequence[Tuning]) -> Iterator[str]:
     )
     yield (
         f"Measured on {'; '.join(devices)}. *Saves* is re-measured in fresh processes after the search, with its 95 % interval. "
-        "*Without one setting* is the share that each setting saves beside the others; `~` marks what is not established."
+        "*Without one setting* is the share that each setting saves beside the others; `~`: not established."
     )
 
 
@@ -87,7 +87,9 @@ def _contribution(part: Contribution) -> str:
 
 def _rejected(tuning: Tuning) -> Iterator[str]:
     """The changes that are not in use, by outcome."""
-    last = {attempt.change: attempt.outcome for attempt in tuning.attempts if attempt.change not in tuning.changes}
+    last: dict[str, str] = {
+        attempt.change: attempt.outcome for attempt in tuning.attempts if attempt.change not in tuning.changes
+    }
     words = {"same": "not sure", "accepted": "replaced", "better": "second best"}
     outcomes: dict[str, list[str]] = {}
     for change, outcome in last.items():
@@ -98,8 +100,8 @@ def _rejected(tuning: Tuning) -> Iterator[str]:
 
 def page_with_table(page: str, table: str) -> str:
     """`page` with `table` between the markers. Raises UsageError without them."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, after = page.partition(BEGIN)
+    _, end, tail = after.partition(END)
     if not begin or not end:
         raise UsageError("the page has no markers", hint=f"add the lines {BEGIN} and {END}")
     return f"{head}{BEGIN}\n{table}\n{END}{tail}"
