@@ -14,8 +14,10 @@ from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
 from profiler_kit.measurement.tuning_candidates import (
+    are_alternatives,
     are_partners,
     configuration_name,
+    is_slow_to_start,
     refinements,
     with_change,
     without_change,
@@ -105,11 +107,12 @@ class Search:
 
     def run(self, changes: Sequence[str]) -> SearchResult:
         """Search `changes` and measure the result again. `measure_baseline` must have succeeded."""
-        candidates = list(dict.fromkeys(changes))
         number = 0
-        while candidates and not self.processes.interrupted:
-            number += 1
-            candidates = self._round(number, candidates)
+        for is_slow in (False, True):
+            candidates = [change for change in dict.fromkeys(changes) if is_slow_to_start(change) is is_slow]
+            while candidates and not self.processes.interrupted:
+                number += 1
+                candidates = self._round(number, candidates)
         return self._result(self._measure_again())
 
     # The search
@@ -196,8 +199,10 @@ class Search:
         """The changes for the next round, the most promising ones first."""
         ranked = []
         for attempt in self.attempts:
-            if attempt.round != number or attempt.change == winner or attempt.outcome in ("inaccurate", "failed"):
+            if attempt.round != number or attempt.outcome in ("inaccurate", "failed"):
                 continue
+            if are_alternatives(attempt.change, winner):
+                continue  # the winner itself, or a worse alternative to it
             ratio = attempt.gain.ratio if attempt.gain is not None else 1.0
             is_partner = are_partners(attempt.change, winner)
             is_open = attempt.outcome == "not tried" or ratio <= 1 - MIN_USEFUL
@@ -211,7 +216,8 @@ class Search:
     def _partners_of(self, winner: str) -> Iterator[str]:
         """Changes that lost in an earlier round and may gain beside `winner`."""
         for attempt in self.attempts:
-            if are_partners(attempt.change, winner) and attempt.outcome in ("same", "worse", "better"):
+            is_measured = attempt.outcome in ("same", "worse", "better")
+            if is_measured and are_partners(attempt.change, winner) and attempt.change not in self.accepted:
                 yield attempt.change
 
     def _add(
@@ -448,10 +454,11 @@ class Search:
                 continue
             attempt = next(a for a in self.attempts if a.change == change and a.outcome == "accepted")
             alone = len(self.accepted) == 1 and total is not None
-            base = self.processes.first_runs.get(attempt.base)
+            without_name = self.baseline.name if alone else attempt.base
+            base = self.processes.first_runs.get(without_name)
             yield Contribution(
                 change=change,
-                without=attempt.base,
+                without=without_name,
                 method="leave-one-out" if alone else "incremental",
                 gain=total if alone else attempt.gain,
                 without_peak_bytes=base.peak_allocated_bytes if base is not None else None,

@@ -28,6 +28,7 @@ _ALTERNATIVES: Final = (frozenset({"amp_bf16", "amp_fp16", "dtype"}), frozenset(
 _REFINEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "benchmark": ("benchmark_limit=0",),
     "compile": ("compile=reduce-overhead", "compile=max-autotune-no-cudagraphs"),
+    "cuda_graph": ("compile=reduce-overhead",),
     "threads=half": ("threads=1",),
 }
 # Changes whose effect depends on another one: a loss alone may be a gain beside it.
@@ -52,6 +53,16 @@ def first_changes(backend: Backend, goal: Goal, mode: Mode, checkpoints: Sequenc
     if goal == "memory":
         changes = (*(f"checkpoint={path}" for path in checkpoints if mode == "train"), *changes)
     return changes
+
+
+def is_slow_to_start(change: str) -> bool:
+    """Whether the first step of `change` may take minutes. Such changes are tried last, on top of all others."""
+    return change.partition("=")[0] == "compile"
+
+
+def are_alternatives(change: str, accepted: str) -> bool:
+    """Whether `change` would replace `accepted`."""
+    return accepted not in with_change((accepted,), change)
 
 
 def refinements(change: str) -> tuple[str, ...]:

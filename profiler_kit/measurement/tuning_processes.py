@@ -30,6 +30,7 @@ TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
 MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
+LONG_START_SHARE: Final = 0.6  # of the remaining time: a useful result must run again
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,8 +187,8 @@ class TuningProcesses:
         """The time limit of a process in seconds, and the failure message after it."""
         base_s = self._measured_s[0]
         if config.setting(LONG_START) is not None:
-            limit_s = max(MIN_LIMIT_S, self.deadline_s - time.monotonic())
-            late = f"no result within the rest of the time, {limit_s:.0f} s; raise --budget"
+            limit_s = max(MIN_LIMIT_S, LONG_START_SHARE * (self.deadline_s - time.monotonic()))
+            late = f"no result within {limit_s:.0f} s, most of the remaining time; raise --budget"
         else:
             limit_s = max(MIN_LIMIT_S, MAX_SLOWDOWN * base_s)
             late = f"no result after {limit_s:.0f} s, while the baseline took {base_s:.1f} s"

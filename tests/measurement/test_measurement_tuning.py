@@ -282,3 +282,27 @@ def test_alternatives_replace_each_other() -> None:
     assert without_change(("benchmark", "amp_bf16", "benchmark_limit=0"), "benchmark") == ("amp_bf16",)
     assert refinements("batch=2x") == ("batch=4x",)
     assert refinements("batch=64x") == ()
+
+
+def test_compilation_comes_last_and_on_top(tune: Tune) -> None:
+    device = SimulatedDevice(times={"compile": 0.8, "amp_bf16": 0.6, "benchmark": 0.7, "fused_optimizer": 1.2})
+    result = tune(device, changes=("compile", "benchmark", "amp_bf16", "fused_optimizer"))
+    assert set(result.changes) == {"compile", "amp_bf16", "benchmark"}
+    assert result.changes[-1] == "compile"
+    first = next(attempt for attempt in result.attempts if attempt.change == "compile")
+    assert set(first.base.split("+")) == {"amp_bf16", "benchmark"}
+
+
+def test_a_slower_alternative_is_not_tried_again(tune: Tune) -> None:
+    device = SimulatedDevice(times={"amp_bf16": 0.5, "amp_fp16": 0.6, "benchmark": 0.9})
+    result = tune(device, changes=("amp_bf16", "amp_fp16", "benchmark"))
+    assert [attempt.round for attempt in result.attempts if attempt.change == "amp_fp16"] == [1]
+    reason = next(attempt.reason for attempt in result.attempts if attempt.change == "amp_fp16")
+    assert reason == "amp_bf16 was better"
+
+
+def test_a_compiled_model_replaces_its_graph_where_it_is_faster(tune: Tune) -> None:
+    device = SimulatedDevice(times={"cuda_graph": 0.5, "compile=reduce-overhead": 0.4})
+    result = tune(device, changes=("cuda_graph",))
+    assert result.changes == ("compile=reduce-overhead",)
+    assert [part.without for part in result.contributions] == ["default"]
