@@ -28,6 +28,7 @@ def recompute_in_backward(module):
         forward, *args, use_reentrant=False, **kwargs
     )
 """
+_FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")  # classes of torch.optim with a fused implementation
 _LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item"})
 
 
@@ -93,8 +94,10 @@ class _Writer:
         """The optimizer and what belongs to it."""
         lines: list[tuple[str, str]] = []
         if "fused_optimizer" in self._axes:
-            name = self._info.optimizer or "AdamW"
-            line = f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"
+            name = (self._info.optimizer or "").lower().partition("(")[0]
+            written = next((kind for kind in _FUSED if kind.lower() == name), None)
+            kind = f"torch.optim.{written}" if written else "type(optimizer)"
+            line = f"optimizer = {kind}(model.parameters(), fused=True)"
             lines.append(("fused_optimizer", f"{line}  # and your learning rate and other arguments"))
         if "amp_fp16" in self._axes and self._trains:
             lines.append(("amp_fp16", f'scaler = torch.amp.GradScaler("{self._device}")'))
