@@ -29,7 +29,7 @@ def recompute_in_backward(module):
     )
 """
 _FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")  # classes of torch.optim with a fused implementation
-_LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item"})
+_LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item", "pin_memory"})
 
 
 def code_blocks(
@@ -107,17 +107,30 @@ class _Writer:
 
     def data(self) -> CodeBlock | None:
         """The loader."""
-        if "batch" not in self._axes or self._rows is None:
+        used = [axis for axis in ("batch", "loader_workers", "pin_memory") if axis in self._axes]
+        if not used:
             return None
-        line = f"loader = torch.utils.data.DataLoader(dataset, batch_size={self._rows})"
-        return self._block("data", [("batch", f"{line}  # and your other arguments; adapt the learning rate")])
+        arguments = {"batch_size": str(self._rows)} if self._rows is not None else {}
+        if "loader_workers" in used:
+            workers = self._value("loader_workers")
+            arguments |= {"num_workers": workers, "persistent_workers": str(int(workers) > 0)}
+        if "pin_memory" in used:
+            arguments["pin_memory"] = "True"
+        written = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        line = f"loader = torch.utils.data.DataLoader(dataset, {written})  # and your other arguments"
+        return CodeBlock(
+            place="data",
+            changes=tuple(self._axes[axis] for axis in used),
+            code=f"{line}; adapt the learning rate" if "batch" in used else line,
+        )
 
     def loop(self) -> CodeBlock | None:
         """One step, complete, where a change needs a line in it."""
         used = [change for axis, change in self._axes.items() if axis in _LOOP_AXES]
         if not used:
             return None
-        lines = list(self._prepared_inputs())
+        lines = list(self._moved_inputs()) if "pin_memory" in self._axes else []
+        lines += self._prepared_inputs()
         autocast = next((kind for axis, kind in _AUTOCAST.items() if axis in self._axes), None)
         context = f'torch.autocast("{self._device}", dtype=torch.{autocast})' if autocast else ""
         if not self._trains:
@@ -179,6 +192,11 @@ class _Writer:
             return line
         context = f'with torch.autocast("{self._device}", dtype=torch.{autocast}, cache_enabled=False):'
         return "\n".join([context, *(f"    {part}" for part in line.split("\n"))])
+
+    def _moved_inputs(self) -> Iterator[str]:
+        """The lines that move a batch in pinned memory to the device."""
+        for name in (*self._inputs(), *(["labels"] if self._trains else [])):
+            yield f'{name} = {name}.to("{self._device}", non_blocking=True)'
 
     def _prepared_inputs(self) -> Iterator[str]:
         """The lines that convert the inputs."""

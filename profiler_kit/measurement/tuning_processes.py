@@ -24,6 +24,7 @@ from profiler_kit.statistics.noise import fills_step
 BASELINE_SHARE: Final = 1 / 15  # of the search's time
 MIN_BASELINE_S: Final = 4.0
 MAX_BASELINE_S: Final = 20.0
+SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
 STEPS_S: Final = 2.0  # half of it for timed steps: the spread between processes decides, not that of steps
 CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
 TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
@@ -58,6 +59,7 @@ class TuningProcesses:
     interrupted: bool = False
     start_s: float = field(default_factory=time.monotonic)
     _measured_s: list[float] = field(default_factory=list)
+    _baseline_end_s: float = 0.0
 
     @property
     def deadline_s(self) -> float:
@@ -66,9 +68,18 @@ class TuningProcesses:
 
     @property
     def mean_s(self) -> float:
-        """The mean wall time of a process so far; 0 without one. The baseline's first process takes longer than most."""
-        times = self._measured_s[1:] or self._measured_s
-        return math.fsum(times) / len(times) if times else 0.0
+        """The mean wall time of a process so far; 0 without one.
+
+        The first process of the baseline takes longer than others: it runs more steps, and on a GPU nothing prepares before it.
+        """
+        others = len(self._measured_s) - 1
+        if others > 0:
+            return (time.monotonic() - self._baseline_end_s) / others
+        first_run = next(iter(self.first_runs.values()), None)
+        if first_run is None:
+            return 0.0
+        needed_s = (first_run.needed_ns or 0) * 1e-9
+        return SHORTER_SHARE * (needed_s if self._may_overlap() and needed_s else self._measured_s[0])
 
     def has_room(self, processes: int) -> bool:
         """Whether `processes` more fit into the limits at the mean time so far."""
@@ -139,7 +150,10 @@ class TuningProcesses:
             )
             with contextlib.closing(measured) as finished_visits:
                 for finished in finished_visits:
-                    self._measured_s.append(time.monotonic() - started_s[id(finished.visit)])
+                    now_s = time.monotonic()
+                    if not self._measured_s:
+                        self._baseline_end_s = now_s
+                    self._measured_s.append(now_s - started_s[id(finished.visit)])
                     run = finished.run
                     if run.trace is not None:
                         run = self.read_trace(run, Path(run.trace))

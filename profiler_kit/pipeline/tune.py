@@ -192,7 +192,9 @@ def tune_spec(
         skipped = [note for note in plan.notes if note.startswith("Skipped ")]
         return skipped[-1].partition(": ")[2].rstrip(".") if skipped else "no effect here"
 
-    changes = options.changes or first_changes(backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit))
+    changes = options.changes or first_changes(
+        backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit), has_loader=info.has_loader
+    )
     for change in options.changes:
         read_config(change)  # raises UsageError before anything is measured
 

@@ -11,7 +11,7 @@ from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.views import Views
-from profiler_kit.units import digits, percent, text
+from profiler_kit.units import percent, text
 
 Goal = Literal["time", "memory", "throughput"]
 GOALS: Final[tuple[Goal, ...]] = get_args(Goal)
@@ -236,4 +236,4 @@ def figure_words(goal: Goal) -> str:
 
 def error_text(error: float | None) -> str:
     """An error against float64 as text; ``unknown`` without one."""
-    return digits(error, 2) if error is not None else "unknown"
+    return text(error, "fraction") if error is not None else "unknown"

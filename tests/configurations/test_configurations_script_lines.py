@@ -133,7 +133,13 @@ def test_effects_of_the_lines() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "kind"),
-    [("adamw", "AdamW"), ("SGD", "SGD"), ("Adam", "Adam"), ("configure_optimizer", "AdamW"), ("__import__('os')", "AdamW")],
+    [
+        ("adamw", "AdamW"),
+        ("SGD", "SGD"),
+        ("Adam", "Adam"),
+        ("configure_optimizer", "AdamW"),
+        ("__import__('os')", "AdamW"),
+    ],
 )
 def test_the_fused_optimizer_keeps_its_class(optimizer: str, kind: str) -> None:
     names = run_script(blocks("fused_optimizer", target=info(optimizer=optimizer)))  # the script's optimizer is AdamW

@@ -100,7 +100,7 @@ def test_an_inaccurate_change_is_rejected_within_the_tolerance(tune: Tune) -> No
     device = SimulatedDevice(times={"amp_bf16": 0.5}, errors={"amp_bf16": 0.02})
     result = tune(device, changes=("amp_bf16",))
     assert outcomes(result) == {"amp_bf16": "inaccurate"}
-    assert "0.02, above the limit of 0.01" in result.attempts[0].reason
+    assert "2.0e-2, above the limit of 1.0e-2" in result.attempts[0].reason
     assert device.started.count("amp_bf16") == 1  # it does not run again
     assert tune(device, TuningOptions(tolerance="0.03"), ("amp_bf16",)).changes == ("amp_bf16",)
     assert tune(device, TuningOptions(tolerance="300x"), ("amp_bf16",)).changes == ("amp_bf16",)

@@ -61,8 +61,8 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     assert result[0].startswith("Use benchmark: 50.")
     assert "% less (4" in result[0] or "% less (5" in result[0]
     assert result[0].endswith("step time, re-measured in 3 and 3 fresh processes.")
-    assert "peak 1 GiB -> 2 GiB, error against float64 0.0001 -> 0.0002." in result[1]
-    assert "Accepted error: up to 0.01 (tolerance 0.01, the baseline has 0.0001)." in result
+    assert "peak 1 GiB -> 2 GiB, error against float64 1.0e-4 -> 2.0e-4." in result[1]
+    assert "Accepted error: up to 1.0e-2 (tolerance 0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")
     assert code == ["Before the model is built (benchmark):", "torch.backends.cudnn.benchmark = True"]
 
@@ -79,7 +79,7 @@ def test_every_rejected_change_has_its_reason_once(tmp_path: Path) -> None:
     text = "\n".join(rejected)
     assert "channels_last: worse, " in text
     assert "more" in text
-    assert "amp_bf16: inaccurate, error 0.5, above the limit of 0.01 (baseline 0.0001)." in text
+    assert "amp_bf16: inaccurate, error 5.0e-1, above the limit of 1.0e-2 (baseline 1.0e-4)." in text
     assert "cuda_graph: failed, cannot capture." in text or "cuda_graph on top of benchmark: failed, cannot" in text
     assert "fused_optimizer on top of benchmark: not sure, measured" in text
     assert "noise here." in text
