@@ -18,7 +18,7 @@ class ModuleFacts:
     """A module's names, class, description and parameters. A shared parameter belongs to its first module.
 
     `params` and `param_bytes` include the packed weights of quantized layers, which are not trainable.
-    `settings`, `state`: as in `ModuleNode`.
+    `settings`, `state`: as in `ModuleNode`. `is_from_torch`: its code is part of torch.
     """
 
     path: str
@@ -30,6 +30,7 @@ class ModuleFacts:
     param_bytes: int
     settings: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
+    is_from_torch: bool = False
 
 
 def describe_modules(
@@ -63,6 +64,7 @@ def describe_modules(
                 + sum(weights.nbytes for weights in packed.values()),
                 settings=settings.get(path, ()),
                 state=state_keys(module),
+                is_from_torch=type(module).__module__.startswith("torch.nn."),
             )
         )
     return tuple(facts)

@@ -133,7 +133,7 @@ def by_module(
             held_bytes=held_bytes[fact.path],
             settings=fact.settings,
             state=fact.state,
-            forward_ops=tuple(sorted(forward_ops[fact.path])),
+            forward_ops=() if fact.is_from_torch else tuple(sorted(forward_ops[fact.path])),
             order=orders.get(fact.path),
         )
 

@@ -216,7 +216,7 @@ class Explanation:
     off_by: float | None = None
 
 
-MemoryPart = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"]
+MemoryPart = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries", "workspace", "rest"]
 MEMORY_PARTS: Final[tuple[MemoryPart, ...]] = get_args(MemoryPart)
 PART_TITLES: Final = {part: part.replace("_", " ") for part in MEMORY_PARTS} | {"rest": "the rest"}
 
@@ -273,7 +273,7 @@ class LayerChange:
     - `change`: the change in words.
     - `contribution`: the largest share that the layer's change has in a total: FLOPs, parameters, saved bytes or device time.
     - `role`: ``edited`` if the layer itself was changed, ``affected`` if only its figures changed. `edits`: the edits it belongs to
-      or is affected by, as indices in `Comparison.edits`.
+      or is affected by, as indices in `Comparison.edits`. Older files have no role.
     """
 
     kind: LayerKind
@@ -284,7 +284,7 @@ class LayerChange:
     a: LayerFigures
     b: LayerFigures
     contribution: float
-    role: Role = "same"
+    role: Role | None = None
     edits: tuple[int, ...] = ()
 
     @property
