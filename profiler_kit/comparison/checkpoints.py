@@ -79,7 +79,11 @@ def _renamed(
             keys |= {key, new_key}
     groups = [
         CheckpointGroup(
-            kind="renamed", path=b_path, a_path=a_path, keys=count, change=f"{shown_path(a_path)} -> {shown_path(b_path)}"
+            kind="renamed",
+            path=b_path,
+            a_path=a_path,
+            keys=count,
+            change=f"{shown_path(a_path)} -> {shown_path(b_path)}",
         )
         for (a_path, b_path), count in counts.items()
     ]
@@ -118,7 +122,9 @@ def _sentence(missing: int, unexpected: int, reshaped: int, groups: Sequence[Che
     if not (missing or unexpected or reshaped):
         return "A checkpoint of the first side loads (strict)."
     counts = [
-        f"{count} {word}" for count, word in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "reshaped")) if count
+        f"{count} {word}"
+        for count, word in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "reshaped"))
+        if count
     ]
     named = [_group_words(group) for group in groups[:MAX_NAMED]]
     others = sum(group.keys for group in groups[MAX_NAMED:])

@@ -23,9 +23,7 @@ from profiler_kit.records.runs import ConfigRun
 UNCHANGED_VERDICTS: Final = ("noise", "same", "unknown")
 
 
-def compare(
-    a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_model: bool = False
-) -> Comparison:
+def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_model: bool = False) -> Comparison:
     """Compare two reports and explain the differences. `labels` name the sides in sentences (default: the targets' names).
 
     `one_model`: the reports must be of two versions of one model, as in a review.

@@ -45,7 +45,7 @@ def _figures(node: ModuleNode | None) -> tuple[int, ...]:
         cost.flops,
         node.forward.flops,
         node.backward.flops + node.recompute.flops,
-        cost.macs,
+        node.forward.macs,
         node.params,
         node.trainable_params,
         node.param_bytes,
@@ -126,10 +126,11 @@ class _Walk:
             or a_node.output_shape != b_node.output_shape
             or a_node.calls != b_node.calls
         )
+        before = self.active
         if ratio is not None:
             self._follow(index, ratio)
         if is_affected:
-            self._assign(index, ratio)
+            self._assign(index, self.active or before)
 
     def _follow(self, index: int, ratio: Ratio) -> None:
         """Update the edits in effect from the ratio of the sizes of one output."""
@@ -156,9 +157,9 @@ class _Walk:
     def _changed(self, index: int) -> bool:
         return bool(figure_changes(*self.pairs[index]))
 
-    def _assign(self, index: int, ratio: Ratio | None) -> None:
-        cause = self.active if ratio is None or not _is_one(ratio) else frozenset()
-        cause = cause or frozenset(self.pending) or self.latest or self.global_edits
+    def _assign(self, index: int, active: frozenset[int]) -> None:
+        """Set the cause of an affected pair: the edits in effect on its input or output, or the nearest edit."""
+        cause = active or frozenset(self.pending) or self.latest or self.global_edits
         if cause:
             self.effects.causes[index] = cause
         else:
@@ -169,7 +170,11 @@ class _Walk:
         _, b_node = self.pairs[index]
         path = parent_path(b_node.path) if b_node is not None else ""
         owner = next(
-            (i for i, pair in enumerate(self.pairs) if pair[0] is not None and pair[1] is not None and pair[1].path == path),
+            (
+                i
+                for i, pair in enumerate(self.pairs)
+                if pair[0] is not None and pair[1] is not None and pair[1].path == path
+            ),
             None,
         )
         if self.latest:
@@ -227,7 +232,9 @@ def output_ratio(a: ModuleNode, b: ModuleNode) -> Ratio | None:
     """The sizes of b's output over those of a's; None where one is unknown, or where the numbers of dimensions differ."""
     if a.output_shape is None or b.output_shape is None or len(a.output_shape) != len(b.output_shape):
         return None
-    return tuple(Fraction(new, old) if old else Fraction(1) for old, new in zip(a.output_shape, b.output_shape, strict=True))
+    return tuple(
+        Fraction(new, old) if old else Fraction(1) for old, new in zip(a.output_shape, b.output_shape, strict=True)
+    )
 
 
 def _is_one(ratio: Ratio) -> bool:
@@ -268,7 +275,9 @@ def _ratio_words(ratio: Ratio) -> str:
         elif any(part != 1 for part in rest):
             words.append(f"maps {' by '.join(f'{float(part):.3g}x' for part in rest)} as large")
     elif len(ratio) == 3:
-        words += [f"outputs {_times(part)} in dimension {dim}" for dim, part in ((1, second), (2, rest[0])) if part != 1]
+        words += [
+            f"outputs {_times(part)} in dimension {dim}" for dim, part in ((1, second), (2, rest[0])) if part != 1
+        ]
     elif second != 1:
         words.append(f"outputs {_times(second)}")
     return ", ".join(words)

@@ -95,7 +95,7 @@ class EditSearch:
             return
         groups = [(change,) for change in changes] if not b_node.path else [tuple(changes)]
         for group in groups:
-            key = ("settings", b_node.class_name, not b_node.path, frozenset(group))
+            key = ("settings", not b_node.path, frozenset(group))
             draft = Draft("settings", changes=group, class_names=(a_node.class_name, b_node.class_name))
             self.add(key, draft, index, (a_node.path, b_node.path))
 
@@ -140,10 +140,14 @@ class EditSearch:
     def _find_unmatched(self) -> None:
         """Edits of modules that only one side has: replaced, added, removed, or another number in a sequence."""
         removed = {
-            a_node.path: index for index, (a_node, b_node) in enumerate(self.pairs) if a_node is not None and b_node is None
+            a_node.path: index
+            for index, (a_node, b_node) in enumerate(self.pairs)
+            if a_node is not None and b_node is None
         }
         added = {
-            b_node.path: index for index, (a_node, b_node) in enumerate(self.pairs) if b_node is not None and a_node is None
+            b_node.path: index
+            for index, (a_node, b_node) in enumerate(self.pairs)
+            if b_node is not None and a_node is None
         }
         replaced = {b_path: b_path for b_path in added if b_path in removed and b_path}
         for b_path in added:
@@ -272,6 +276,11 @@ class EditSearch:
         self.shifted = {index: cause if link == number else link for index, link in self.shifted.items()}
         absorbed.pairs = []
 
+    def class_name(self, b_path: str) -> str:
+        """The type of the module at `b_path` in b."""
+        node = self.pairs[self._index_b[b_path]][1]
+        return node.class_name if node is not None else ""
+
     def child_counts(self, b_path: str) -> tuple[int, int]:
         """How many children the sequence at `b_path` has in a and in b."""
         index = self._index_b[b_path]
@@ -378,7 +387,9 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
         words += f" and {plural(len(draft.changes) - MAX_SETTINGS_NAMED, 'other setting')}"
     if len(root_paths) == 1:
         return shown_path(root_paths[0]), words
-    return _common_name(root_paths), f"{words} in {len(root_paths)} x {draft.class_names[1]}"
+    classes = {search.class_name(b_path) for b_path in root_paths}
+    modules = f"{len(root_paths)} x {classes.pop()}" if len(classes) == 1 else plural(len(root_paths), "module")
+    return _common_name(root_paths), f"{words} in {modules}"
 
 
 def _factor(ratio: Fraction | None) -> str:
@@ -388,7 +399,6 @@ def _factor(ratio: Fraction | None) -> str:
 def _describe_sequence(draft: Draft, search: EditSearch) -> tuple[str, str]:
     """The change of a sequence: ``layers``, ``12 -> 16: +4 x Block``; of a single module: its path and ``added: Conv2d``."""
     index_of = {True: search._index_b, False: search._index_a}
-    counts: Counter[str] = Counter()
     changes: Counter[str] = Counter()
     for a_path, b_path in draft.roots:
         is_added = b_path is not None
@@ -396,14 +406,15 @@ def _describe_sequence(draft: Draft, search: EditSearch) -> tuple[str, str]:
         node = b_node if is_added else a_node
         if node is not None:
             changes[node.class_name] += 1 if is_added else -1
-            counts[node.class_name] += 1
     if len(draft.roots) == 1 and not set(changes) <= search.child_types(draft.subject):
         a_path, b_path = draft.roots[0]
         name = next(iter(changes))
         inner = f", {plural(len(draft.pairs), 'module')}" if len(draft.pairs) > 1 else ""
         return (b_path or a_path or ""), f"{'added' if b_path is not None else 'removed'}: {name}{inner}"
     before, after = search.child_counts(draft.subject)
-    words = ", ".join(f"{'+' if change > 0 else '-'}{abs(change)} x {name}" for name, change in changes.items() if change)
+    words = ", ".join(
+        f"{'+' if count > 0 else '-'}{abs(count)} x {class_name}" for class_name, count in changes.items() if count
+    )
     return shown_path(draft.subject), f"{before} -> {after}: {words or 'others'}"
 
 

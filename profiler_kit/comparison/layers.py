@@ -97,7 +97,13 @@ def _effect_order(search: EditSearch, links: Mapping[int, Link], reports: tuple[
         if draft.kind == "target":
             effects[number] = max(effects[number], _target_effect(draft.subject, reports))
     present = [number for number, draft in enumerate(search.drafts) if draft.pairs or draft.kind == "target"]
-    return sorted(present, key=lambda number: -effects[number])  # stable: ties stay in the order of discovery
+
+    def rank(number: int) -> tuple[float, bool]:
+        draft = search.drafts[number]
+        is_bare_setting = draft.kind == "settings" and len(draft.pairs) == 1 and draft.roots[0][1] == ""
+        return -effects[number], is_bare_setting
+
+    return sorted(present, key=rank)  # stable: ties stay in the order of discovery
 
 
 def _target_effect(subject: str, reports: tuple[Report, Report]) -> float:
@@ -122,14 +128,16 @@ def _edit(search: EditSearch, number: int) -> Edit:
             figures += difference
             layers += bool(difference)
     roots = [root for each in (draft, *draft.parts) for root in each.roots]
-    a_paths, b_paths = ([path for path in side if path is not None] for side in zip(*roots, strict=True)) if roots else ([], [])
+    a_paths, b_paths = (
+        ([path for path in side if path is not None] for side in zip(*roots, strict=True)) if roots else ([], [])
+    )
     return Edit(
         kind=draft.kind,
         subject=subject,
         change=change,
         a_path=innermost_module(a_paths, search.a_positions) if a_paths else None,
         b_path=innermost_module(b_paths, search.b_paths) if b_paths else None,
-        modules=len(draft.pairs),
+        modules=len(draft.roots) if draft.kind in ("replaced", "class_renamed") else len(draft.pairs),
         layers=layers,
         figures=figures,
     )
@@ -166,9 +174,7 @@ def _layers(
     links: Mapping[int, Link],
 ) -> tuple[LayerChange, ...]:
     """The change of every layer: edited ones first, then affected ones, the largest contribution first."""
-    shown = [
-        _layer_paths(static, side_times) for static, side_times in zip(counts, times, strict=True)
-    ]
+    shown = [_layer_paths(static, side_times) for static, side_times in zip(counts, times, strict=True)]
     chosen = [
         index
         for index, (a_node, b_node) in enumerate(pairs)
@@ -244,6 +250,7 @@ def _figures(node: ModuleNode | None, times: dict[str, int] | None) -> LayerFigu
         saved_bytes=node.saved_bytes,
         device_ns=None if times is None else times.get(node.path, 0),
         forward_flops=node.forward.flops,
+        forward_macs=node.forward.macs,
         backward_flops=node.backward.flops + node.recompute.flops,
         trainable_params=node.trainable_params,
         param_bytes=node.param_bytes,

@@ -159,7 +159,7 @@ def _forward_change(a: ModuleNode, b: ModuleNode) -> str:
     """The ops that only one side's own code calls: ``calls gelu instead of relu``."""
     removed = [_op_name(op) for op in a.forward_ops if op not in b.forward_ops]
     added = [_op_name(op) for op in b.forward_ops if op not in a.forward_ops]
-    if not a.forward_ops and not b.forward_ops or not (added or removed):
+    if (not a.forward_ops and not b.forward_ops) or not (added or removed):
         return ""
     if added and removed:
         return f"calls {_names(added)} instead of {_names(removed)}"

@@ -110,7 +110,10 @@ def _memory_parts(split: MemorySplit, changes: ModelChanges, row: MetricRow) -> 
             number = _main_edit(part.part, changes, change)
             parts.append(
                 ReasonPart(
-                    role="memory", title=PART_TITLES[part.part], change=change, edits=() if number is None else (number,)
+                    role="memory",
+                    title=PART_TITLES[part.part],
+                    change=change,
+                    edits=() if number is None else (number,),
                 )
             )
     del row
@@ -166,7 +169,9 @@ def _time_parts(time: TimeRatio) -> list[ReasonPart]:
     ]
 
 
-def _sentence(row: MetricRow, parts: Sequence[ReasonPart], changes: ModelChanges, reports: tuple[Report, Report]) -> str:
+def _sentence(
+    row: MetricRow, parts: Sequence[ReasonPart], changes: ModelChanges, reports: tuple[Report, Report]
+) -> str:
     where = f" under {row.config}" if row.config is not None else ""
     lead = f"{row.title}{where} {_signed(row.change or 0, row.unit)}"
     if row.metric == "largest_layer":

@@ -21,7 +21,14 @@ MAX_ITEMS: Final = 16
 MAX_SETTINGS: Final = 100  # of one module: an object with more is a store of data
 # Words and names, no paths and no sentences: a path differs between two checkouts of the same code.
 _WORD: Final = re.compile(r"[A-Za-z_][\w.+-]{0,39}( [\w.+-]{1,20}){0,2}\Z", re.ASCII)
-_CONFIGS: Final = ("config", "cfg", "args", "hparams", "conf", "opt")  # usual attributes of a root that hold its arguments
+_CONFIGS: Final = (
+    "config",
+    "cfg",
+    "args",
+    "hparams",
+    "conf",
+    "opt",
+)  # usual attributes of a root that hold its arguments
 _FLAGS_OF_TORCH: Final = frozenset({"training", "call_super_init", "dump_patches"})
 
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.edits import CheckpointChange, Consequence, Edit, FigureChanges, LayerGroup, MetricReason, Role
+from profiler_kit.records.edits import (
+    CheckpointChange,
+    Consequence,
+    Edit,
+    FigureChanges,
+    LayerGroup,
+    MetricReason,
+    Role,
+)
 from profiler_kit.records.experiments import ConvolutionPart
 from profiler_kit.records.families import short_family_name, short_math_name
 from profiler_kit.records.report import Evidence
@@ -216,7 +224,9 @@ class Explanation:
     off_by: float | None = None
 
 
-MemoryPart = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries", "workspace", "rest"]
+MemoryPart = Literal[
+    "parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries", "workspace", "rest"
+]
 MEMORY_PARTS: Final[tuple[MemoryPart, ...]] = get_args(MemoryPart)
 PART_TITLES: Final = {part: part.replace("_", " ") for part in MEMORY_PARTS} | {"rest": "the rest"}
 
@@ -260,6 +270,7 @@ class LayerFigures:
     device_ns: int | None = None
     forward_flops: int = 0
     backward_flops: int = 0
+    forward_macs: int = 0
     trainable_params: int = 0
     param_bytes: int = 0
 
@@ -272,8 +283,8 @@ class LayerChange:
     - `a_path`, `b_path`: its path on each side; None where it does not exist.
     - `change`: the change in words.
     - `contribution`: the largest share that the layer's change has in a total: FLOPs, parameters, saved bytes or device time.
-    - `role`: ``edited`` if the layer itself was changed, ``affected`` if only its figures changed. `edits`: the edits it belongs to
-      or is affected by, as indices in `Comparison.edits`. Older files have no role.
+    - `role`: ``edited`` if the layer itself was changed, ``affected`` if only its figures changed. Older files have none.
+    - `edits`: the edits it belongs to or is affected by, as indices in `Comparison.edits`.
     """
 
     kind: LayerKind
@@ -294,7 +305,7 @@ class LayerChange:
             flops=self.b.flops - self.a.flops,
             forward_flops=self.b.forward_flops - self.a.forward_flops,
             backward_flops=self.b.backward_flops - self.a.backward_flops,
-            macs=self.b.macs - self.a.macs,
+            macs=self.b.forward_macs - self.a.forward_macs,
             params=self.b.params - self.a.params,
             trainable_params=self.b.trainable_params - self.a.trainable_params,
             param_bytes=self.b.param_bytes - self.a.param_bytes,

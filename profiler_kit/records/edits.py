@@ -21,7 +21,7 @@ CheckpointKind = Literal["missing", "unexpected", "reshaped", "renamed"]
 class FigureChanges:
     """Changes of a layer's or a group's figures per step, b minus a, excluding children. The fields are keys of metrics.
 
-    `backward_flops` includes recomputation; the loss is only in `flops`. `saved`: bytes saved for backward.
+    `backward_flops` includes recomputation; the loss is only in `flops`. `macs`: of forward. `saved`: bytes saved for backward.
     """
 
     flops: int = 0

@@ -35,7 +35,11 @@ class StaticMetric:
 def _largest_layer_share(static: StaticCount) -> int | None:
     """The share of the layer with the most FLOPs, in hundredths of a percent."""
     total = static.step.flops
-    return round(10_000 * max(node.step_cost.flops for node in static.modules) / total) if total and static.modules else None
+    return (
+        round(10_000 * max(node.step_cost.flops for node in static.modules) / total)
+        if total and static.modules
+        else None
+    )
 
 
 def _peak(static: StaticCount) -> int | None:
