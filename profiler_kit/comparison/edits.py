@@ -371,9 +371,9 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
         change = draft.changes[0]
         sequences = [_describe_sequence(part, search) for part in draft.parts if part.kind == "repeated"]
         words = "".join(f": {plus.partition(': ')[2] or plus} in {where}" for where, plus in sequences[:1])
-        modules = len(draft.pairs) - 1
-        if not sequences and modules:
-            words = f" in {plural(modules, 'module')}"
+        others = len(draft.pairs) - 1
+        if not sequences and others:
+            words = f" in {plural(others, 'other module')}"
         return change.name, f"{change.before} -> {change.after}{words}"
     drafts = [draft, *draft.parts]
     if draft.parts:
