@@ -105,7 +105,7 @@ class Memo(Generic[Facts]):
             if kind == "first argument" and share_storage(tensors):
                 return None
         if self._is_observed is not None:
-            # a mode that tracks values must see what is written into them
+            # a mode that tracks values must see the ops that change them
             is_written = kind == "first argument" and tensors and self._is_observed(tensors[0])
             if is_written or all(map(self._is_observed, tensors)):
                 return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import importlib.util
 import logging
 import time
@@ -80,7 +81,7 @@ def measure(network: Network, repeats: int) -> list[float]:
     """CPU times in ms: two bare steps, the parts of a count, the whole count, and its ratios to the bare steps."""
     model, inputs, keywords = network.build()
     target = from_model(model, inputs, keywords, device="meta", command=("count", ""))
-    steps = {
+    steps: dict[str, Callable[[], object]] = {
         "foreach": make_bare_step(model, inputs, keywords, foreach=True),
         "loop": make_bare_step(model, inputs, keywords, foreach=False),
         "count": lambda: count_target(target, device=DEFAULT_DEVICE),
@@ -106,7 +107,7 @@ def make_bare_step(model: nn.Module, inputs: Inputs, keywords: Options, *, forea
     def step() -> None:
         output = model(*inputs, **keywords)
         loss = (output if isinstance(output, Tensor) else output.logits).sum()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -122,33 +123,31 @@ def many_modules() -> tuple[nn.Module, Inputs, Options]:
 
 def bert_base() -> tuple[nn.Module, Inputs, Options]:
     """BERT base with a head for masked tokens."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    return _with_tokens(BertForMaskedLM, BertConfig())
+    return _from_transformers("BertForMaskedLM", "BertConfig")
 
 
 def mixtral_8x7b() -> tuple[nn.Module, Inputs, Options]:
     """Mixtral-8x7B: 32 layers, 8 experts. The defaults of its configuration."""
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    return _with_tokens(MixtralForCausalLM, MixtralConfig())
+    return _from_transformers("MixtralForCausalLM", "MixtralConfig")
 
 
 def qwen3_30b_a3b() -> tuple[nn.Module, Inputs, Options]:
     """Qwen3-30B-A3B: 48 layers, 128 experts of width 768."""
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
     sizes = {"num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4}
     experts = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
-    return _with_tokens(Qwen3MoeForCausalLM, Qwen3MoeConfig(**sizes, **experts, head_dim=128, vocab_size=151936))
+    options = {**sizes, **experts, "head_dim": 128, "vocab_size": 151936}
+    return _from_transformers("Qwen3MoeForCausalLM", "Qwen3MoeConfig", **options)
 
 
-def _with_tokens(kind: Any, configuration: Any) -> tuple[nn.Module, Inputs, Options]:
+def _from_transformers(kind: str, configuration_kind: str, **options: int) -> tuple[nn.Module, Inputs, Options]:
     """A model in bfloat16 with tokens, and a mask, since without one transformers reads the values of positions."""
+    package: Any = importlib.import_module("transformers")
+    configuration = getattr(package, configuration_kind)(**options)
     configuration.use_cache = False
     with torch.device("meta"):
         mask = torch.zeros(1, 1, TOKENS, TOKENS, dtype=torch.bfloat16)
-        return kind(configuration).bfloat16(), (torch.zeros(1, TOKENS, dtype=torch.long),), {"attention_mask": mask}
+        model = getattr(package, kind)(configuration).bfloat16()
+        return model, (torch.zeros(1, TOKENS, dtype=torch.long),), {"attention_mask": mask}
 
 
 def _counted(name: str) -> Callable[[], tuple[nn.Module, Inputs, Options]]:
