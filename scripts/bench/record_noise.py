@@ -68,9 +68,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", default=list(TARGETS), choices=list(TARGETS))
-    parser.add_argument(
-        "--ahead", type=int, default=0, help="processes that import while one measures (default: none)"
-    )
+    parser.add_argument("--ahead", type=int, default=0, help="processes that import while one measures (default: none)")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="seconds for each target")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args(argv)
@@ -94,7 +92,9 @@ def write(rows: list[dict[str, Any]], file: Path) -> None:
     blocks = []
     for row in rows:
         lines = ",\n".join(json.dumps(steps_ns, separators=(",", ":")) for steps_ns in row["processes"])
-        blocks.append(f'{{"target": {json.dumps(row["target"])}, "beside": {row["beside"]}, "processes": [\n{lines}\n]}}')
+        blocks.append(
+            f'{{"target": {json.dumps(row["target"])}, "beside": {row["beside"]}, "processes": [\n{lines}\n]}}'
+        )
     file.write_text("[\n" + ",\n".join(blocks) + "\n]\n", encoding="utf-8")
 
 
