@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,7 @@ TARGETS: Final = {
 
 def record(
     spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float
-) -> Iterator[tuple[int, ...]]:
+) -> Generator[tuple[int, ...], None, None]:
     """Yield the timed steps of `processes` fresh processes in ns.
 
     `batch` processes are prepared at a time while none measures, or `ahead` others while one does.
