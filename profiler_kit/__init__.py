@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from profiler_kit.pipeline.count import count
     from profiler_kit.pipeline.env import env
     from profiler_kit.pipeline.inspect import inspect
+    from profiler_kit.pipeline.tune import tune
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
@@ -36,6 +37,7 @@ _MODULES = {
     "register_formula": "profiler_kit.counting.custom_ops",
     "save": "profiler_kit.display.records",
     "summary": "profiler_kit.display.records",
+    "tune": "profiler_kit.pipeline.tune",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "register_formula",
     "save",
     "summary",
+    "tune",
 ]
 
 
