@@ -240,4 +240,5 @@ def repeat_of(second: ConfigRun) -> Repeat:
         loss_digest=second.loss_digest,
         gradient_digest=second.gradient_digest,
         failure=second.failure.message if second.failure is not None else None,
+        host_load=second.host_load,
     )
