@@ -2,8 +2,9 @@
 
 A round runs each candidate, the accepted configuration with one further change, in one fresh process between processes of the
 accepted configuration. The most promising candidates run again, interleaved with it, until the verdict of `statistics` is sure.
-The best one that is surely better and accurate enough is accepted, and the next round starts from it. Picking the best of many
-is partly luck, so the gain is measured again afterwards, in fresh processes interleaved with the baseline.
+The best one that is surely better and accurate enough is accepted, and the next rounds start from it: first with single changes
+that were surely better before, then with all others. Picking the best of many is partly luck, so the gain is measured again
+afterwards, in fresh processes interleaved with the baseline.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ MIN_USEFUL: Final = MIN_USEFUL_GAIN_PERCENT / 100
 BASE_EVERY: Final = (
     5  # candidates between two processes of the accepted configuration, so that drift affects both alike
 )
+MAX_ROUNDS: Final = 50
 MAX_CONFIRMED: Final = 2  # candidates of a round that run again
 MAX_PASSES: Final = 3  # further processes of such a candidate
 MIN_PROCESSES: Final = 2  # of an accepted configuration: it runs again in a fresh process
@@ -110,7 +112,7 @@ class Search:
         number = 0
         for is_slow in (False, True):
             candidates = [change for change in dict.fromkeys(changes) if is_slow_to_start(change) is is_slow]
-            while candidates and not self.processes.interrupted:
+            while candidates and number < MAX_ROUNDS and not self.processes.interrupted:
                 number += 1
                 candidates = self._round(number, candidates)
         return self._result(self._measure_again())
@@ -118,16 +120,20 @@ class Search:
     # The search
 
     def _round(self, number: int, changes: Sequence[str]) -> list[str]:
-        """One round over `changes`. Returns the changes for the next one; empty if nothing was accepted."""
+        """One round over `changes`. Returns the changes for the next one."""
+        changes, later, is_likely = self._due(changes)
         configs = dict(self._configs(number, changes))
         group: list[ConfigRun] = []
         self.groups.append(group)
         reserve = 2 * FINAL_PASSES
         purpose = f"round {number}"
         if configs:
-            group += self.processes.measure(
-                list(_with_base(self.config, list(configs.values()))), purpose, reserve=reserve + MIN_PROCESSES
-            )
+            candidates = list(configs.values())
+            confirmations = MIN_PROCESSES
+            if is_likely:
+                candidates, confirmations = candidates * MIN_PROCESSES, 0
+            order = list(_with_base(self.config, candidates))
+            group += self.processes.measure(order, purpose, reserve=reserve + confirmations)
         names = {run.config.name for run in group}
         for change, config in configs.items():
             if config.name not in names:
@@ -146,10 +152,22 @@ class Search:
                 reason = f"{winner} was better" if winner is not None else "not run again: the limits were reached"
             self._add(number, change, config, outcome, reason, gain)
         if winner is None:
-            return []
+            return later
         self.accepted = with_change(self.accepted, winner)
         self.config = measured[winner]
-        return self._next_changes(number, winner)
+        return list(dict.fromkeys([*self._next_changes(number, winner), *later]))
+
+    def _due(self, changes: Sequence[str]) -> tuple[list[str], list[str], bool]:
+        """The changes of the next round, those of later rounds, and whether the next round has a single, likely one.
+
+        A change that was surely better in an earlier round runs alone: it is likely to be accepted, and the others then start
+        from it.
+        """
+        last = {attempt.change: attempt.outcome for attempt in self.attempts}
+        likely = next((change for change in changes if last.get(change) == "better"), None)
+        if likely is None:
+            return list(changes), [], False
+        return [likely], [change for change in changes if change != likely], True
 
     def _configs(self, number: int, changes: Sequence[str]) -> Iterator[tuple[str, RunConfig]]:
         """The configurations of `changes` on top of the accepted ones. Those that do not apply become attempts."""
@@ -361,7 +379,7 @@ class Search:
         self.groups.append(group)
         without = self._configs_without()
         passes = self._final_passes
-        if not self.processes.has_room(2 * passes + LEAVE_ONE_OUT_PASSES * len(without)):
+        if not self.processes.has_room(0, reserve=2 * passes + LEAVE_ONE_OUT_PASSES * len(without)):
             without = {}
         for number in range(passes + MORE_PASSES):
             if number >= passes and (self._is_sure(group) or not self.processes.has_room(2)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,8 @@ BASELINE_SHARE: Final = 1 / 15  # of the search's time
 MIN_BASELINE_S: Final = 4.0
 MAX_BASELINE_S: Final = 20.0
 SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
-STEPS_S: Final = 2.0  # half of it for timed steps: the spread between processes decides, not that of steps
+FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
+STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
 CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
 TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
 MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
@@ -57,7 +57,7 @@ class TuningProcesses:
     first_runs: dict[str, ConfigRun] = field(default_factory=dict)
     count: int = 0
     interrupted: bool = False
-    start_s: float = field(default_factory=time.monotonic)
+    start_s: float = field(default_factory=lambda: time.monotonic())
     _measured_s: list[float] = field(default_factory=list)
     _baseline_end_s: float = 0.0
 
@@ -81,11 +81,11 @@ class TuningProcesses:
         needed_s = (first_run.needed_ns or 0) * 1e-9
         return SHORTER_SHARE * (needed_s if self._may_overlap() and needed_s else self._measured_s[0])
 
-    def has_room(self, processes: int) -> bool:
-        """Whether `processes` more fit into the limits at the mean time so far."""
-        if self.max_count is not None and self.count + processes > self.max_count:
+    def has_room(self, processes: int, *, reserve: int = 0) -> bool:
+        """Whether `processes` more, and `reserve` shorter ones of the final measurement, fit into the limits."""
+        if self.max_count is not None and self.count + processes + reserve > self.max_count:
             return False
-        return time.monotonic() + processes * self.mean_s <= self.deadline_s
+        return time.monotonic() + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
 
     def measure(
         self, configs: Sequence[RunConfig], purpose: str, *, reserve: int = 0, checks: bool = True, final: bool = False
@@ -109,7 +109,10 @@ class TuningProcesses:
                 if earlier is not None and earlier.failure is not None:
                     continue
                 ahead = sum(1 for identity in queued if identity not in started_s)
-                if not self._may_start(1 + ahead + reserve, final=final):
+                has_room = self.has_room(1 + ahead, reserve=reserve)
+                if final:
+                    has_room = self.max_count is None or self.count + ahead < self.max_count
+                if not has_room:
                     return
                 visit = self._visit(config, is_first=config.name not in planned and earlier is None, checks=checks)
                 planned.add(config.name)
@@ -166,11 +169,6 @@ class TuningProcesses:
             self.interrupted = True
         self.on_process(None)
         return runs
-
-    def _may_start(self, processes: int, *, final: bool) -> bool:
-        if final:
-            return self.max_count is None or self.count + processes <= self.max_count
-        return self.has_room(processes)
 
     def _may_overlap(self) -> bool:
         """Whether processes may prepare beside one that measures: if kernels fill the step of the first run."""

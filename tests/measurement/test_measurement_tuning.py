@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulated_device import SimulatedDevice
 
-from profiler_kit.measurement import sweep
+from profiler_kit.measurement import sweep, tuning_processes
 from profiler_kit.measurement.tuning import SearchResult
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
 from profiler_kit.records.progress import ProcessStart
@@ -262,6 +262,18 @@ def test_progress_counts_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [start.number for start in shown] == list(range(2, 2 + len(shown)))
     assert all(start.number <= start.count for start in shown)
     assert starts[-1] is None
+
+
+@pytest.mark.parametrize("budget_s", [30, 60, 120, 300])
+def test_the_time_is_kept(budget_s: float, tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "fused_optimizer": 0.9})
+    monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
+    result = tune(device, TuningOptions(budget_s=budget_s), ("benchmark", "amp_bf16", "fused_optimizer", "cuda_graph"))
+    assert device.clock_s <= budget_s + 15  # the final measurement may take a little longer
+    assert len(result.changes) >= (1 if budget_s <= 60 else 3)
+    assert result.outcome == "better"
+    if budget_s >= 120:
+        assert {part.method for part in result.contributions} == {"leave-one-out"}
 
 
 def test_changes_by_device_and_goal() -> None:
