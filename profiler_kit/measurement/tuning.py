@@ -274,7 +274,8 @@ class Search:
         if gain.outcome == "worse":
             return "worse", f"{gain.saved} {self._figure}"
         problem = self._error_problem(config)
-        if problem:
+        is_known = self.processes.first_runs[config.name].max_relative_error is not None
+        if problem and (is_known or gain.ratio <= 1 - MIN_USEFUL):  # the checks of a slow process are skipped
             return "inaccurate", problem
         slowdown = self._slowdown(config, group)
         if slowdown:
@@ -295,10 +296,10 @@ class Search:
         limit = self.options.error_limit(base.max_relative_error)
         error = run.max_relative_error
         if limit is None:
-            return "the error of the baseline against float64 is unknown, so none can be accepted (--tolerance any accepts all)"
+            reason = "the error of the baseline against float64 is unknown (--tolerance any accepts all errors)"
+            return f"{reason}. {_error_note(base)}".strip()
         if error is None:
-            reason = next((note for note in run.notes if "float64" in note), "")
-            return f"its error against float64 is unknown. {reason}".strip()
+            return f"its error against float64 is unknown. {_error_note(run)}".strip()
         if error > limit:
             allowed = f"the limit of {error_text(limit)} (baseline {error_text(base.max_relative_error)})"
             return f"error {error_text(error)}, above {allowed}"
@@ -493,6 +494,11 @@ def _with_base(base: RunConfig, candidates: Sequence[RunConfig]) -> Iterator[Run
 
 def _completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:
     return [run for run in runs if run.config == config and run.failure is None and run.step_ns is not None]
+
+
+def _error_note(run: ConfigRun) -> str:
+    """Why the error of `run` is unknown; empty without a note."""
+    return next((note for note in run.notes if "float64" in note), "")
 
 
 def _memory_gain(before: Sequence[ConfigRun], after: Sequence[ConfigRun]) -> Gain | None:

@@ -26,8 +26,10 @@ MAX_BASELINE_S: Final = 20.0
 SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
 FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
 STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
-CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
-TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
+TIMED_STEPS: Final = 30  # warm-up and timed steps
+CHECKED_STEPS: Final = 100  # also traced steps and checks, one of them in float64, of a noisy or slower process
+MIN_TIMED_STEPS: Final = 5
+MAX_TIMED_STEPS: Final = 50
 MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
@@ -184,10 +186,15 @@ class TuningProcesses:
                 config=config, budget_s=budget_s, trace=trace, timeout_s=self.timeout_s, checks=checks, parts=False
             )
         step_s = base.step_ns.median * 1e-9
+        steps, budget_s = None, max(STEPS_S, TIMED_STEPS * step_s)
+        if not self.device.startswith("cuda"):  # there, checks are skipped if steps have used up the budget
+            steps = min(MAX_TIMED_STEPS, max(MIN_TIMED_STEPS, round(STEPS_S / 2 / max(step_s, 1e-9))))
+            budget_s = max(STEPS_S, CHECKED_STEPS * step_s)
         limit_s, late = self._limit(config)
         return Visit(
             config=config,
-            budget_s=max(STEPS_S, (CHECKED_STEPS if is_first and checks else TIMED_STEPS) * step_s),
+            budget_s=budget_s,
+            steps=steps,
             trace=trace,
             timeout_s=limit_s,
             late=late,

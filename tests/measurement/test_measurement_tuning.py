@@ -318,3 +318,15 @@ def test_a_compiled_model_replaces_its_graph_where_it_is_faster(tune: Tune) -> N
     result = tune(device, changes=("cuda_graph",))
     assert result.changes == ("compile=reduce-overhead",)
     assert [part.without for part in result.contributions] == ["default"]
+
+
+def test_a_slow_change_without_checks_is_not_called_inaccurate(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"channels_last": 1.02}, noise=0.01)
+    run = device.run
+
+    def unchecked(visit):  # type: ignore[no-untyped-def]
+        measured = run(visit)
+        return replace(measured, max_relative_error=None) if "channels_last" in visit.config.name else measured
+
+    monkeypatch.setattr(device, "run", unchecked)
+    assert outcomes(tune(device, changes=("channels_last",))) == {"channels_last": "same"}
