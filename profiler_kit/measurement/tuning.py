@@ -9,6 +9,7 @@ afterwards, in fresh processes interleaved with the baseline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -72,6 +73,7 @@ class SearchResult:
     baseline: TuningSide
     chosen: TuningSide | None
     gain: Gain | None
+    estimate: Gain | None
     changes: tuple[str, ...]
     contributions: tuple[Contribution, ...]
     attempts: tuple[Attempt, ...]
@@ -430,6 +432,7 @@ class Search:
             baseline=self._final_side(self.baseline, group or every_run),
             chosen=chosen,
             gain=gain,
+            estimate=_product([a.gain for a in self.attempts if a.outcome == "accepted" and a.gain is not None]),
             changes=self.accepted,
             contributions=tuple(self._contributions(group, without, gain)),
             attempts=tuple(self.attempts),
@@ -494,6 +497,23 @@ def _with_base(base: RunConfig, candidates: Sequence[RunConfig]) -> Iterator[Run
 
 def _completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:
     return [run for run in runs if run.config == config and run.failure is None and run.step_ns is not None]
+
+
+def _product(gains: Sequence[Gain]) -> Gain | None:
+    """The gain of independent changes one after the other; None without any. Logarithms of ratios add up, so do variances."""
+    if not gains:
+        return None
+    ratio = math.prod(gain.ratio for gain in gains)
+    half = math.sqrt(math.fsum(math.log(gain.high / gain.ratio) ** 2 for gain in gains))
+    return Gain(
+        ratio=ratio,
+        low=ratio / math.exp(half),
+        high=ratio * math.exp(half),
+        limit=None,
+        outcome="better",
+        before_processes=min(gain.before_processes for gain in gains),
+        after_processes=min(gain.after_processes for gain in gains),
+    )
 
 
 def _error_note(run: ConfigRun) -> str:

@@ -232,6 +232,7 @@ def tune_spec(
         baseline=result.baseline,
         chosen=result.chosen,
         gain=result.gain,
+        estimate=result.estimate,
         changes=result.changes,
         contributions=result.contributions,
         attempts=result.attempts,

@@ -195,6 +195,8 @@ class Tuning(Views, Saved, kind="tuning"):
       confirmed``: the fresh processes do not confirm the gain of the search. ``interrupted``: Ctrl-C.
     - `baseline`, `chosen`: both sides; `chosen` is None where no change was accepted.
     - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them.
+    - `estimate`: the same from the search: the product of the gains of the accepted changes, with its interval. Picking the best
+      makes it optimistic.
     - `changes`: the accepted changes, in the order of acceptance. `contributions`: what each contributes.
     - `attempts`: every change that was tried, in order, and those that do not apply.
     - `code`: the lines to paste. Empty where `outcome` is not ``better``.
@@ -212,6 +214,7 @@ class Tuning(Views, Saved, kind="tuning"):
     environment: Environment | None = None
     chosen: TuningSide | None = None
     gain: Gain | None = None
+    estimate: Gain | None = None
     changes: tuple[str, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     attempts: tuple[Attempt, ...] = ()

@@ -57,6 +57,18 @@ def test_the_gain_comes_from_processes_after_the_search(tune: Tune) -> None:
     assert len(result.chosen.process_ns) == 3
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_measured_gain_agrees_with_the_estimate(seed: int, tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6}, noise=0.005)
+    device.generator.seed(seed)
+    result = tune(device)
+    assert result.gain is not None
+    assert result.estimate is not None
+    assert result.estimate.ratio == pytest.approx(0.42, rel=0.05)
+    assert result.estimate.low <= result.gain.high
+    assert result.gain.low <= result.estimate.high
+
+
 def test_luck_of_the_search_is_not_confirmed(tune: Tune) -> None:
     device = SimulatedDevice(lucky="fused_optimizer")
     result = tune(device, changes=("fused_optimizer",))

@@ -33,6 +33,7 @@ def tuning(folder: Path, device: SimulatedDevice, options: TuningOptions | None 
         baseline=result.baseline,
         chosen=result.chosen,
         gain=result.gain,
+        estimate=result.estimate,
         changes=result.changes,
         contributions=result.contributions,
         attempts=result.attempts,
@@ -60,7 +61,8 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     result = section(document, "Result")
     assert result[0].startswith("Use benchmark: 50.")
     assert "% less (4" in result[0] or "% less (5" in result[0]
-    assert result[0].endswith("step time, re-measured in 3 and 3 fresh processes.")
+    assert "step time, re-measured in 3 and 3 fresh processes. The search had estimated 50." in result[0]
+    assert "too much" not in result[0]
     assert "peak 1 GiB -> 2 GiB, error against float64 1.0e-4 -> 2.0e-4." in result[1]
     assert "Accepted error: up to 1.0e-2 (tolerance 0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")

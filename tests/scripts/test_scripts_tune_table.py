@@ -30,6 +30,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         baseline=result.baseline,
         chosen=result.chosen,
         gain=result.gain,
+        estimate=result.estimate,
         changes=result.changes,
         contributions=result.contributions,
         attempts=result.attempts,
