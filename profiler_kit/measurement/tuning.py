@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
+from profiler_kit.measurement.sweep import repeat_of
 from profiler_kit.measurement.tuning_candidates import (
     are_alternatives,
     are_partners,
@@ -26,7 +27,6 @@ from profiler_kit.measurement.tuning_candidates import (
 )
 from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.tuning import (
@@ -42,6 +42,7 @@ from profiler_kit.records.tuning import (
     error_text,
 )
 from profiler_kit.statistics.differences import Spread, spread_of
+from profiler_kit.statistics.host_load import disturbance_of
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, Noise, fills_step
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
@@ -99,7 +100,6 @@ class Search:
     accepted: tuple[str, ...] = ()
     attempts: list[Attempt] = field(default_factory=list)
     groups: list[list[ConfigRun]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.config = self.baseline
@@ -348,9 +348,15 @@ class Search:
         runs = _completed(config, group)
         if not runs:
             return None
-        repeats = tuple(Repeat(step_ns=run.step_ns) for run in runs[1:])
         first = self.processes.first_runs[config.name]
-        return replace(first, step_ns=runs[0].step_ns, samples=runs[0].samples, repeat=None, further_repeats=repeats)
+        return replace(
+            first,
+            step_ns=runs[0].step_ns,
+            samples=runs[0].samples,
+            host_load=runs[0].host_load,
+            repeat=None,
+            further_repeats=tuple(map(repeat_of, runs[1:])),
+        )
 
     def _spread(self) -> Spread:
         """The spread between processes of all configurations without benchmark, each within its group."""
@@ -438,8 +444,18 @@ class Search:
             attempts=tuple(self.attempts),
             code=code,
             error_limit=limit if limit != float("inf") else None,
-            notes=tuple(dict.fromkeys([*self.notes, *base.notes])),
+            notes=tuple(dict.fromkeys([*self._load_notes(group or every_run), *base.notes])),
         )
+
+    def _load_notes(self, group: Sequence[ConfigRun]) -> Iterator[str]:
+        """A warning if other work on the host may have decided the length of the steps."""
+        side = self._side(self.baseline, group)
+        disturbance = disturbance_of(side) if side is not None else None
+        if disturbance is not None and disturbance.is_large:
+            yield (
+                f"The cores were not free: threads of the baseline waited for one for {percent(disturbance.waiting_share)} of "
+                "their time. On a free host, smaller gains can be seen."
+            )
 
     def _final_side(self, config: RunConfig, group: Sequence[ConfigRun]) -> TuningSide:
         runs = _completed(config, group)

@@ -12,6 +12,7 @@ from simulated_device import SimulatedDevice
 from profiler_kit.measurement import sweep, tuning_processes
 from profiler_kit.measurement.tuning import SearchResult
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
+from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.tuning import TuningOptions
 
@@ -342,3 +343,13 @@ def test_a_slow_change_without_checks_is_not_called_inaccurate(tune: Tune, monke
 
     monkeypatch.setattr(device, "run", unchecked)
     assert outcomes(tune(device, changes=("channels_last",))) == {"channels_last": "same"}
+
+
+def test_a_busy_host_is_reported(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    run = device.run
+    load = HostLoad(wall_ns=10**9, cores=2, running_ns=7 * 10**8, waiting_ns=3 * 10**8)
+    monkeypatch.setattr(device, "run", lambda visit: replace(run(visit), host_load=load))
+    notes = tune(device, changes=("benchmark",)).notes
+    assert any("waited for one for 30.0 % of their time" in note for note in notes)
+    assert not tune(SimulatedDevice(times={"benchmark": 0.5}), changes=("benchmark",)).notes
