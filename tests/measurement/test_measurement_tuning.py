@@ -10,28 +10,27 @@ import pytest
 from simulated_device import SimulatedDevice
 
 from profiler_kit.measurement import sweep, tuning_processes
-from profiler_kit.measurement.tuning import SearchResult
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
 from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.progress import ProcessStart
-from profiler_kit.records.tuning import TuningOptions
+from profiler_kit.records.tuning import Tuning, TuningOptions
 
 CHANGES = ("benchmark", "amp_bf16", "channels_last", "cuda_graph", "fused_optimizer")
-Tune = Callable[..., SearchResult]
+Tune = Callable[..., Tuning]
 
 
 @pytest.fixture
 def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
     def run(
         device: SimulatedDevice, options: TuningOptions | None = None, changes: tuple[str, ...] = CHANGES
-    ) -> SearchResult:
+    ) -> Tuning:
         monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
-        return device.search(tmp_path, options).run(changes)
+        return device.tune(tmp_path, changes, options)
 
     return run
 
 
-def outcomes(result: SearchResult) -> dict[str, str]:
+def outcomes(result: Tuning) -> dict[str, str]:
     """The last outcome of each change."""
     return {attempt.change: attempt.outcome for attempt in result.attempts}
 
@@ -353,3 +352,19 @@ def test_a_busy_host_is_reported(tune: Tune, monkeypatch: pytest.MonkeyPatch) ->
     notes = tune(device, changes=("benchmark",)).notes
     assert any("waited for one for 30.0 % of their time" in note for note in notes)
     assert not tune(SimulatedDevice(times={"benchmark": 0.5}), changes=("benchmark",)).notes
+
+
+def test_a_failure_in_the_final_measurement_is_not_confirmed(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    run = device.run
+
+    def flaky(visit):  # type: ignore[no-untyped-def]
+        if device.started.count("benchmark") == 4:
+            device.failures["benchmark"] = "illegal memory access"
+        return run(visit)
+
+    monkeypatch.setattr(device, "run", flaky)
+    result = tune(device, changes=("benchmark",))
+    assert result.outcome == "not confirmed"
+    assert result.code == ()
+    assert result.notes[0] == "A process of the final measurement failed: illegal memory access"

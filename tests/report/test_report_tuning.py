@@ -12,36 +12,15 @@ from simulated_device import INFO, SimulatedDevice
 from profiler_kit import render
 from profiler_kit.measurement import sweep
 from profiler_kit.records.document import Document, Paragraph, Table
-from profiler_kit.records.report import Tool
 from profiler_kit.records.serde import dumps, loads
 from profiler_kit.records.tuning import Gain, Tuning, TuningOptions, parse_tolerance
 from profiler_kit.report.tuning import tuning_document
 
 
 def tuning(folder: Path, device: SimulatedDevice, options: TuningOptions | None = None, *changes: str) -> Tuning:
-    options = options or TuningOptions()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "measure_visits", device.measure_visits)
-        search = device.search(folder, options)
-        result = search.run(changes)
-    return Tuning(
-        tool=Tool(name="profiler_kit", version="1"),
-        created="2026-11-23T00:00:00+00:00",
-        target=INFO,
-        options=options,
-        outcome=result.outcome,
-        baseline=result.baseline,
-        chosen=result.chosen,
-        gain=result.gain,
-        estimate=result.estimate,
-        changes=result.changes,
-        contributions=result.contributions,
-        attempts=result.attempts,
-        code=result.code,
-        error_limit=result.error_limit,
-        processes=search.processes.count,
-        wall_ns=61 * 10**9,
-    )
+        return device.tune(folder, changes, options)
 
 
 def section(document: Document, title: str) -> list[str]:
