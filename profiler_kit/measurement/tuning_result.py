@@ -24,6 +24,7 @@ from profiler_kit.units import percent
 HOST_FINAL_PASSES: Final = 5  # where the host decides the length of the step, processes differ more
 MORE_PASSES: Final = 2  # while the outcome is not sure
 LEAVE_ONE_OUT_PASSES: Final = 2
+PURPOSE: Final = "final measurement"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +71,19 @@ def _measure_again(search: Search) -> tuple[list[ConfigRun], dict[str, RunConfig
     passes = _final_passes(search)
     if not search.processes.has_room(0, reserve=2 * passes + LEAVE_ONE_OUT_PASSES * len(without)):
         without = {}
-    for number in range(passes + MORE_PASSES):
-        if number >= passes and (_is_sure(search, group) or not search.processes.has_room(2)):
-            break
+    order: list[RunConfig] = []
+    for number in range(passes):
         middle = list(without.values()) if number < LEAVE_ONE_OUT_PASSES else []
-        order = [search.baseline, *middle, search.config]
-        runs = search.processes.measure(
-            order[::-1] if number % 2 else order, "final measurement", checks=False, final=True
-        )
-        group += runs
-        if search.processes.interrupted or len(runs) < len(order):
+        turn = [search.baseline, *middle, search.config]
+        order += turn[::-1] if number % 2 else turn
+    group += search.processes.measure(
+        order, PURPOSE, checks=False, final=True
+    )  # one call: the next ones prepare meanwhile
+    for _ in range(MORE_PASSES):
+        if _is_sure(search, group) or not search.processes.has_room(2):
             break
+        pair = [search.config, search.baseline]
+        group += search.processes.measure(pair, PURPOSE, checks=False, final=True)
     return group, without
 
 

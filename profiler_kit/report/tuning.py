@@ -89,7 +89,7 @@ def _answer(tuning: Tuning) -> str:
 
 
 def _estimate(tuning: Tuning) -> str:
-    """What the search had estimated, as a sentence; empty if it is unknown."""
+    """The estimate of the search as a sentence; empty if it is unknown."""
     estimate, gain = tuning.estimate, tuning.gain
     if estimate is None or gain is None:
         return ""
