@@ -43,7 +43,7 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     assert "step time, re-measured in 3 and 3 fresh processes. The search had estimated 50." in result[0]
     assert "too much" not in result[0]
     assert "peak 1 GiB -> 2 GiB, error against float64 1.0e-4 -> 2.0e-4." in result[1]
-    assert "Accepted error: up to 1.0e-2 (tolerance 0.01, the baseline has 1.0e-4)." in result
+    assert "Accepted error: up to 1.0e-2 (tolerance 10x,0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")
     assert code == ["Before the model is built (benchmark):", "torch.backends.cudnn.benchmark = True"]
 
@@ -129,12 +129,14 @@ def test_the_file_survives_and_sums_to_the_same(tmp_path: Path) -> None:
     assert len(attempts.rows) == len(result.attempts)
 
 
-@pytest.mark.parametrize(("written", "value"), [("0.01", "0.01"), ("10X", "10x"), (" any ", "any"), ("0", "0")])
+@pytest.mark.parametrize(
+    ("written", "value"), [("0.01", "0.01"), ("10X", "10x"), (" any ", "any"), ("0", "0"), ("10x, 0.01", "10x,0.01")]
+)
 def test_tolerances(written: str, value: str) -> None:
     assert parse_tolerance(written) == value
 
 
-@pytest.mark.parametrize("written", ["", "x", "-1", "nan", "inf", "0.5x", "1%"])
+@pytest.mark.parametrize("written", ["", "x", "-1", "nan", "inf", "0.5x", "1%", "10x,any", "1,,2", "0.1 0.2"])
 def test_wrong_tolerances(written: str) -> None:
     with pytest.raises(ValueError, match="not a tolerance"):
         parse_tolerance(written)
@@ -144,6 +146,8 @@ def test_limits_are_relative_to_the_baseline() -> None:
     assert TuningOptions(tolerance="0.01").error_limit(1e-4) == pytest.approx(0.0101)
     assert TuningOptions(tolerance="10x").error_limit(1e-4) == pytest.approx(1e-3)
     assert TuningOptions(tolerance="10x").error_limit(None) is None
+    assert TuningOptions().error_limit(1e-6) == pytest.approx(0.010001)
+    assert TuningOptions().error_limit(2e-2) == pytest.approx(0.2)  # TF32 in a deep network
     assert TuningOptions(tolerance="any").error_limit(None) == float("inf")
 
 
