@@ -119,7 +119,9 @@ def sampled_cases(seed: int, count: int = CASES) -> list[tuple[Conv, bool]]:
 
 
 def _is_measurable(case: Conv) -> bool:
-    kernel_fits = all(i + 2 * p >= d * (k - 1) + 1 for i, p, d, k in zip(case.size, case.p, case.d, case.k, strict=True))
+    kernel_fits = all(
+        i + 2 * p >= d * (k - 1) + 1 for i, p, d, k in zip(case.size, case.p, case.d, case.k, strict=True)
+    )
     return (case.t or kernel_fits) and case.fits() and case.macs() < 2e10
 
 
