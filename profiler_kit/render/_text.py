@@ -11,6 +11,9 @@ from profiler_kit.units import text
 # Control and format characters (escape codes, bidirectional overrides), lone surrogates, private use, line separators.
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SPACES = frozenset("\t\n\r\v\f")
+# Runners skip white space before a command. Azure Pipelines reads ##vso[ as GitHub reads ##[.
+_COMMAND = re.compile(r"^([^\S\n]*)::", re.MULTILINE)
+_OLD_COMMAND = re.compile(r"(##(?:vso)?)\[", re.IGNORECASE)
 _MARKED_NUMBER = re.compile(r"~?\d[\d.,]*x?")  # such as ~1.02x
 
 
@@ -19,6 +22,17 @@ def one_line(written: str) -> str:
     if written.isprintable():
         return " ".join(written.split())
     return " ".join("".join(" " if char in _SPACES else _visible(char) for char in written).split())
+
+
+def without_commands(written: str, escaped_colon: str, escaped_bracket: str = "[") -> str:
+    """`written` without lines that a CI runner executes: ``::error ...`` at the start of a line, ``##[error]`` anywhere.
+
+    Apply it to finished lines, because wrapping moves text to the start of a line. `escaped_colon` replaces the first colon,
+    `escaped_bracket` the bracket.
+    """
+    if "::" in written:
+        written = _COMMAND.sub(lambda match: f"{match[1]}{escaped_colon}:", written)
+    return _OLD_COMMAND.sub(lambda match: f"{match[1]}{escaped_bracket}", written)
 
 
 def lines(written: str) -> list[str]:

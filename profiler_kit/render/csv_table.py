@@ -9,10 +9,10 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, Value
 from profiler_kit.render import Renderer, RenderOptions
-from profiler_kit.render._text import one_line
+from profiler_kit.render._text import one_line, without_commands
 
 # A spreadsheet reads text that begins with one of these as a formula.
-FORMULA_STARTS: Final = ("=", "+", "-", "@")
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "::")  # the last: a command of a CI runner that prints the table
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -24,7 +24,7 @@ def render(document: Document, options: RenderOptions) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([head.key for head in table.heads])
     writer.writerows([[_raw(value) for value in row] for row in table.rows])
-    return out.getvalue()
+    return without_commands(out.getvalue(), "':", "(")
 
 
 def _raw(value: Value) -> str:

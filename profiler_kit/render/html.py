@@ -20,7 +20,7 @@ from profiler_kit.render._html_blocks import (
     table_markup,
     text_markup,
 )
-from profiler_kit.render._text import one_line
+from profiler_kit.render._text import one_line, without_commands
 
 # The page may run its own script and style, and nothing else.
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
@@ -38,8 +38,9 @@ def render(document: Document, options: RenderOptions) -> str:
         for number, section in enumerate(document.sections)
         if section.title and not section.detail
     )
-    title = text_markup(document.title)
+    title = without_commands(text_markup(document.title), "&#58;", "&#91;")
     charts = json.dumps(page.charts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    charts = without_commands(charts, ":", "\\u005b")
     scripts = "".join(map(_file, _SCRIPTS))
     return f"""<!doctype html>
 <html lang="en">
@@ -54,7 +55,7 @@ def render(document: Document, options: RenderOptions) -> str:
 <header><h1>{title}</h1></header>
 {f'<nav aria-label="Sections">{links}</nav>' if links else ""}
 <main>
-{body}
+{without_commands(body, "&#58;", "&#91;")}
 </main>
 <script type="application/json" id="charts">{charts}</script>
 <script>{_file("vendor.js")}</script>

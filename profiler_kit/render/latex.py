@@ -13,7 +13,7 @@ from profiler_kit.records.document import Block, Chart, Document, FindingList, P
 from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import Cells, fit, shorten
-from profiler_kit.render._text import lines, one_line
+from profiler_kit.render._text import lines, one_line, without_commands
 from profiler_kit.units import text
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def render(document: Document, options: RenderOptions) -> str:
     for section in document.sections:
         if not section.is_drawn:
             parts += [_heading("subsection", section.title), *map(_block, section.blocks)]
-    return "\n\n".join([*(part for part in parts if part), r"\end{document}"]) + "\n"
+    written = "\n\n".join([*(part for part in parts if part), r"\end{document}"])
+    return without_commands(written, "{}:", "{[}") + "\n"
 
 
 def escape(written: str) -> str:

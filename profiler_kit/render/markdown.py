@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from profiler_kit.records.document import Block, Chart, Document, FindingList, Head, Paragraph, RemedyList, Table, Value
 from profiler_kit.records.paths import shown_path
 from profiler_kit.render import Renderer, RenderOptions
-from profiler_kit.render._text import cell, is_right_aligned, lines, one_line
+from profiler_kit.render._text import cell, is_right_aligned, lines, one_line, without_commands
 from profiler_kit.units import text
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def render(document: Document, options: RenderOptions) -> str:
         body = [_block(block) for block in section.blocks]
         fold = section.detail and sum(map(len, body)) > MIN_FOLDED_CHARACTERS
         parts += ["<details><summary>Show</summary>", *body, "</details>"] if fold else body
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return without_commands("\n\n".join(part for part in parts if part), "\\:", "\u200b[") + "\n"
 
 
 def escape(written: str) -> str:
@@ -169,4 +169,4 @@ def _cell(value: Value, head: Head, plain: bool = False) -> str:
     return code(written) if head.name and value is not None and not plain else escape(written)
 
 
-RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavored Markdown", render, aliases=("github",))
+RENDERER = Renderer("markdown", (".md", ".markdown"), "GitHub-flavored Markdown", render)

@@ -25,7 +25,7 @@ from profiler_kit.records.document import (
 )
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._fit import GAP, Cells, fit, guide_length, shorten
-from profiler_kit.render._text import first_sentence, lines, one_line
+from profiler_kit.render._text import first_sentence, lines, one_line, without_commands
 from profiler_kit.units import text
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class _Page:
         out += self._footer([one_line(section.title) for section in sections if section not in visible])
         for line in out:
             line.rstrip()
+            line.plain = without_commands(line.plain, "\\", "(")  # the same width
         with self.console.capture() as capture:
             self.console.print(Text("\n").join(out), soft_wrap=True)
         return capture.get()

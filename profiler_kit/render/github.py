@@ -1,0 +1,73 @@
+"""Markdown for a comment on a pull request or a job summary: the verdict first, short tables, below GitHub's limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.records.document import Block, Document, Paragraph, Section, Table, Value
+from profiler_kit.render import Renderer, RenderOptions, markdown
+
+MARKER: Final = "<!-- profiler-kit -->"  # a bot finds its own comment by it
+LONGEST: Final = 65_000  # characters; GitHub refuses 65,536, and a job adds its own lines
+ROWS: Final = (20, 10, 5, 2)  # of a table; fewer if the comment is too long
+LONGEST_TEXT: Final = (2_000, 500, 200, 80)  # characters of a cell or a paragraph, for the same cases
+UNFOLDED: Final = ("Budgets", "Targets", "Why", "Verdict", "What to do", "Step time")
+
+
+def render(document: Document, options: RenderOptions) -> str:
+    """The document after a hidden marker. Whole rows are left out, and their number is stated."""
+    for rows, characters in zip(ROWS, LONGEST_TEXT, strict=True):
+        written = _comment(document, document.sections, rows, characters)
+        if len(written) <= LONGEST:
+            return written
+    sections = document.sections
+    while len(written) > LONGEST and sections:
+        sections = sections[:-1]
+        left_out = Section(
+            title="Left out", blocks=(Paragraph(text=f"{len(document.sections) - len(sections)} more sections."),)
+        )
+        written = _comment(document, (*sections, left_out), ROWS[-1], LONGEST_TEXT[-1])
+    return written
+
+
+def _comment(document: Document, sections: tuple[Section, ...], rows: int, characters: int) -> str:
+    short = tuple(
+        Section(
+            title=_cut(section.title, characters),
+            blocks=tuple(piece for block in section.blocks for piece in _shortened(block, rows, characters)),
+            detail=not section.title.endswith(UNFOLDED),
+        )
+        for section in sections
+    )
+    body = markdown.render(
+        Document(title=_cut(document.title, characters), sections=short, json="{}"), RenderOptions(detail=True)
+    )
+    return f"{MARKER}\n{body}"
+
+
+def _shortened(block: Block, rows: int, characters: int) -> tuple[Block, ...]:
+    if isinstance(block, Paragraph):
+        return (replace(block, text=_cut(block.text, characters)),)
+    if not isinstance(block, Table):
+        return (block,)
+    table = replace(
+        block,
+        caption=_cut(block.caption, characters),
+        rows=tuple(tuple(_short_value(value, characters) for value in row) for row in block.rows[:rows]),
+    )
+    left_out = len(block.rows) - len(table.rows)
+    return (table, Paragraph(text=f"{left_out} more rows are in the JSON report.")) if left_out else (table,)
+
+
+def _short_value(value: Value, characters: int) -> Value:
+    return _cut(value, characters) if isinstance(value, str) else value
+
+
+def _cut(written: str, characters: int) -> str:
+    """`written` without the middle of a very long text."""
+    half = characters // 2
+    return written if len(written) <= characters else f"{written[:half]}...{written[-half:]}"
+
+
+RENDERER = Renderer("github", (".github.md",), "Markdown for a pull request, shortened to GitHub's limits", render)
