@@ -24,7 +24,8 @@ def _suite(result: TargetResult) -> str:
     tags = [_tag(name, by_name, outcomes) for name in names]
     cases = [_case(result, name, tag, by_name) for name, tag in zip(names, tags, strict=True)]
     numbers = " ".join(
-        f'{key}="{tags.count(tag)}"' for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
+        f'{key}="{tags.count(tag)}"'
+        for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     )
     heads = f'<testsuite name={_attribute(result.name)} tests="{len(cases)}" {numbers}>'
     return "\n".join([heads, *cases, "</testsuite>"])

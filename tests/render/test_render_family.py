@@ -92,7 +92,7 @@ def test_the_same_report_gives_the_same_text(renderer: Renderer, any_report: Rep
 def test_an_empty_document_is_no_accident(renderer: Renderer) -> None:
     document = Document(title="nothing", sections=(Section(title="Empty", blocks=()),), json="{}\n")
     if renderer.name == "csv" or renderer.name in OF_CHECK:
-        with pytest.raises(UsageError, match="no table|results of check"):
+        with pytest.raises(UsageError, match=r"no table|results of check"):
             renderer.render(document, RenderOptions())
     else:
         assert renderer.render(document, RenderOptions()).strip()
