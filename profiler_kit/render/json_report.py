@@ -9,7 +9,7 @@ from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._text import without_commands
 
 # Control and format characters, bidirectional overrides, line separators, private use: a terminal would obey them.
-_INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ue000-\uf8ff\ufeff\ufff9-\uffff]")
+_INVISIBLE = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\uf8ff\ufeff\ufff9-\uffff]")
 
 
 def render(document: Document, options: RenderOptions) -> str:
