@@ -234,4 +234,6 @@ def _largest_layers(reports: tuple[Report, Report]) -> str:
 
 def _signed(value: int, unit: Unit) -> str:
     words = signed(value, unit)
-    return f"{words}FLOPs" if unit == "flops" and words[-1].isalpha() else words
+    if unit != "flops":
+        return words
+    return f"{words}FLOPs" if words[-1].isalpha() else f"{words} FLOPs"
