@@ -108,7 +108,7 @@ class EditSearch:
             edits = tuple(each for each in edits if each.name != "bits per parameter")
         if edits:
             self.add_settings(index, edits)
-        elif change.adaptions:
+        elif change.adaptions and not change.forward:
             self.adaptions[index] = change.adaptions
         if change.forward and not any(draft.is_global for draft in self.drafts):
             key = ("forward", b_node.class_name, change.forward)
@@ -244,15 +244,36 @@ class EditSearch:
                 if (change.before, change.after) == counts:
                     self._absorb(cause, number)
                     break
+        sequences: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, draft in enumerate(self.drafts):
+            if draft.kind == "repeated" and draft.pairs:
+                sequences[starred(draft.subject), _describe_sequence(draft, self)[1]].append(number)
+        for numbers in sequences.values():
+            for number in numbers[1:]:
+                self._absorb(numbers[0], number)
         by_ratio: dict[Fraction, list[int]] = defaultdict(list)
         for number in others:
             ratio = _common_ratio(self.drafts[number].changes) if self.drafts[number].pairs else None
             if ratio is not None:
                 by_ratio[ratio].append(number)
+        by_name: dict[Hashable, list[int]] = defaultdict(list)
         for numbers in by_ratio.values():
             if len(numbers) >= MIN_SAME_RATIO:
                 for number in numbers[1:]:
                     self._absorb(numbers[0], number)
+        for number in others:
+            draft = self.drafts[number]
+            if draft.pairs and not draft.parts:
+                by_name[tuple(change.name for change in draft.changes), self._place(draft)].append(number)
+        for numbers in by_name.values():  # one setting with a value per block
+            if len(numbers) >= MIN_SAME_RATIO:
+                for number in numbers[1:]:
+                    self._absorb(numbers[0], number)
+
+    def _place(self, draft: Draft) -> tuple[str, str]:
+        """Where the modules of an edit are, with stars for numbers, and their type."""
+        path = draft.roots[0][1] or ""
+        return starred(path), draft.class_names[1]
 
     def _root_cause(self, draft: Draft, roots: Sequence[int]) -> int | None:
         """The root's setting that explains the settings of `draft`: the same values, or else the same ratio."""
@@ -260,7 +281,8 @@ class EditSearch:
         ratio = _common_ratio(draft.changes)
         for number in roots:
             change = self.drafts[number].changes[0]
-            if (change.before, change.after) in values:
+            same_name = {each.name for each in draft.changes} == {change.name.rpartition(".")[2]}
+            if (change.before, change.after) in values or (same_name and change.after in {v[1] for v in values}):
                 return number
         by_ratio = [number for number in roots if ratio is not None and self.drafts[number].changes[0].ratio == ratio]
         return by_ratio[0] if by_ratio else None
@@ -346,7 +368,11 @@ def describe(draft: Draft, search: EditSearch) -> tuple[str, str]:
     if draft.kind == "settings":
         return _describe_settings(draft, search)
     if draft.kind == "repeated":
-        return _describe_sequence(draft, search)
+        subject, words = _describe_sequence(draft, search)
+        if not draft.parts:
+            return subject, words
+        names = [subject, *(_describe_sequence(part, search)[0] for part in draft.parts)]
+        return _common_name(names), f"{words} in each of {len(names)}"
     roots = draft.roots
     if draft.kind == "renamed":
         sizes = sum(_subtree_size(search, b_path) for _, b_path in roots)
@@ -373,15 +399,16 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
         words = "".join(f": {plus.partition(': ')[2] or plus} in {where}" for where, plus in sequences[:1])
         others = len(draft.pairs) - 1
         if not sequences and others:
-            words = f" in {plural(others, 'other module')}"
+            words = f" in {plural(others, 'module')}"
         return change.name, f"{change.before} -> {change.after}{words}"
     drafts = [draft, *draft.parts]
     if draft.parts:
-        ratio = _common_ratio(draft.changes)
+        ratio = _common_ratio(change for each in drafts for change in each.changes)
         names = list(dict.fromkeys(change.name for each in drafts for change in each.changes))
         shown = ", ".join(names[:MAX_SETTINGS_NAMED])
         paths = [b for each in drafts for _, b in each.roots]
-        return _common_name(paths), f"{shown} x {_factor(ratio)} in {plural(len(paths), 'layer')}"
+        factor = f"x {float(ratio):.4g}" if ratio is not None else _value_range(drafts)
+        return _common_name(paths), f"{shown} {factor} in {plural(len(paths), 'layer')}"
     words = ", ".join(change.words for change in draft.changes[:MAX_SETTINGS_NAMED])
     if len(draft.changes) > MAX_SETTINGS_NAMED:
         words += f" and {plural(len(draft.changes) - MAX_SETTINGS_NAMED, 'other setting')}"
@@ -392,8 +419,15 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
     return _common_name(root_paths), f"{words} in {modules}"
 
 
-def _factor(ratio: Fraction | None) -> str:
-    return "?" if ratio is None else f"{float(ratio):.4g}"
+def _value_range(drafts: Sequence[Draft]) -> str:
+    """The values of one setting in several modules: ``0 -> 0.0125 ... 0.1875``."""
+    sides = []
+    for values in (
+        [each.changes[0].before for each in drafts],
+        [each.changes[0].after for each in drafts],
+    ):
+        sides.append(values[0] if len(set(values)) == 1 else f"{values[0]} ... {values[-1]}")
+    return f"{sides[0]} -> {sides[1]}"
 
 
 def _describe_sequence(draft: Draft, search: EditSearch) -> tuple[str, str]:
