@@ -144,13 +144,15 @@ class _Walk:
         if ratio is not None:
             self._follow(index, ratio)
         if is_affected:
-            self._assign(index, self.active or before)
+            both = self.active | before if adaptions is not None else self.active or before
+            self._assign(index, both)
 
     def _follow(self, index: int, ratio: Ratio) -> None:
         """Update the edits in effect from the ratio of the sizes of one output."""
         if _is_one(ratio):
             if index not in self.search.adaptions and not self._changed(index):
                 self.pending.clear()
+            self.latest = self.active or self.latest
             self.active, self.current = frozenset(), ()
             return
         self.effects.ratios[index] = ratio

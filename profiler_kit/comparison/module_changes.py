@@ -12,6 +12,11 @@ from profiler_kit.units import plural
 
 UNSET: Final = "unset"
 MAX_OPS_NAMED: Final = 4
+# Ops that only prepare others are named if no other op differs.
+_LAYOUT_OPS: Final = frozenset(
+    {"alias", "clone", "contiguous", "detach", "empty", "expand", "new_empty", "permute", "reshape", "select", "slice"}
+    | {"split", "squeeze", "t", "transpose", "unbind", "unsafe_view", "unsqueeze", "view"}
+)
 # Settings that follow from the input of a layer: another value alone is no edit of this layer.
 _INPUT_SETTING: Final = re.compile(
     r"(in_?(channels|features|planes|chs|chans|dim|size|width)|inplanes|in_c|num_features|num_channels|normalized_shape|"
@@ -172,7 +177,8 @@ def _forward_change(a: ModuleNode, b: ModuleNode) -> str:
     before, after = (dict(_op_calls(op) for op in node.forward_ops) for node in (a, b))
     if not a.calls or not b.calls or before == after:
         return ""
-    removed, added = [name for name in before if name not in after], [name for name in after if name not in before]
+    removed = _notable([name for name in before if name not in after])
+    added = _notable([name for name in after if name not in before])
     if added and removed:
         return f"calls {_names(added)} instead of {_names(removed)}"
     if added or removed:
@@ -181,6 +187,10 @@ def _forward_change(a: ModuleNode, b: ModuleNode) -> str:
         return ""
     counts = [f"{name} {before[name]} -> {after[name]} times" for name in after if before[name] != after[name]]
     return f"calls {_names(counts)}"
+
+
+def _notable(names: list[str]) -> list[str]:
+    return [name for name in names if name not in _LAYOUT_OPS] or names
 
 
 def _op_calls(op: str) -> tuple[str, str]:

@@ -208,8 +208,7 @@ def _edit_words(parts: Sequence[ReasonPart], changes: ModelChanges, unit: Unit) 
         words.append(f"{lead}{', '.join(own)}" if key else f"no single edit: {', '.join(own)}")
     others = [key for key in sums if key not in named]
     if others:
-        count = plural(len(others), "other edit")
-        words.append(f"{count} {_signed(sum(sums[key] for key in others), unit)}")
+        words.append(f"{plural(len(others), 'smaller part')} {_signed(sum(sums[key] for key in others), unit)}")
     return words
 
 

@@ -139,6 +139,8 @@ def _work_sentence(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> 
     if flops[0] == flops[1]:
         return f"{sides[0].label} and {sides[1].label} do the same work: {text(flops[0], 'flops')} FLOPs per step."
     more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
+    if text(flops[more] / flops[less], "ratio") == "1x":
+        return ""  # the reason of the metric has the exact difference
     return (
         f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
         f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs per step."

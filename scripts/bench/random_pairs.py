@@ -1,7 +1,7 @@
 """Compare pairs of random models and check the laws of `compare`: sums, swapped sides, types, and no difference without one.
 
-Half of the pairs are a model and an edited copy (settings, inserted, removed, renamed, moved and replaced modules, other figures);
-the other half are two unrelated models.
+Half of the pairs are a model and an edited copy (settings; inserted, removed, renamed and replaced modules; other figures). The
+other half are two unrelated models.
 
     python -m scripts.bench.random_pairs                 10,000 pairs
     python -m scripts.bench.random_pairs --pairs 200 --seed 7

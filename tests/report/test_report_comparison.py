@@ -102,9 +102,7 @@ def test_nothing_is_left_out_of_a_small_change() -> None:
     assert "left out here" not in paragraphs(document)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
     assert {row[2] for row in table.rows} == {"conv", "added.layer0", "added.layer1"}
-    groups = next(
-        block for block in section(document, "Edits and affected layers").blocks if isinstance(block, Table)
-    )
+    groups = next(block for block in section(document, "Edits and affected layers").blocks if isinstance(block, Table))
     assert [(row[0], row[1], row[3]) for row in groups.rows] == [("edited", "added.layer*", 2), ("affected", "conv", 1)]
 
 
