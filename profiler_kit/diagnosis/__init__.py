@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler_kit.diagnosis.disturbance import with_doubt
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
@@ -16,7 +17,7 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
 
     Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`.
     """
-    pairs = [(rule, finding) for rule in all_rules() for finding in rule.check(report)]
+    pairs = [(rule, with_doubt(report, finding)) for rule in all_rules() for finding in rule.check(report)]
     return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
 
 

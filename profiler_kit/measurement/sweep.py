@@ -113,7 +113,7 @@ def spawn_run(
             device=device,
             budget_s=visit.budget_s,
             trace=str(folder / TRACE) if visit.trace is not None else None,
-            parts_trace=str(folder / PARTS) if not visit.again else None,
+            parts_trace=str(folder / PARTS) if visit.parts and not visit.again else None,
             steps=visit.steps,
             checks=visit.checks,
             again=visit.again,
@@ -240,4 +240,5 @@ def repeat_of(second: ConfigRun) -> Repeat:
         loss_digest=second.loss_digest,
         gradient_digest=second.gradient_digest,
         failure=second.failure.message if second.failure is not None else None,
+        host_load=second.host_load,
     )

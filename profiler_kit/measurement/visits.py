@@ -21,6 +21,7 @@ class Visit:
     - `timeout_s`: the limit of the process from the moment it may use the device (default: 180 s and ten budgets).
     - `late`: the failure message after this limit (None: the default message).
     - `again`: the second process of a configuration, which only times steps and hashes results.
+    - `parts`: also measure the parts of convolutions, unless `again`.
     """
 
     config: RunConfig
@@ -31,6 +32,7 @@ class Visit:
     late: str | None = None
     checks: bool = True
     again: bool = False
+    parts: bool = True
 
     @property
     def limit_s(self) -> float:

@@ -92,10 +92,57 @@ class PartWorkspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """What the host did during the timed steps of one process. A figure is None where the system does not report it.
+
+    - `wall_ns`: the duration of the timed steps. `cores`: the cores that the process may use. `machine_cores`: those of the
+      machine.
+    - `own_cpu_ns`: CPU time of the process and its children, such as workers of a DataLoader. `other_cpu_ns`: CPU time of
+      everything else on the machine, other virtual machines on the same cores included.
+    - `running_ns`, `waiting_ns`: the time that the threads of the process ran, and were ready to run and waited for a core.
+    - `contended_ns`: the time in which any thread of the machine (of the container) was ready to run and waited for a core.
+    - `throttled_ns`: the time in which a CPU limit of the container stopped it.
+    - `start_clock_hz`, `end_clock_hz`: the clock of the core that ran the main thread, before and after the steps.
+    """
+
+    wall_ns: int
+    cores: int
+    machine_cores: int | None = None
+    own_cpu_ns: int | None = None
+    other_cpu_ns: int | None = None
+    running_ns: int | None = None
+    waiting_ns: int | None = None
+    contended_ns: int | None = None
+    throttled_ns: int | None = None
+    start_clock_hz: int | None = None
+    end_clock_hz: int | None = None
+
+    @property
+    def other_cores(self) -> float | None:
+        """The mean number of cores that other work used."""
+        return self.other_cpu_ns / self.wall_ns if self.other_cpu_ns is not None and self.wall_ns > 0 else None
+
+    @property
+    def waiting_share(self) -> float | None:
+        """The share of the time in which the threads of the process were ready to run and waited for a core."""
+        if self.running_ns is None or self.waiting_ns is None or self.running_ns + self.waiting_ns <= 0:
+            return None
+        return self.waiting_ns / (self.running_ns + self.waiting_ns)
+
+    @property
+    def contended_share(self) -> float | None:
+        """The share of the time in which more threads were ready to run than cores were free."""
+        return (
+            min(1.0, self.contended_ns / self.wall_ns) if self.contended_ns is not None and self.wall_ns > 0 else None
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
     """The second process of a configuration, from the reverse pass of the sweep: step times, and hashes of its results.
 
     - `failure`: the error message if the process failed; None otherwise.
+    - `host_load`: the load of the host during its timed steps.
     """
 
     first_step_ns: int | None = None
@@ -105,6 +152,7 @@ class Repeat:
     loss_digest: str | None = None
     gradient_digest: str | None = None
     failure: str | None = None
+    host_load: HostLoad | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +167,12 @@ class NewThread:
 class DeviceState:
     """The device right after the timed steps.
 
+    - `start_sm_clock_hz`: its clock right before them.
     - `throttled_by`: what reduced the SM clock; empty if nothing did.
     """
 
     sm_clock_hz: int | None = None
+    start_sm_clock_hz: int | None = None
     temperature_celsius: int | None = None
     throttled_by: tuple[str, ...] = ()
 

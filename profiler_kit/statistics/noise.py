@@ -21,6 +21,7 @@ from profiler_kit.statistics.differences import (
     compare_times,
     spread_of,
 )
+from profiler_kit.statistics.host_load import load_allowance
 from profiler_kit.units import percent
 
 # Of the step. A smaller saving does not justify a flag, however precisely it was measured: a device's clock drifts by more
@@ -86,7 +87,8 @@ class Noise:
         is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
         moderation = DEVICE_BOUND if is_device_bound else HOST_BOUND
         factor = example_factor(before, after)
-        outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=self.drift)
+        drift = self.drift + load_allowance(before, after)
+        outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=drift)
         if outcome.is_sure and is_host_difference(before, after):
             return replace(outcome, outcome="same", reason=HOST_REASON)
         return outcome

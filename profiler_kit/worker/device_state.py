@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -48,6 +49,12 @@ def device_state(device: torch.device | str) -> DeviceState | None:
         return _state(nvml, handle) if handle is not None else None
     finally:
         _query(nvml, nvml.nvmlShutdown)
+
+
+def state_after(device: torch.device | str, before: DeviceState | None) -> DeviceState | None:
+    """The state of `device` now, with its clock from an earlier state."""
+    state = device_state(device)
+    return replace(state, start_sm_clock_hz=before.sm_clock_hz) if state is not None and before is not None else state
 
 
 def throttle_reasons(mask: int) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import text
 from profiler_kit.worker import accuracy, checks, environment, parts, probe, threads, tracing, variant
-from profiler_kit.worker.device_state import device_state
+from profiler_kit.worker.device_state import device_state, state_after
 from profiler_kit.worker.entry import failure_line, serve
+from profiler_kit.worker.host_load import load_between, read_host
 from profiler_kit.worker.steps import (
     MAX_WARMUP_STEPS,
     MIN_STEPS,
@@ -118,8 +119,11 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
     on_progress(f"{count} timed steps of about {text(step_ns, 'ns')}")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
+    state = device_state(target.device)
+    host = read_host()
     until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
     timed = timed_steps(runner, count, fewest=MIN_STEPS, until_ns=until_ns)
+    host_load = load_between(host, read_host())
     run = ConfigRun(
         config=job.config,
         environment=where,
@@ -133,7 +137,8 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
         peak_allocated_bytes=_peak_bytes(runner),
         peak_reserved_bytes=torch.cuda.max_memory_reserved(target.device) if cuda else None,
         peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
-        device_state=device_state(target.device),
+        device_state=state_after(target.device, state),
+        host_load=host_load,
         clock="kernel" if cuda else "operator",
         notes=(*runner.notes, *([RESERVED] if cuda and runner.has_own_memory_pool else [])),
     )

@@ -2,8 +2,9 @@
 
     python -m scripts.bench.record_noise --processes 12 -o noise.json
 
-Every target runs in fresh processes under the default configuration: first alone, then while further processes import beside
-the one that measures. The file has the median step of each process in ns, with its interval.
+Every target runs in fresh processes under the default configuration. Batches of processes import together, and then measure
+one after another while nothing else runs. `--ahead` lets further processes import beside the one that measures instead. The
+file has the timed steps of each process in ns.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
+import time
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.measurement.sweep import measure_visits
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.worker.environment import pick_device
 
@@ -33,41 +34,68 @@ TARGETS: Final = {
 }
 
 
-def record(spec: TargetSpec, device: str, processes: int, ahead: int, budget_s: float) -> Iterator[Interval]:
-    """Yield the median step of `processes` fresh processes, with up to `ahead` others importing beside the one that measures."""
+def record(
+    spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float
+) -> Generator[tuple[int, ...], None, None]:
+    """Yield the timed steps of `processes` fresh processes in ns.
+
+    `batch` processes are prepared at a time while none measures, or `ahead` others while one does.
+    """
     visits = [Visit(config=DEFAULT, budget_s=budget_s, checks=False, again=True) for _ in range(processes)]
     finished = measure_visits(
-        spec, visits, device=device, on_start=lambda _: None, on_progress=lambda *_: None, ahead=ahead
+        spec,
+        visits,
+        device=device,
+        on_start=lambda _: None,
+        on_progress=lambda *_: None,
+        ahead=ahead or batch - 1,
+        may_overlap=lambda: ahead > 0,
     )
-    for visit in finished:
-        if visit.run.step_ns is None:
-            raise SystemExit(f"{spec.spec}: {visit.run.failure}")
-        yield visit.run.step_ns
+    with closing(finished):
+        for visit in finished:
+            if visit.run.step_ns is None:
+                raise SystemExit(f"{spec.spec}: {visit.run.failure}")
+            yield visit.run.steps_ns
 
 
 def main(argv: list[str]) -> int:
-    """Record all targets and write the file after each."""
+    """Record all targets and write the file after each process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=4, help="processes that are prepared together (default: 4)")
     parser.add_argument(
         "--budget", type=float, default=1.0, metavar="S", help="seconds of steps per process (default: 1)"
     )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", default=list(TARGETS), choices=list(TARGETS))
-    parser.add_argument(
-        "--ahead", nargs="*", type=int, default=[0, 3], help="processes that import meanwhile (default: 0 3)"
-    )
+    parser.add_argument("--ahead", type=int, default=0, help="processes that import while one measures (default: none)")
+    parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="seconds for each target")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args(argv)
     device = pick_device(args.device)
     rows: list[dict[str, Any]] = []
     for name in args.only:
-        for ahead in args.ahead:
-            steps = list(record(TARGETS[name], device, args.processes, ahead, args.budget))
-            rows.append({"target": name, "ahead": ahead, "processes": [asdict(step) for step in steps]})
-            args.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-            print(name, f"ahead={ahead}", *(f"{step.median / 1e6:.3f}" for step in steps), file=sys.stderr, flush=True)
+        rows.append({"target": name, "beside": args.ahead, "processes": []})
+        deadline_s = time.monotonic() + args.limit
+        with closing(record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget)) as processes:
+            for steps_ns in processes:
+                rows[-1]["processes"].append(steps_ns)
+                write(rows, args.output)
+                print(name, f"{sorted(steps_ns)[len(steps_ns) // 2] / 1e6:.3f} ms", file=sys.stderr, flush=True)
+                if time.monotonic() > deadline_s:
+                    break
     return 0
+
+
+def write(rows: list[dict[str, Any]], file: Path) -> None:
+    """Write `rows` with one line per process."""
+    blocks = []
+    for row in rows:
+        lines = ",\n".join(json.dumps(steps_ns, separators=(",", ":")) for steps_ns in row["processes"])
+        blocks.append(
+            f'{{"target": {json.dumps(row["target"])}, "beside": {row["beside"]}, "processes": [\n{lines}\n]}}'
+        )
+    file.write_text("[\n" + ",\n".join(blocks) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.disturbance import is_disturbed
 from profiler_kit.diagnosis.idle_time import (
     LONG_CALL_NS,
     MIN_HOST_SHARE,
@@ -56,6 +57,8 @@ is Python and autograd.
 - `low`: below that.
 - Operator time comes from traced steps. The profiler makes operators look slower than they are, so the share outside
   operators is a lower bound. On a busy machine timed and traced steps differ, so it is at most the idle share of the traced ones.
+  The rule is silent on a CPU if threads waited for a core (rule `busy_host`), or if timed steps take much longer than traced
+  ones (rule `unsteady`): other work on the machine looks like Python there.
   If operators even take longer than the timed step, the bound is empty, and the share of Python in the traced steps counts, at
   most as `medium`: the profiler slows Python down too.
 - Data loading is not counted: the data phase is subtracted from the step, and its operators from the operator time. Rule
@@ -76,6 +79,8 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "operator" or run.step_ns is None or run.device_ns is None:
         yield from _long_calls(report)
+        return
+    if is_disturbed(run):
         return
     data_ns = sum(timing.stopwatch_ns or 0 for timing in run.phases if timing.phase == "data")
     step_ns = run.step_ns.median - data_ns

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.disturbance import MAX_TIMED_FACTOR, timed_factor
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
@@ -23,7 +24,8 @@ MAX_TRACED_FACTOR: Final = 4.0
 DOC = f"""
 Fires if the median of the second half of a run's timed steps differs from that of the first half by more than
 {limit_percent(MAX_DRIFT)} (with at least {MIN_STEPS} steps), if the device reports a throttled clock after these steps (power,
-heat), or if the traced steps of the baseline on a CPU take more than {MAX_TRACED_FACTOR:g} times as long as the timed ones.
+heat), or if the traced steps of the baseline on a CPU take more than {MAX_TRACED_FACTOR:g} times as long as the timed ones, or
+the timed ones at least {MAX_TIMED_FACTOR:g} times as long as the traced ones.
 
 - `medium`: the baseline is affected.
 - `low`: only other runs are affected.
@@ -45,17 +47,23 @@ def check(report: Report) -> Iterator[Finding]:
     run = report.baseline()
     if run is None or run.clock != "operator" or not run.span_ns or run.step_ns is None:
         return
-    if run.span_ns > MAX_TRACED_FACTOR * run.step_ns.median:
+    if run.span_ns > MAX_TRACED_FACTOR * run.step_ns.median or timed_factor(run) >= MAX_TIMED_FACTOR:
         yield _traced_finding(run, run.span_ns, run.step_ns.median)
 
 
 def _traced_finding(run: ConfigRun, traced_ns: int, timed_ns: int) -> Finding:
-    factor = factor_text(traced_ns / timed_ns)
+    slow, fast = ("traced", "timed") if traced_ns > timed_ns else ("timed", "traced")
+    factor = factor_text(max(traced_ns, timed_ns) / min(traced_ns, timed_ns))
     return RULE.finding(
         severity="medium",
-        title=f"Unsteady measurement: the traced steps of {quoted_name(run)} took {factor} the timed ones",
-        explanation=f"A traced step took {text(traced_ns, 'ns')}, a timed one {text(timed_ns, 'ns')}. The profiler alone does "
-        "not slow a step down as much, and the shares of operators and layers are uncertain.",
+        title=f"Unsteady measurement: the {slow} steps of {quoted_name(run)} took {factor} the {fast} ones",
+        explanation=join_sentences(
+            f"A traced step took {text(traced_ns, 'ns')}, a timed one {text(timed_ns, 'ns')}.",
+            "The profiler alone does not slow a step down as much, and the shares of operators and layers are uncertain."
+            if slow == "traced"
+            else "The profiler makes a step longer, not shorter: other work slowed the timed steps down, and the time outside "
+            "operators is uncertain.",
+        ),
         advice="Stop other work on the machine and run again.",
         evidence=evidence_of(run.config.name, ("traced step", traced_ns, "ns"), ("median step", timed_ns, "ns")),
     )

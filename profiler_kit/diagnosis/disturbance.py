@@ -1,0 +1,49 @@
+"""Findings about time on the host while other work, or too many threads, took its cores.
+
+A step that waits for a core looks like one that waits for Python: the load lengthens both the idle time of a device and the time
+outside operators. Such findings are kept with less weight, and say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import join_sentences
+from profiler_kit.diagnosis.ranking import HOST_CAUSES
+from profiler_kit.records.report import Finding, Report, Severity
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.host_load import disturbance_of
+from profiler_kit.units import percent
+
+# The profiler lengthens a step. Timed steps that take longer than traced ones by this factor were slowed down by something else.
+MAX_TIMED_FACTOR: Final = 2.0
+_LESS_SEVERE: Final[dict[Severity, Severity]] = {"high": "medium", "medium": "low"}
+_HOST_CLAIMS: Final = frozenset({"host", "idle", *(f"idle:{cause}" for cause in HOST_CAUSES)})
+
+
+def is_disturbed(run: ConfigRun) -> bool:
+    """Whether other work or too many threads may decide the length of the run's timed steps."""
+    disturbance = disturbance_of(run)
+    return (disturbance is not None and disturbance.is_large) or timed_factor(run) >= MAX_TIMED_FACTOR
+
+
+def timed_factor(run: ConfigRun) -> float:
+    """The timed step over the traced one on a CPU; 0 without both."""
+    if run.clock != "operator" or not run.span_ns or run.step_ns is None:
+        return 0.0
+    return run.step_ns.median / run.span_ns
+
+
+def with_doubt(report: Report, finding: Finding) -> Finding:
+    """`finding`; if it is about time on the host and the baseline's host was disturbed, less severe and with the reason."""
+    run = report.baseline()
+    disturbance = disturbance_of(run) if run is not None else None
+    if disturbance is None or not disturbance.is_large or _HOST_CLAIMS.isdisjoint(finding.claims):
+        return finding
+    doubt = (
+        f"Threads of the process waited for a core for {percent(disturbance.waiting_share)} of their time (rule busy_host), so "
+        "the share is smaller on a free host."
+    )
+    severity = _LESS_SEVERE.get(finding.severity, finding.severity)
+    return replace(finding, severity=severity, explanation=join_sentences(finding.explanation, doubt))

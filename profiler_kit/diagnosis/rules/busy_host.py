@@ -1,0 +1,197 @@
+"""A host whose cores were not free while steps were timed: other work, more threads than cores, a CPU limit, a changing clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnosis.pairs import measured_runs
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.records.report import Evidence, Finding, Report, Severity
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.host_load import (
+    MAX_THROTTLED_SHARE,
+    MAX_WAITING_SHARE,
+    MIN_OTHER_CORES,
+    Disturbance,
+    disturbance_of,
+    host_loads,
+)
+from profiler_kit.units import percent
+
+# Of the machine's cores. Work on this many cores shares caches and lowers clocks, even if no thread waits for it.
+MAX_OTHER_SHARE: Final = 0.5
+# A core that changes its clock by more changes a step that waits for the host as much.
+MAX_CLOCK_CHANGE: Final = 0.10
+# A device's clock changes a step that its kernels fill as much.
+MAX_SM_CLOCK_CHANGE: Final = 0.05
+# The time of other work is counted in ticks of 10 ms per core.
+MIN_WALL_NS: Final = 100_000_000
+
+DOC = f"""
+Fires if the cores were not free while steps were timed:
+
+- the threads of the process waited for a core for at least {limit_percent(MAX_WAITING_SHARE)} of their time. If other work used
+  at least {MIN_OTHER_CORES:g} cores, it is the cause; otherwise the process and its workers have more threads than cores;
+- a CPU limit of the container stopped the process for at least {limit_percent(MAX_THROTTLED_SHARE)} of the steps;
+- other work used at least {limit_percent(MAX_OTHER_SHARE)} of the machine's cores, although no thread waited: it shares caches
+  and lowers clocks;
+- the clock of the core changed by at least {limit_percent(MAX_CLOCK_CHANGE)} between start and end of the steps, or that of the
+  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}.
+
+`medium` if the baseline waited or was stopped, `low` otherwise. Linux reports waits and the use of the cores, so the rule is
+silent elsewhere. While the baseline is disturbed, findings about time on the host are less severe and say so, and rule
+`host_overhead` is silent on a CPU: waiting for a core looks like Python there.
+"""
+
+_STOP: Final = "Stop other work on the machine and run again."
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Yield at most one finding for cores that were not free, and one for changing clocks."""
+    runs = [(run, found) for run in measured_runs(report) if (found := disturbance_of(run)) is not None]
+    if not runs:
+        return
+    disturbed = [(run, found) for run, found in runs if found.is_large or _is_crowded(run, found)]
+    if disturbed:
+        disturbed.sort(
+            key=lambda pair: (not pair[1].is_large, pair[0] is not report.baseline(), -pair[1].waiting_share)
+        )
+        yield _finding(report, disturbed)
+    changed = [(run, kind, change) for run, _ in runs for kind, change in _clock_changes(run)]
+    if changed:
+        yield _clock_finding(sorted(changed, key=lambda item: -abs(item[2])))
+
+
+def _is_crowded(run: ConfigRun, found: Disturbance) -> bool:
+    wall_ns = sum(load.wall_ns for load in host_loads(run))
+    return (
+        found.other_cores is not None
+        and found.machine_cores is not None
+        and wall_ns >= MIN_WALL_NS
+        and found.other_cores >= MAX_OTHER_SHARE * found.machine_cores
+    )
+
+
+def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> Finding:
+    run, found = disturbed[0]
+    severity: Severity = "medium" if any(r is report.baseline() and d.is_large for r, d in disturbed) else "low"
+    others = [quoted_name(other) for other, _ in disturbed[1:]]
+    return RULE.finding(
+        severity=severity,
+        title=_title(found),
+        explanation=join_sentences(
+            f"During the timed steps of {quoted_name(run)}:",
+            _facts(run, found),
+            f"The same holds for {join_list(others)}." if others else "",
+            "The time of the step, its shares on the host, and small differences between configurations are uncertain."
+            if found.is_large
+            else "Shared caches and lower clocks may lengthen steps.",
+        ),
+        advice=_advice(run, found),
+        evidence=tuple(
+            piece
+            for other, load in disturbed
+            for piece in evidence_of(
+                other.config.name,
+                ("time waiting for a core", 100.0 * load.waiting_share, "percent"),
+                ("cores used by other work", _rounded(load.other_cores), "text"),
+                ("time with a thread waiting", _hundredfold(load.contended_share), "percent"),
+                ("time stopped by a CPU limit", 100.0 * load.throttled_share or None, "percent"),
+            )
+        ),
+        weight=max(found.waiting_share, found.throttled_share),
+    )
+
+
+def _hundredfold(share: float | None) -> float | None:
+    return 100.0 * share if share is not None else None
+
+
+def _rounded(cores: float | None) -> str | None:
+    return f"{cores:.2f}" if cores is not None else None
+
+
+def _title(found: Disturbance) -> str:
+    if found.throttled_share >= MAX_THROTTLED_SHARE:
+        return f"Limited CPU: a limit of the container stopped the process for {percent(found.throttled_share)} of the steps"
+    if found.waiting_share < MAX_WAITING_SHARE:
+        return f"Busy host: other work used {_cores(found)} while steps were timed"
+    if found.is_foreign:
+        return (
+            f"Busy host: other work used {_cores(found)}, and the process waited for a core for "
+            f"{percent(found.waiting_share)} of its time"
+        )
+    return f"Too many threads: the process waited for its own threads for {percent(found.waiting_share)} of its time"
+
+
+def _cores(found: Disturbance) -> str:
+    total = f" of {plural(found.machine_cores, 'core')}" if found.machine_cores is not None else " cores"
+    return f"{found.other_cores or 0.0:.1f}{total}"
+
+
+def _facts(run: ConfigRun, found: Disturbance) -> str:
+    cores = host_loads(run)[0].cores
+    parts = [
+        f"threads of the process waited for a core for {percent(found.waiting_share)} of the time in which they could run",
+        f"other work used {_cores(found)}" if found.other_cores is not None else "",
+        f"more threads were ready to run than cores were free for {percent(found.contended_share)} of the time"
+        if found.contended_share is not None
+        else "",
+        f"a CPU limit stopped it for {percent(found.throttled_share)} of the time" if found.throttled_share else "",
+    ]
+    return f"{join_list([part for part in parts if part])}. The process may use {plural(cores, 'core')}."
+
+
+def _advice(run: ConfigRun, found: Disturbance) -> str:
+    cores = host_loads(run)[0].cores
+    if found.throttled_share >= MAX_THROTTLED_SHARE:
+        return (
+            f"Raise the CPU limit of the container, or use fewer threads: torch.set_num_threads({max(1, cores // 2)})."
+        )
+    if found.is_foreign or found.waiting_share < MAX_WAITING_SHARE:
+        return _STOP
+    return f"Use at most {plural(cores, 'thread')} in all: torch.set_num_threads(N), and fewer DataLoader workers."
+
+
+def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:
+    """Yield the largest change of the core's clock, and that of the device's, as shares, where they exceed their limits."""
+    changes = [
+        load.end_clock_hz / load.start_clock_hz - 1.0
+        for load in host_loads(run)
+        if load.start_clock_hz and load.end_clock_hz
+    ]
+    largest = max(changes, key=abs, default=0.0)
+    if abs(largest) >= MAX_CLOCK_CHANGE:
+        yield "core", largest
+    state = run.device_state
+    if state is not None and state.start_sm_clock_hz and state.sm_clock_hz:
+        change = state.sm_clock_hz / state.start_sm_clock_hz - 1.0
+        if abs(change) >= MAX_SM_CLOCK_CHANGE:
+            yield "device", change
+
+
+def _clock_finding(changed: list[tuple[ConfigRun, str, float]]) -> Finding:
+    run, kind, change = changed[0]
+    others = [f"{quoted_name(other)} ({part}, {100.0 * share:+.1f} %)" for other, part, share in changed[1:]]
+    return RULE.finding(
+        severity="low",
+        title=f"Changing clock: that of the {kind} {'rose' if change > 0 else 'fell'} by {percent(abs(change))} during the "
+        f"steps of {quoted_name(run)}",
+        explanation=join_sentences(
+            "Steps before and after the change do not take the same time.",
+            f"The same holds for {join_list(others)}." if others else "",
+        ),
+        advice="Stop other work, and run again. If the clock still changes, lock it, or use the governor `performance`."
+        if kind == "core"
+        else "Run again on a warm device. If the clock still changes, lock it with nvidia-smi --lock-gpu-clocks.",
+        evidence=tuple(
+            Evidence(name=f"change of the {part}'s clock", value=100.0 * share, unit="percent", where=other.config.name)
+            for other, part, share in changed
+        ),
+        weight=abs(change),
+    )
+
+
+RULE = Rule("busy_host", DOC, check, "reading")
