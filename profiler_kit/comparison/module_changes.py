@@ -23,6 +23,7 @@ _INPUT_SETTING: Final = re.compile(
     r"input_(size|dim|dims|shape|width|channels))\Z"
 )
 _SHORT_CONFIG: Final = re.compile(r"(?P<input>[^\s,]+)->(?P<output>[^\s,]+)(?P<others>(, .*)?)\Z", re.DOTALL)
+_CONVOLUTION_DEFAULTS: Final = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}
 _SHORT_NAMES: Final = {"k": "kernel_size", "s": "stride", "p": "padding", "d": "dilation", "g": "groups"}
 
 
@@ -100,7 +101,7 @@ def plain_settings(node: ModuleNode) -> dict[str, str]:
     for part in filter(None, match["others"].split(", ")):
         name = _SHORT_NAMES.get(part[0], "") if part[1:2].isdigit() or part[1:2] == "=" else ""
         settings[name or part] = part[1:].removeprefix("=") if name else "True"
-    return settings
+    return _CONVOLUTION_DEFAULTS | settings if "kernel_size" in settings else settings
 
 
 def _setting_changes(a: ModuleNode, b: ModuleNode) -> list[SettingChange]:
