@@ -31,6 +31,7 @@ class MetaTrials:
         self._model: nn.Module | None = None
         self._output: Any = None
         self._has_output = False
+        self._memo = MemoMode()  # shared, since trials repeat the ops of the forward pass
 
     @property
     def batch(self) -> Batch:
@@ -65,7 +66,7 @@ class MetaTrials:
             older_objects_frozen(),
         ):
             try:
-                with MemoMode():
+                with self._memo:
                     return function()
             except Exception as error:
                 if is_out_of_memory(error):
