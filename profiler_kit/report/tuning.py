@@ -134,8 +134,8 @@ def _side_rows(tuning: Tuning) -> list[SideRow]:
 
 def _code(tuning: Tuning) -> Iterator[Block]:
     for block in tuning.code:
-        yield Paragraph(text=f"{PLACES[block.place]} ({', '.join(block.changes)}):")
-        yield Paragraph(text=block.code, role="code")
+        place = f"# {PLACES[block.place]}: {', '.join(block.changes)}"
+        yield Paragraph(text=f"{place}\n{block.code}", role="code")
 
 
 def _contributions(tuning: Tuning) -> Iterator[Block]:

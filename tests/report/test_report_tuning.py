@@ -45,7 +45,7 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     assert "peak 1 GiB -> 2 GiB, error against float64 1.0e-4 -> 2.0e-4." in result[1]
     assert "Accepted error: up to 1.0e-2 (tolerance 10x,0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")
-    assert code == ["Before the model is built (benchmark):", "torch.backends.cudnn.benchmark = True"]
+    assert code == ["# Before the model is built: benchmark\ntorch.backends.cudnn.benchmark = True"]
 
 
 def test_every_rejected_change_has_its_reason_once(tmp_path: Path) -> None:
@@ -104,7 +104,8 @@ def test_code_is_copied_from_the_terminal_and_from_markdown(tmp_path: Path) -> N
     for block in result.code:
         ast.parse(block.code)
         assert f"\n{block.code.strip()}\n" in printed
-        assert f"```python\n{block.code.strip()}\n```" in markdown.replace("\n\n```", "\n```")
+        assert f"\n{block.code.strip()}\n```" in markdown.replace("\n\n```", "\n```")
+    assert markdown.count("```python\n# ") == 3
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
