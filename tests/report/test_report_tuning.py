@@ -160,3 +160,12 @@ def test_gains_in_words() -> None:
     unsure = Gain(ratio=0.98, low=0.93, high=1.03, limit=0.1, outcome="same")
     assert unsure.saved == "2.0 % less (-3.0 to 7.0 %)"
     assert Gain(ratio=0.5, low=0.5, high=0.5, limit=0.01, outcome="better").saved == "50.0 % less"
+
+
+def test_a_gain_that_could_not_be_confirmed_is_named(tmp_path: Path) -> None:
+    result = tuning(tmp_path, SimulatedDevice(times={"benchmark": 0.5}), None, "benchmark")
+    attempts = tuple(replace(attempt, outcome="better") for attempt in result.attempts[:1])
+    result = replace(result, attempts=attempts, chosen=None, gain=None, changes=(), outcome="nothing better")
+    answer = section(tuning_document(result), "Result")[0]
+    assert answer.startswith("Nothing is confirmed: benchmark seemed to improve the step time")
+    assert answer.endswith("Raise --budget or --processes.")
