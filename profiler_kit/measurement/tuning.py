@@ -220,8 +220,10 @@ class Search:
 
 
 def _with_base(base: RunConfig, candidates: Sequence[RunConfig]) -> Iterator[RunConfig]:
-    """`candidates` between processes of `base`."""
-    for start in range(0, len(candidates), BASE_EVERY):
+    """`candidates` between processes of `base`, two of them early: a round may end for lack of time."""
+    yield base
+    yield from candidates[:1]
+    for start in range(1, len(candidates), BASE_EVERY):
         yield base
         yield from candidates[start : start + BASE_EVERY]
     yield base
