@@ -23,7 +23,6 @@ _LOSSES: Final = {
     "aten.mse_loss": (2, 1, 0),
     "aten.smooth_l1_loss": (2, 1, 0),
     "aten.huber_loss": (2, 1, 0),
-    "aten.binary_cross_entropy": (3, 1, 0),
     "aten.binary_cross_entropy_with_logits": (4, 2, 1),  # includes a copy of one term
 }
 _WITH_INDEX: Final = 16  # bytes of a value and its index; Welford's mean, sum of squares and count have the same size

@@ -89,7 +89,9 @@ class HoldoutCase:
                 self.model(self.inputs)  # a lazy layer takes its size from its first input
             if layout == "cl":
                 self.inputs = self.inputs.contiguous(memory_format=torch.channels_last)
-                self.model = self.model.to(memory_format=torch.channels_last)
+                for parameter in self.model.parameters():  # as Module.to, which rejects weights of other ranks than 4
+                    if parameter.dim() == 4:
+                        parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.model.train(self.work != "infer")
         self.device = device
         out = self._first(self._output())
