@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -96,13 +96,18 @@ class Noise:
 
 def noise_of(report: Report) -> Noise:
     """The noise of `report`, from its A/A runs and the further processes of its configurations."""
+    return noise_of_runs(report.runs)
+
+
+def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
+    """The noise of `all_runs`, as that of their report."""
     repeat_steps = {
         run.config.repeat_of: run.step_ns
-        for run in report.runs
+        for run in all_runs
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
     noise = Noise(repeat_steps=repeat_steps)
-    runs = [run for run in report.runs if run.config.repeat_of is None and not run.config.benchmark]
+    runs = [run for run in all_runs if run.config.repeat_of is None and not run.config.benchmark]
     gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
     spread = sum((spread_of(noise.processes(run)) for run in runs), Spread())
     return replace(noise, spread=spread, gap=max(gaps, default=None), repeated_configs=len(gaps))
