@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from profiler_kit.counting.custom_ops import register_formula
     from profiler_kit.display.plots import plot
     from profiler_kit.display.records import notebook_html, save, summary
+    from profiler_kit.integrations.session import session, trace_handler
     from profiler_kit.pipeline.analyze import analyze
     from profiler_kit.pipeline.count import count
     from profiler_kit.pipeline.env import env
     from profiler_kit.pipeline.inspect import inspect
+    from profiler_kit.pipeline.tune import tune
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
 
@@ -35,7 +37,10 @@ _MODULES = {
     "read_report": "profiler_kit.records.serde",
     "register_formula": "profiler_kit.counting.custom_ops",
     "save": "profiler_kit.display.records",
+    "session": "profiler_kit.integrations.session",
     "summary": "profiler_kit.display.records",
+    "trace_handler": "profiler_kit.integrations.session",
+    "tune": "profiler_kit.pipeline.tune",
 }
 
 __all__ = [
@@ -51,7 +56,10 @@ __all__ = [
     "read_report",
     "register_formula",
     "save",
+    "session",
     "summary",
+    "trace_handler",
+    "tune",
 ]
 
 

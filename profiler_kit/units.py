@@ -22,6 +22,7 @@ Unit = Literal[
     "bytes/s",
     "flops/byte",
     "percent",
+    "basis_points",  # hundredths of a percent, so that a share is an integer
     "ratio",
     "fraction",
     "bool",
@@ -55,6 +56,8 @@ def text(value: object, unit: Unit = "text") -> str:
             return f"{scaled(value)}B/s" if abs(value) >= 1000 else f"{digits(value)} B/s"
         case "percent":
             return f"{value:.1f} %"
+        case "basis_points":
+            return f"{value / 100:.1f} %"
         case "ratio":
             return f"{digits(value, 3)}x"
         case "fraction":

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "memory": GROUND | {"records", "loading", "devices", "emulation"},
     "measurement": GROUND | {"process", "records", "statistics", "configurations"},
     "worker": GROUND | {"process", "records", "statistics", "configurations", "loading"},
+    "recording": GROUND | {"records", "loading", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
     "diagnosis": GROUND | {"records", "statistics", "devices"},
@@ -49,17 +50,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "memory",
         "measurement",
         "worker",
+        "recording",
+        "statistics",
         "traces",
         "attribution",
         "diagnosis",
         "comparison",
         "gate",
     },
+    "integrations": GROUND | {"records", "display", "recording", "pipeline"},
     "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
-    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display"},
+    "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }
-TORCH = {"loading", "emulation", "counting", "memory", "worker"}
+TORCH = {"loading", "emulation", "counting", "memory", "worker", "recording"}
 COLUMNAR = {"traces", "attribution"}  # whose data are numpy arrays; imported when a trace is read
 HEAVY = {
     "torch",
@@ -76,6 +80,7 @@ STARTS_PROCESSES = {"process"}
 # processes of their own, with streams of their own
 PRINTS = {
     "cli",
+    "integrations",  # in the user's program, on stderr
     "worker/entry.py",
     "process/protocol.py",
 }

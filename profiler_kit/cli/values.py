@@ -74,6 +74,24 @@ def parse_seconds(text: str) -> float:
     return value
 
 
+def parse_tolerance(text: str) -> str:
+    """Parse a tolerance: ``0.01``, ``10x`` or ``any``."""
+    from profiler_kit.records.tuning import parse_tolerance as parse
+
+    return _read(parse, text)
+
+
+def parse_percent(text: str) -> float:
+    """Parse a text such as ``10%`` or ``10`` into a share of at least 0."""
+    try:
+        value = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, such as 10%")
+    return value
+
+
 def _read(parse: Callable[[str], Value], text: str) -> Value:
     try:
         return parse(text)

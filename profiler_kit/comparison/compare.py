@@ -9,12 +9,13 @@ from typing import Final
 from profiler_kit.comparison.cases import Case
 from profiler_kit.comparison.efficiency import efficiency_split
 from profiler_kit.comparison.explanations import explanations
-from profiler_kit.comparison.layers import device_times, layer_changes
+from profiler_kit.comparison.layers import device_times, model_changes
 from profiler_kit.comparison.measured_metrics import STEP_TIME, environment_reason, measured_rows
 from profiler_kit.comparison.ratios import memory_splits, time_ratio
+from profiler_kit.comparison.reasons import metric_reasons
 from profiler_kit.comparison.sentences import notes, representative_configs, sentences
 from profiler_kit.errors import NotComparableError
-from profiler_kit.records.comparison import Comparison, LayerChange, MemorySplit, MetricRow, Side, TimeRatio, Verdict
+from profiler_kit.records.comparison import Comparison, MemorySplit, MetricRow, Side, TimeRatio, Verdict
 from profiler_kit.records.metrics import METRICS, reason_not_comparable, value_of
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -22,8 +23,10 @@ from profiler_kit.records.runs import ConfigRun
 UNCHANGED_VERDICTS: Final = ("noise", "same", "unknown")
 
 
-def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> Comparison:
+def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_model: bool = False) -> Comparison:
     """Compare two reports and explain the differences. `labels` name the sides in sentences (default: the targets' names).
+
+    `one_model`: the reports must be of two versions of one model, as in a review.
 
     Raises:
         NotComparableError: no metric is comparable, or the reports count work by different conventions.
@@ -36,7 +39,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
             hint="make both reports with the same --convention",
         )
     shared_runs = _shared_runs(a, b)
-    metrics = (*_static_rows(a, b), *measured_rows(a, b, sides, shared_runs))
+    metrics = (*_static_rows(a, b, one_model), *measured_rows(a, b, sides, shared_runs))
     if all(row.verdict in ("not_comparable", "failed") for row in metrics):
         reasons = sorted({row.reason for row in metrics if row.reason})
         raise NotComparableError(
@@ -47,15 +50,13 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
     times = tuple(ratio for pair in comparable_runs if (ratio := time_ratio(a, b, *pair, sides)) is not None)
     memory = memory_splits(a, b, comparable_runs)
     traced_pair = next((pair for pair in comparable_runs if _share_trace_clock(*pair)), None)
-    layers: tuple[LayerChange, ...] = ()
-    if a.static is not None and b.static is not None:
-        layers = layer_changes(a.static, b.static, *(traced_pair or (None, None)))
+    changes = model_changes(a, b, *(traced_pair or (None, None)))
     config_names = representative_configs(a, times)
     representative_runs = [pair for pair in comparable_runs if pair[0].config.name in config_names]
     noisy_configs = _noisy_configs(metrics)
     # a step time within noise leaves no difference to explain
     differing_runs = [pair for pair in representative_runs if pair[0].config.name not in noisy_configs]
-    splits = [efficiency_split(a, b, pair, sides, layers) for pair in differing_runs]
+    splits = [efficiency_split(a, b, pair, sides, changes.layers) for pair in differing_runs]
     comparison = Comparison(
         a=sides[0],
         b=sides[1],
@@ -64,13 +65,18 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None) -> C
         metrics=metrics,
         times=times,
         memory=memory,
-        layers=layers,
+        layers=changes.layers,
         sentences=(),
         telling=config_names,
         notes=notes(a, b, sides, shared_runs),
         convention=conventions[0] if conventions else None,
         efficiencies=tuple(split for split in splits if split is not None),
         explanations=explanations(_cases(a, b, sides, representative_runs, times, memory, noisy_configs)),
+        edits=changes.edits,
+        consequences=changes.consequences,
+        groups=changes.groups,
+        reasons=metric_reasons(a, b, metrics, changes, memory, times),
+        checkpoint=changes.checkpoint,
     )
     return replace(comparison, sentences=sentences(comparison, a.static, b.static, noisy_configs))
 
@@ -122,13 +128,13 @@ def _share_trace_clock(a_run: ConfigRun, b_run: ConfigRun) -> bool:
     return device_times(a_run) is not None and device_times(b_run) is not None and a_run.clock == b_run.clock
 
 
-def _static_rows(a: Report, b: Report) -> tuple[MetricRow, ...]:
+def _static_rows(a: Report, b: Report, one_model: bool) -> tuple[MetricRow, ...]:
     rows = []
     for metric in METRICS:
         before, after = value_of(a, metric), value_of(b, metric)
-        if not metric.headline or (before is None and after is None):
+        if (before is None and after is None) or (before == after and not metric.headline):
             continue
-        reason = reason_not_comparable(a, b, metric)
+        reason = reason_not_comparable(a, b, metric, one_model=one_model)
         rows.append(
             MetricRow(
                 metric=metric.key,

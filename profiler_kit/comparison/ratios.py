@@ -112,7 +112,7 @@ def _memory_split(
 
 
 def _peak_parts(peak_bytes: int, memory: PeakMemory | MemoryCategories) -> dict[MemoryPart, int | None]:
-    parts: dict[MemoryPart, int | None] = {part: getattr(memory, part) for part in MEMORY_PARTS if part != "rest"}
-    # temporaries, the probe's own rest, and bytes that an older report's parts do not cover: all parts sum to the peak
+    parts: dict[MemoryPart, int | None] = {part: getattr(memory, part, None) for part in MEMORY_PARTS if part != "rest"}
+    # the probe's rest, and bytes that an older report's parts do not cover: all parts sum to the peak
     parts["rest"] = peak_bytes - sum(value or 0 for value in parts.values())
     return parts

@@ -15,6 +15,7 @@ from profiler_kit.counting.device_kernels import attention_note
 from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.operands import OpFacts
+from profiler_kit.counting.settings import settings_by_path
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.devices.device import Device
@@ -72,8 +73,9 @@ def _count_on_first_kind(
 
 
 def _count(target: Target, convention: Convention, device: Device | None, *, cross_check: bool) -> StaticCount:
+    settings = settings_by_path(target.model)
     trace, notes = _trace(target, convention, device)
-    facts = describe_modules(target.model)
+    facts = describe_modules(target.model, settings)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(

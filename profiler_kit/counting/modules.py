@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
+from profiler_kit.counting.settings import settings_by_path, state_keys
 from profiler_kit.loading.packed_weights import packed_weights
 
 CONFIG_WIDTH = 60
@@ -17,6 +18,7 @@ class ModuleFacts:
     """A module's names, class, description and parameters. A shared parameter belongs to its first module.
 
     `params` and `param_bytes` include the packed weights of quantized layers, which are not trainable.
+    `settings`, `state`: as in `ModuleNode`. `is_from_torch`: its code is part of torch.
     """
 
     path: str
@@ -26,10 +28,19 @@ class ModuleFacts:
     params: int
     trainable_params: int
     param_bytes: int
+    settings: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    is_from_torch: bool = False
 
 
-def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
-    """Facts of every module of `model`, once each, in the order of ``named_modules()``."""
+def describe_modules(
+    model: nn.Module, settings: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[ModuleFacts, ...]:
+    """Facts of every module of `model`, once each, in the order of ``named_modules()``.
+
+    `settings`: the settings by path before the model ran; modules that are missing there were lazy.
+    """
+    settings = {**settings_by_path(model), **(settings or {})}
     names: dict[int, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         names.setdefault(id(module), []).append(name)
@@ -51,6 +62,9 @@ def describe_modules(model: nn.Module) -> tuple[ModuleFacts, ...]:
                 trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
                 param_bytes=sum(p.numel() * p.element_size() for p in parameters)
                 + sum(weights.nbytes for weights in packed.values()),
+                settings=settings.get(path, ()),
+                state=state_keys(module),
+                is_from_torch=type(module).__module__.startswith("torch.nn."),
             )
         )
     return tuple(facts)

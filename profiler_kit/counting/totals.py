@@ -101,8 +101,14 @@ def by_module(
         if op.cost is not None:
             costs[op.path, op.phase].add(op.cost, op.calls)
     calls_by_path: defaultdict[str, list[ModuleCall]] = defaultdict(list)
-    for call in calls:
+    orders: dict[str, int] = {}
+    for index, call in enumerate(calls):
         calls_by_path[call.path].append(call)
+        orders.setdefault(call.path, index)
+    forward_ops: defaultdict[str, set[str]] = defaultdict(set)
+    for op in ops:
+        if op.phase == "forward":
+            forward_ops[op.path].add(op.op)
     saved_bytes: Counter[str] = Counter()
     held_bytes: Counter[str] = Counter()
     for item in saved:
@@ -125,6 +131,10 @@ def by_module(
             output_shape=module_calls[-1].output_shape if module_calls else None,
             saved_bytes=saved_bytes[fact.path],
             held_bytes=held_bytes[fact.path],
+            settings=fact.settings,
+            state=fact.state,
+            forward_ops=() if fact.is_from_torch else tuple(sorted(forward_ops[fact.path])),
+            order=orders.get(fact.path),
         )
 
     nodes = [node(fact, calls_by_path[fact.path]) for fact in facts]

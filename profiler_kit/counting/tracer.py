@@ -88,7 +88,7 @@ class Tracer(UndecomposedFlexAttention):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        kernel = replacement_kernel(func, args) or (func if key is None else self._memo.kernel(func, args))
+        kernel = replacement_kernel(func, args) or self._memo.kernel(func, args, key)
         out, facts = run_op(kernel, plan, args, kwargs)
         facts = self._with_convention(facts, func, args, kwargs, out)
         if key is not None:

@@ -273,6 +273,8 @@ def _untried(report: Report | TraceReport, parts: StepParts | None, cause: int |
     """What to do first where no finding advises anything: measure other settings, if none was measured."""
     if not isinstance(report, Report) or parts is None or cause is not None or len(measured_runs(report)) != 1:
         return ""
+    if report.target.is_loop:
+        return "Try first: `profiler_kit analyze` on the model, to measure other settings (benchmark, bfloat16, memory layout)."
     return "Try first: a longer --budget, to measure other settings too (bfloat16, memory layout)."
 
 

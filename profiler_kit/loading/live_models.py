@@ -65,6 +65,11 @@ class OptimizerSettings:
         accepted = inspect.signature(self.kind.__init__).parameters
         takes_any = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
         defaults = {name: value for name, value in self.defaults.items() if takes_any or name in accepted}
+        if any(
+            parameter.is_meta for parameter in parameters.values()
+        ):  # fused kernels refuse it; they need no other memory
+            groups = [{**group, "fused": None} if "fused" in group else group for group in groups]
+            defaults = {**defaults, "fused": None} if "fused" in defaults else defaults
         build: Any = self.kind
         optimizer: torch.optim.Optimizer = build(groups, **defaults)
         return optimizer

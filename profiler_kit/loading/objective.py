@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,8 @@ from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 
 AUTO = "auto"
+DEFAULT_LOSS: Final = "(the target defines no loss_fn)"  # the end of a note on a default loss
+
 # Loss modules with class labels or probabilities. All others compare with a tensor of the output's shape.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
     nn.CrossEntropyLoss: "classes",
@@ -84,7 +86,7 @@ class Objective:
         if own is not None:
             return replace(self, name=own.name, notes=(*self.notes, f"loss: {own.name} {own.reason}"))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return replace(self, name=name, notes=(*self.notes, f"loss: {name} {reason} (the target defines no loss_fn)"))
+        return replace(self, name=name, notes=(*self.notes, f"loss: {name} {reason} {DEFAULT_LOSS}"))
 
     def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> Objective:
         """This objective for `model` on `device`, with its own modules replaced by ``change(module)``."""

@@ -8,11 +8,13 @@ therefore reuses the facts of the first call, such as its cost. Three rules deci
   and it returns tensors only. The first call must return new, separate, strided meta tensors, as ``empty_strided`` makes
   them. This excludes ops that share storage without saying so in their schema (``_unsafe_view``). Random ops belong here:
   no random number is drawn without values.
-- **first argument**: the op returns its first argument without running. It is an in-place ``aten`` op with one tensor, and
-  the first call returned this tensor with unchanged metadata and storage. Autograd records the change before the op
-  reaches this mode.
-- **run**: every other op runs again. Views run because the count follows storages; in-place ops with several tensors
-  because they reject overlapping ones; ops that return numbers; custom ops, whose behavior is unknown.
+- **first argument**: the op returns its first argument without running. It is an in-place ``aten`` op that writes no other
+  tensor, and the first call returned this tensor with unchanged metadata and storage. Autograd records the change before
+  the op reaches this mode. Calls in which different tensors share a storage run, because the op rejects overlapping ones.
+- **run**: every other op runs again. Views run because the count follows storages; ops that return numbers; custom ops,
+  whose behavior is unknown.
+
+Foreach ops have a rule of their own, see `foreach_ops`.
 
 Some calls have no key, and are computed every time: calls with a tensor subclass, a tensor on another device, a sparse or
 nested tensor, a generator, a symbolic size, or another argument whose metadata the key cannot hold; and ops whose result
@@ -24,15 +26,16 @@ The cost also depends on whether the same tensor is passed twice, and so does th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.batch_norm_memo import BatchNormMemo
+from profiler_kit.loading.foreach_ops import is_foreach, run_foreach
+from profiler_kit.loading.metadata import append_metadata, result_factory, share_storage
 from profiler_kit.loading.values import ValueShadow, is_small
 
 # The memo stops growing here: a model whose shapes never repeat gains nothing from it.
@@ -40,14 +43,11 @@ MAX_CALLS: Final = 8192
 
 Facts = TypeVar("Facts")
 Key = tuple[Any, ...]
-ResultKind = Literal["new", "first argument", "run", "unknown"]
+FindKernel = Callable[[Any, Sequence[Any]], Callable[..., Any] | None]
+ResultKind = Literal["new", "first argument", "run", "foreach", "unknown"]
 
-_PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
-_META: Final = torch.device("meta")
-# The key holds the type too: equal numbers (1 == 1.0 == True) of different types give different dtypes.
-_NUMBERS: Final = frozenset((float, bool, complex))
-_OTHER: Final = frozenset((int, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 _VALUE_TAGS: Final = frozenset((torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output))
+_WITHOUT_KEY: Final = frozenset(("foreach", "unknown"))
 _TENSORS: Final = frozenset(("Tensor", "Optional[Tensor]", "List[Tensor]"))
 
 
@@ -87,34 +87,66 @@ class Memo(Generic[Facts]):
         cached = self._result_kinds.get(id(op))
         if cached is None:
             cached = self._result_kinds[id(op)] = (result_kind(op) if self._limit else "unknown", op)
-        if cached[0] == "unknown":
+        kind = cached[0]
+        if kind in _WITHOUT_KEY:
             return None
         key: list[Any] = [id(op), torch.get_default_dtype()]
         tensors: list[torch.Tensor] = []
-        if not _describe(args, key, tensors):
+        if not append_metadata(args, key, tensors):
             return None
         if kwargs:
             key += kwargs
-            if not _describe(kwargs.values(), key, tensors):
+            if not append_metadata(kwargs.values(), key, tensors):
                 return None
         if len(tensors) > 1:
             ids = [*map(id, tensors)]
             if len(set(ids)) < len(ids):
                 key.append(tuple(map(ids.index, ids)))
-        if self._is_observed is not None and all(map(self._is_observed, tensors)):
-            return None
+            if kind == "first argument" and share_storage(tensors):
+                return None
+        if self._is_observed is not None:
+            # a mode that tracks values must see the ops that change them
+            is_written = kind == "first argument" and tensors and self._is_observed(tensors[0])
+            if is_written or all(map(self._is_observed, tensors)):
+                return None
         return tuple(key)
 
-    def kernel(self, op: torch._ops.OpOverload, args: Sequence[Any]) -> Callable[..., Any]:
-        """The function to run for a call that has a key and no entry: `op` or its substitute."""
-        return self._batch_norm.find(op, args) or op
+    def kernel(self, op: torch._ops.OpOverload, args: Sequence[Any], key: Key | None) -> Callable[..., Any]:
+        """The function to run for a call without an entry: `op` or its substitute."""
+        if key is not None:
+            return self._batch_norm.find(op, args) or op
+        if self._result_kinds[id(op)][0] == "foreach":
+            return lambda *args, **kwargs: run_foreach(op, args, kwargs, self._is_observed)
+        return op
+
+    def call(
+        self,
+        op: torch._ops.OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        facts: Facts,
+        find_kernel: FindKernel | None = None,
+    ) -> Any:
+        """The result of a call, of a repeated call without running it. All calls have the same `facts`.
+
+        ``find_kernel(op, args)`` returns the function to run instead of `op`, or None.
+        """
+        key = self.key(op, args, kwargs)
+        entry = None if key is None else self.find(key)
+        if entry is not None:
+            return entry.result(op, args, kwargs)
+        kernel = None if find_kernel is None else find_kernel(op, args)
+        out = (kernel or self.kernel(op, args, key))(*args, **kwargs)
+        if key is not None:
+            self.store(key, op, args, out, facts)
+        return out
 
     def store(self, key: Key, op: torch._ops.OpOverload, args: Sequence[Any], out: Any, facts: Facts) -> None:
         """Store a call after it ran. `key` was computed before the call."""
         if len(self._entries) >= self._limit:
             return
         kind, _ = self._result_kinds[id(op)]
-        make = _result_factory(args, out) if kind == "new" else None
+        make = result_factory(args, out) if kind == "new" else None
         if make is not None:
             self._batch_norm.store(op, args, out)
         unchanged = kind == "first argument" and out is args[0] and key == self.key(op, args, {})
@@ -128,66 +160,16 @@ def result_kind(op: torch._ops.OpOverload) -> ResultKind:
     schema = op._schema
     aliased = [argument for argument in schema.arguments if argument.alias_info is not None]
     returned = [str(value.type) for value in schema.returns]
+    if is_foreach(op):
+        return "foreach"
     if not aliased and returned and _TENSORS.issuperset(returned):
         return "new"
-    tensors = [argument for argument in schema.arguments if "Tensor" in str(argument.type)]
-    if len(tensors) == 1 and tensors == aliased == schema.arguments[:1] and returned == ["Tensor"]:
-        info = schema.arguments[0].alias_info
-        if info is not None and info.is_write and torch.Tag.inplace_view not in op.tags:
+    if aliased == schema.arguments[:1] and returned == ["Tensor"]:
+        info, returned_info = schema.arguments[0].alias_info, schema.returns[0].alias_info
+        is_changed = info is not None and info.is_write and returned_info is not None and returned_info.is_write
+        if is_changed and torch.Tag.inplace_view not in op.tags:
             return "first argument"
     return "run"
-
-
-def _describe(values: Iterable[Any], key: list[Any], tensors: list[torch.Tensor]) -> bool:
-    """Append the metadata of `values` to `key`; return False if the key cannot hold a value."""
-    for value in values:
-        kind = type(value)
-        if kind in _PLAIN:
-            if not value.is_meta or value.is_nested or value.layout is not torch.strided:
-                return False
-            tensors.append(value)
-            key += (value.shape, value.stride(), value.dtype)
-        elif kind in _OTHER:
-            key.append(value)
-        elif kind in _NUMBERS:
-            key += (kind, value)
-        elif kind is list or kind is tuple:
-            key.append(len(value))
-            if not _describe(value, key, tensors):
-                return False
-        else:
-            return False
-    return True
-
-
-def _result_factory(args: Sequence[Any], out: Any) -> Callable[[], Any] | None:
-    """A function that returns new tensors like those in `out`; None unless all of them are new, strided and separate."""
-    storages = {tensor.untyped_storage()._cdata for tensor in tensors_in(args)}
-    if type(out) is torch.Tensor:
-        return _tensor_factory(out, storages)
-    if type(out) not in (tuple, list):
-        return None
-    factories = []
-    for tensor in out:
-        factory = None if tensor is None else _tensor_factory(tensor, storages)
-        if factory is None and tensor is not None:
-            return None
-        factories.append(factory)
-    container = type(out)
-    return lambda: container([None if factory is None else factory() for factory in factories])
-
-
-def _tensor_factory(tensor: Any, storages: set[int]) -> Callable[[], torch.Tensor] | None:
-    if type(tensor) is not torch.Tensor or not tensor.is_meta or tensor.layout is not torch.strided:
-        return None
-    if tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor() or tensor.storage_offset():
-        return None
-    storage = tensor.untyped_storage()
-    if storage._cdata in storages:
-        return None
-    storages.add(storage._cdata)
-    make = partial(torch.empty_strided, tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device=_META)
-    return make if make().untyped_storage().nbytes() == storage.nbytes() else None
 
 
 def memo_for_modes(modes: Sequence[object]) -> Memo[Any]:
@@ -195,3 +177,25 @@ def memo_for_modes(modes: Sequence[object]) -> Memo[Any]:
     if not modes:
         return Memo()
     return Memo(is_observed=is_small) if all(type(mode) is ValueShadow for mode in modes) else Memo(limit=0)
+
+
+class MemoMode(TorchDispatchMode):
+    """A dispatch mode that runs equal calls on meta tensors once, for a function whose result or error is all that matters."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memo: Memo[None] = memo_for_modes(_get_current_dispatch_mode_stack())
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # skipping costs a tenth of the time; compilation is disabled where the mode is used
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if types and any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # the subclass calls ops on the tensors it wraps, and those reach this mode
+        if type(func) is not torch._ops.OpOverload:
+            return func(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunction():  # a function mode would see every access to a tensor's attributes
+            return self._memo.call(func, args, kwargs or {}, None)

@@ -56,7 +56,9 @@ def seeded(seed: int) -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng(devices=[]):
+    # torch.manual_seed seeds every GPU too. One that is not initialized has no state to keep.
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=list(gpus)):
         torch.manual_seed(seed)
         random.seed(seed)
         if numpy is not None:

@@ -113,7 +113,7 @@ def spawn_run(
             device=device,
             budget_s=visit.budget_s,
             trace=str(folder / TRACE) if visit.trace is not None else None,
-            parts_trace=str(folder / PARTS) if not visit.again else None,
+            parts_trace=str(folder / PARTS) if visit.parts and not visit.again else None,
             steps=visit.steps,
             checks=visit.checks,
             again=visit.again,

@@ -25,6 +25,7 @@ class Visit:
     - `late`: the failure message after this limit (None: the default message).
     - `again`: the second process of a configuration, which only times steps and hashes results.
     - `further`: a third or later process of a configuration, which is `again` too. Its steps are added to the run.
+    - `parts`: also measure the parts of convolutions, unless `again`.
     """
 
     config: RunConfig
@@ -36,6 +37,7 @@ class Visit:
     checks: bool = True
     again: bool = False
     further: bool = False
+    parts: bool = True
 
     @property
     def limit_s(self) -> float:

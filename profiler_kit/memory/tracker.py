@@ -181,15 +181,9 @@ class Tracker(UndecomposedFlexAttention):
 
     def _run(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """The result of a call; of a repeated call from the memo, without running it."""
-        key = self._memo.key(func, args, kwargs) if type(func) is OpOverload else None
-        entry = None if key is None else self._memo.find(key)
-        if entry is not None:
-            return entry.result(func, args, kwargs)
-        kernel = replacement_kernel(func, args) or (func if key is None else self._memo.kernel(func, args))
-        out = kernel(*args, **kwargs)
-        if key is not None:
-            self._memo.store(key, func, args, out, None)
-        return out
+        if type(func) is OpOverload:
+            return self._memo.call(func, args, kwargs, None, replacement_kernel)
+        return func(*args, **kwargs)
 
     def _plan(self, func: Any) -> _Plan:
         name = f"higher_order.{func.name()}" if isinstance(func, HigherOrderOperator) else op_name(func)

@@ -21,7 +21,7 @@ from profiler_kit.pipeline.reports import new_report, with_findings, with_verdic
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.counts import DEFAULT_CONVENTION
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.lanes import Annotation, StepTimeline
 from profiler_kit.records.progress import OnProcess, ignore_processes
@@ -166,8 +166,8 @@ def analyze_spec(
         configurations.make_plan,
         environment.backend(device_name),
         has_tf32=environment.has_tf32(device_name),
-        float32=_computes_float32(counted.info),
-        uses_cudnn=by_kit is None or any(_is_cudnn_op(total.op) for total in by_kit.ops),
+        float32=computes_float32(counted.info),
+        uses_cudnn=uses_cudnn(by_kit),
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
@@ -282,12 +282,14 @@ def all_failed(report: Report) -> KitError | None:
     return TargetError(f"{summary}: {message}", hint=hint)
 
 
-def _computes_float32(info: TargetInfo) -> bool:
+def computes_float32(info: TargetInfo) -> bool:
+    """Whether the target's arithmetic is float32."""
     return info.amp is None and info.dtype in (None, "float32")
 
 
 _CUDNN_OPS = ("convolution", "conv", "cudnn", "miopen", "rnn", "lstm", "gru", "batch_norm", "ctc_loss")
 
 
-def _is_cudnn_op(op: str) -> bool:
-    return any(word in op for word in _CUDNN_OPS)
+def uses_cudnn(static: StaticCount | None) -> bool:
+    """Whether the target has an op that cuDNN runs; True without a count."""
+    return static is None or any(word in total.op for total in static.ops for word in _CUDNN_OPS)

@@ -9,6 +9,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.edits import (
+    CheckpointChange,
+    Consequence,
+    Edit,
+    FigureChanges,
+    LayerGroup,
+    MetricReason,
+    Role,
+)
 from profiler_kit.records.experiments import ConvolutionPart
 from profiler_kit.records.families import short_family_name, short_math_name
 from profiler_kit.records.report import Evidence
@@ -62,6 +71,11 @@ class MetricRow:
     ratio: float | None
     verdict: Verdict
     reason: str = ""
+
+    @property
+    def change(self) -> int | None:
+        """b minus a; None where one is unknown."""
+        return None if self.a is None or self.b is None else self.b - self.a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +224,9 @@ class Explanation:
     off_by: float | None = None
 
 
-MemoryPart = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "workspace", "rest"]
+MemoryPart = Literal[
+    "parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries", "workspace", "rest"
+]
 MEMORY_PARTS: Final[tuple[MemoryPart, ...]] = get_args(MemoryPart)
 PART_TITLES: Final = {part: part.replace("_", " ") for part in MEMORY_PARTS} | {"rest": "the rest"}
 
@@ -242,13 +258,21 @@ LayerKind = Literal["changed", "added", "removed", "same", "renamed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFigures:
-    """A layer's figures per step, excluding children. `saved_bytes` are bytes saved for backward."""
+    """A layer's figures per step, excluding children. `saved_bytes` are bytes saved for backward.
+
+    `backward_flops` includes recomputation; `flops` also includes the loss.
+    """
 
     flops: int = 0
     macs: int = 0
     params: int = 0
     saved_bytes: int = 0
     device_ns: int | None = None
+    forward_flops: int = 0
+    backward_flops: int = 0
+    forward_macs: int = 0
+    trainable_params: int = 0
+    param_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +283,8 @@ class LayerChange:
     - `a_path`, `b_path`: its path on each side; None where it does not exist.
     - `change`: the change in words.
     - `contribution`: the largest share that the layer's change has in a total: FLOPs, parameters, saved bytes or device time.
+    - `role`: ``edited`` if the layer itself was changed, ``affected`` if only its figures changed. Older files have none.
+    - `edits`: the edits it belongs to or is affected by, as indices in `Comparison.edits`.
     """
 
     kind: LayerKind
@@ -269,6 +295,22 @@ class LayerChange:
     a: LayerFigures
     b: LayerFigures
     contribution: float
+    role: Role | None = None
+    edits: tuple[int, ...] = ()
+
+    @property
+    def figures(self) -> FigureChanges:
+        """The changes of the figures, b minus a."""
+        return FigureChanges(
+            flops=self.b.flops - self.a.flops,
+            forward_flops=self.b.forward_flops - self.a.forward_flops,
+            backward_flops=self.b.backward_flops - self.a.backward_flops,
+            macs=self.b.forward_macs - self.a.forward_macs,
+            params=self.b.params - self.a.params,
+            trainable_params=self.b.trainable_params - self.a.trainable_params,
+            param_bytes=self.b.param_bytes - self.a.param_bytes,
+            saved=self.b.saved_bytes - self.a.saved_bytes,
+        )
 
     @property
     def path(self) -> str:
@@ -289,7 +331,13 @@ class Comparison(Views, Saved, kind="comparison"):
     - `metrics`: every counted and measured metric on both sides.
     - `times`: step-time ratios split into work and efficiency, one per configuration.
     - `memory`: peaks by part.
-    - `layers`: layers sorted by contribution, largest first. On each side their figures sum to the report's totals.
+    - `layers`: edited layers, then affected layers, each sorted by contribution, largest first. On each side their figures
+      sum to the report's totals.
+    - `edits`: what was edited, the edit with the largest effect first. `consequences`: the layers that are affected by edits. The
+      figures of both sum to the differences of the totals, exactly.
+    - `groups`: the changed layers in few rows, by edit and by subtree; the edits first.
+    - `reasons`: why each metric differs, in the order of `metrics`.
+    - `checkpoint`: what a checkpoint of a lacks for b; None where a report does not record its state.
     - `sentences`: the result. `notes`: limits of the comparison.
     - `telling`: the configurations that sentences and summaries mention: the baseline, and the flag with the largest effect.
       The tables list all configurations.
@@ -311,6 +359,20 @@ class Comparison(Views, Saved, kind="comparison"):
     convention: str | None = None
     efficiencies: tuple[EfficiencySplit, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
+    groups: tuple[LayerGroup, ...] = ()
+    reasons: tuple[MetricReason, ...] = ()
+    checkpoint: CheckpointChange | None = None
+
+    def refusal(self, metric: str, config: str | None = None) -> str:
+        """Why `metric` is not comparable or failed; empty if it is comparable. Every table and sentence uses this text."""
+        refused = (row for row in self.metrics if (row.metric, row.config) == (metric, config))
+        return next((row.reason for row in refused if row.verdict in ("not_comparable", "failed")), "")
+
+    def reason(self, metric: str, config: str | None = None) -> MetricReason | None:
+        """Why `metric` differs; None where it does not differ or is not comparable."""
+        return next((each for each in self.reasons if (each.metric, each.config) == (metric, config)), None)
 
     def __repr__(self) -> str:
         ratio = f"{text(self.times[0].time_ratio, 'ratio')} the step time, " if self.times else ""

@@ -112,6 +112,10 @@ class ModuleNode:
 
     - `path`: the name in ``named_modules()``; ``""`` for the root. `aliases`: further names of the same module.
     - `config`: the constructor arguments of the layer as text.
+    - `settings`: its public plain attributes, each as ``name=value``; of the root also those of its ``config`` object.
+    - `state`: its own keys in ``state_dict()`` with shapes, each as ``weight 64x3x7x7``; None in older reports.
+    - `forward_ops`: the names of the ops that its own code calls in forward, sorted; empty for modules of torch.
+    - `order`: the position of the end of its first call among all calls of the step's forward pass; None if it was not called.
     - `calls`: forward calls per step.
     - `params`, `param_bytes`: each parameter counts once, in the first module that has it.
     - `forward`, `loss`, `backward`, `recompute`: cost by phase.
@@ -136,6 +140,10 @@ class ModuleNode:
     output_shape: tuple[int, ...] | None = None
     saved_bytes: int = 0
     held_bytes: int = 0
+    settings: tuple[str, ...] = ()
+    state: tuple[str, ...] | None = None
+    forward_ops: tuple[str, ...] = ()
+    order: int | None = None
 
     def cost(self, phase: CountPhase) -> Cost:
         """The module's cost in `phase`, excluding children."""

@@ -49,12 +49,12 @@ class Table:
     totals: tuple[tuple[Value, ...], ...] = ()
 
 
-Role = Literal["text", "note", "warning", "log"]
+Role = Literal["text", "note", "warning", "log", "code"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """One or more sentences of plain text. A renderer may style `role`; a ``log`` keeps its line breaks.
+    """One or more sentences of plain text. A renderer may style `role`; a ``log`` and ``code`` (Python to copy) keep their lines.
 
     A paragraph with `detail` is left out of a one-screen summary.
     """

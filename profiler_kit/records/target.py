@@ -87,7 +87,7 @@ class TargetInfo:
     - `dtype`, `amp`: the type that the model was cast to, and the type of autocast; None without.
     - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``evidence`` (a call of the model
       in the user's files), ``data_set`` (one that the user's files name), ``search`` (inputs that run), ``config`` (of a model
-      zoo) or ``caller``. Older reports have ``smoke_test`` and ``guess``.
+      zoo), ``caller``, or ``loop`` (a training loop that was recorded). Older reports have ``smoke_test`` and ``guess``.
     - `notes`: defaults that were applied, and shapes that were read or guessed.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
@@ -112,6 +112,11 @@ class TargetInfo:
     def inputs_are_guessed(self) -> bool:
         """Whether nobody passed the shapes of the inputs, and no file of the user shows them."""
         return self.inputs_from in ("search", "guess")
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the steps are those of a loop that the user runs, not steps that the tool runs."""
+        return self.inputs_from == "loop"
 
     @property
     def arithmetic(self) -> str:

@@ -83,10 +83,10 @@ def _block(block: Block) -> str:
 
 def _paragraph(paragraph: Paragraph) -> str:
     match paragraph.role:
-        case "log":
+        case "log" | "code":
             body = lines(paragraph.text)
             fence = _fence("\n".join(body), shortest=3)
-            return "\n".join([f"{fence}text", *body, fence])
+            return "\n".join([f"{fence}{'text' if paragraph.role == 'log' else 'python'}", *body, fence])
         case "warning":
             return f"> **Warning:** {escape(paragraph.text)}"
         case "note":

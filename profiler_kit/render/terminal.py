@@ -150,6 +150,8 @@ class _Page:
         match paragraph.role:
             case "log":
                 return self._log(paragraph.text)
+            case "code":
+                return self._code(paragraph.text)
             case "warning":
                 return self._wrap(paragraph.text, mark="! ", style=WARNING)
             case "note":
@@ -164,6 +166,12 @@ class _Page:
         mark = "  | "
         pieces = [chop_cells(line, self.width - len(mark)) or [""] for line in lines(written)]
         return [Text(f"{mark}{piece}") for line in pieces for piece in line]
+
+    def _code(self, written: str) -> list[Text]:
+        """Lines to copy: neither marked nor wrapped."""
+        from rich.text import Text
+
+        return [Text(line) for line in lines(written)]
 
     def _findings(self, block: FindingList) -> list[Text]:
         from rich.text import Text

@@ -111,7 +111,8 @@ def _configurations(report: Report) -> Iterator[Section]:
     if not report.runs:
         return
     baseline = report.baseline()
-    blocks: list[Block] = [_runs_table("runs", "each in a fresh process", report, aside=False)]
+    caption = "in the running loop" if report.target.is_loop else "each in a fresh process"
+    blocks: list[Block] = [_runs_table("runs", caption, report, aside=False)]
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
         blocks.append(Paragraph(text=noise, detail=True))

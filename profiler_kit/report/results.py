@@ -12,11 +12,13 @@ from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SavedRecord
 from profiler_kit.records.trace_comparison import TraceComparison
+from profiler_kit.records.tuning import Tuning
 from profiler_kit.report.comparison import check_document, comparison_document
 from profiler_kit.report.document import report_document
 from profiler_kit.report.machine import machine_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.report.traces import traces_document
+from profiler_kit.report.tuning import tuning_document
 
 
 def result_document(
@@ -47,3 +49,5 @@ def result_document(
             return check_document(record)
         case Machine():
             return machine_document(record)
+        case Tuning():
+            return tuning_document(record)

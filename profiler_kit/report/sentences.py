@@ -132,7 +132,8 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
     if guessed:
         yield from (WARNING + note for note in guess_notes or ["the input shapes are guessed: pass yours with -i"])
     if run is not None and len(run.steps_ns) < MIN_STEPS:
-        yield f"{WARNING}only {plural(len(run.steps_ns), 'timed step')}: a longer --budget gives a narrower interval"
+        more = "a longer loop" if report.target.is_loop else "a longer --budget"
+        yield f"{WARNING}only {plural(len(run.steps_ns), 'timed step')}: {more} gives a narrower interval"
     if report.static is None:
         yield f"{WARNING}the model ran but could not be counted"
     elif report.static.uncounted:

@@ -87,6 +87,20 @@ def apply_flags(config: RunConfig) -> None:
             setattr(torch.backends.cudnn, flag, value)
 
 
+def current_config(name: str, device: torch.device) -> RunConfig:
+    """The configuration `name` with the cuDNN flags as they are; a flag is None where `device` does not have it."""
+    if backend(str(device)) != "cudnn":
+        return RunConfig(name=name)
+    flags = torch.backends.cudnn
+    return RunConfig(
+        name=name,
+        enabled=flags.enabled,
+        benchmark=flags.benchmark,
+        deterministic=flags.deterministic,
+        allow_tf32=flags.allow_tf32 if has_tf32(str(device)) else None,
+    )
+
+
 def prewarm(device: torch.device) -> None:
     """Create the device's context, library handles and the autograd thread, with a shape that no model has.
 

@@ -150,7 +150,7 @@ def trace_parts(runner: Runner, path: Path) -> bool:
         paths.append(owner)
         return record_function(marks.convolution(part, owner))
 
-    with profiled(runner, 1) as profiler:
+    with profiled(runner.cuda, 1) as profiler:
         _run_step(runner, watch)
         if not paths:
             return False

@@ -245,7 +245,7 @@ class TimedSteps:
 Marked = tuple[Phase, int, "torch.cuda.Event | None"]
 
 
-def _clock_mark(events: bool, count: int) -> tuple[Mark, list[Marked]]:
+def clock_mark(events: bool, count: int) -> tuple[Mark, list[Marked]]:
     """A mark that records host times and CUDA events, and the list it writes to. It must be fast: it is part of the step.
 
     The events for `count` marks are created and recorded once beforehand, so that the driver's set-up is not timed.
@@ -281,7 +281,7 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     The period is then measured by CUDA events at the starts of the steps.
     """
     closing = 1 if runner.cuda else 0
-    mark, marks = _clock_mark(runner.cuda, (count + closing) * MARKS_A_STEP)
+    mark, marks = clock_mark(runner.cuda, (count + closing) * MARKS_A_STEP)
     starts: list[int] = []
     firsts: list[int] = []  # the index of each step's first mark in `marks`
     while len(starts) < count + closing:
@@ -298,13 +298,14 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(starts)][:done])
     if runner.cuda and runner.train and not runner.reads_loss:
         events = [marks[first][2] for first in firsts[: done + 1]]
-        timed.steps_ns = [_elapsed_ns(begin, end) for begin, end in itertools.pairwise(events)]
+        timed.steps_ns = [elapsed_ns(begin, end) for begin, end in itertools.pairwise(events)]
     for step in range(done):
         _add_phases(timed, marks[firsts[step] : firsts[step + 1]], starts[step + 1])
     return timed
 
 
-def _elapsed_ns(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
+def elapsed_ns(begin: torch.cuda.Event | None, end: torch.cuda.Event | None) -> int:
+    """The time on the device between two recorded events, in ns. Both must be complete."""
     assert begin is not None
     assert end is not None
     elapsed_ms: float = begin.elapsed_time(end)
@@ -320,7 +321,7 @@ def _add_phases(timed: TimedSteps, marks: list[Marked], end_ns: int) -> None:
             return  # a training step's last mark only closes the optimizer phase
         timed.stopwatch_ns.setdefault(phase, []).append(until - begin)
         if event is not None and not last:
-            timed.event_ns.setdefault(phase, []).append(_elapsed_ns(event, marks[i + 1][2]))
+            timed.event_ns.setdefault(phase, []).append(elapsed_ns(event, marks[i + 1][2]))
 
 
 def synced_step_ns(runner: Runner) -> int:

@@ -19,7 +19,7 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
 
     The device is synchronized after each step, so every kernel belongs to the step that launched it.
     """
-    with wrapped_calls(runner.target.paths(), _marked_call), profiled(runner, count) as profiler:
+    with wrapped_calls(runner.target.paths(), marked_call), profiled(runner.cuda, count) as profiler:
         for index in range(count + 1):
             with record_function(marks.step(index)):
                 _marked_step(runner)
@@ -29,9 +29,9 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
     write_trace(profiler, path)
 
 
-def profiled(runner: Runner, count: int) -> profile:
-    """torch's profiler for one warm-up and `count` recorded steps of `runner`."""
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if runner.cuda else [])]
+def profiled(cuda: bool, count: int) -> profile:
+    """torch's profiler for one warm-up step and `count` recorded steps. `cuda`: record device work too."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
     return profile(activities=activities, schedule=schedule, acc_events=True)
 
@@ -63,6 +63,7 @@ def _marked_step(runner: Runner) -> None:
         close()
 
 
-def _marked_call(path: str, call: Call) -> Any:
+def marked_call(path: str, call: Call) -> Any:
+    """The result of `call`, a call of the module at `path`, inside the module's mark."""
     with record_function(marks.module(path)):
         return call()

@@ -23,6 +23,7 @@ WRITTEN_BY: Final = {
     "trace_comparison": "`compare` of traces",
     "check": "`check`",
     "machine": "`env`",
+    "tuning": "`tune`",
 }
 # Unit by the ending of a name, longer endings first.
 UNITS: Final = {

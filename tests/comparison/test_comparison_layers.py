@@ -2,19 +2,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate_reports import node, run, static
+from gate_reports import node, report, run, static
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.comparison.layers import align, config_difference, layer_changes
+from profiler_kit.comparison.alignment import align
+from profiler_kit.comparison.layers import model_changes
+from profiler_kit.comparison.module_changes import config_difference
 from profiler_kit.records.comparison import LayerChange
-from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.counts import ModuleNode, StaticCount
+from profiler_kit.records.runs import ConfigRun
 
 CONV = "3, 32, kernel_size=(3, 3), stride=(1, 1)"
 
 
+def layer_changes(
+    a: StaticCount, b: StaticCount, a_run: ConfigRun | None = None, b_run: ConfigRun | None = None
+) -> tuple[LayerChange, ...]:
+    return model_changes(report(count=a), report(count=b), a_run, b_run).layers
+
+
 def changes(a: list[ModuleNode], b: list[ModuleNode]) -> dict[str, LayerChange]:
-    return {one.path: one for one in layer_changes(static(a), static(b), None, None)}
+    return {one.path: one for one in layer_changes(static(a), static(b))}
 
 
 def test_the_same_path_and_type_is_the_same_layer() -> None:
@@ -25,7 +34,7 @@ def test_the_same_path_and_type_is_the_same_layer() -> None:
 
 
 def test_another_type_at_a_path_is_another_layer() -> None:
-    found = layer_changes(static([node("act", "ReLU")]), static([node("act", "GELU")]), None, None)
+    found = layer_changes(static([node("act", "ReLU")]), static([node("act", "GELU")]))
     assert sorted((one.kind, one.class_name) for one in found) == [("added", "GELU"), ("removed", "ReLU")]
 
 
@@ -45,8 +54,10 @@ def test_the_same_layer_under_another_name_is_renamed() -> None:
 
 def test_an_insertion_moves_the_rest_of_a_sequence_and_adds_one() -> None:
     configs = ["3, 8", "8, 16", "16, 32"]
-    before = [node(f"net.{i}", config=config, macs=10) for i, config in enumerate(configs)]
-    after = [node(f"net.{i}", config=config, macs=10) for i, config in enumerate(["3, 8", "8, 8", "8, 16", "16, 32"])]
+    sequence = ModuleNode(path="net", class_name="Sequential")
+    before = [sequence, *(node(f"net.{i}", config=config, macs=10) for i, config in enumerate(configs))]
+    configs = ["3, 8", "8, 8", "8, 16", "16, 32"]
+    after = [sequence, *(node(f"net.{i}", config=config, macs=10) for i, config in enumerate(configs))]
     found = changes(before, after)
     assert {path: one.kind for path, one in found.items()} == {
         "net.0": "same",
@@ -99,7 +110,7 @@ def test_a_trifle_of_time_is_no_change() -> None:
 def test_the_largest_share_of_a_total_comes_first() -> None:
     before = [node("tiny", macs=1, params=10), node("big", macs=1000), node("saver", macs=10, saved_bytes=100)]
     after = [node("tiny", macs=2, params=10), node("big", macs=1400), node("saver", macs=10, saved_bytes=1000)]
-    found = layer_changes(static(before), static(after), None, None)
+    found = layer_changes(static(before), static(after))
     assert [one.path for one in found] == ["saver", "big", "tiny"]
     assert found[0].contribution == 0.9
 
@@ -134,9 +145,10 @@ def test_every_layer_stands_exactly_once_and_nothing_is_lost(a: list[ModuleNode]
     assert sorted(one.path for _, one in pairs if one) == sorted(one.path for one in b)
     assert all(one.class_name == other.class_name for one, other in pairs if one and other and one.path)
     before, after = static(a), static(b)
-    found = layer_changes(before, after, None, None)
+    found = layer_changes(before, after)
     assert sum(one.a.flops for one in found) == before.step.flops
     assert sum(one.b.flops for one in found) == after.step.flops
     assert sum(one.b.params - one.a.params for one in found) == after.params - before.params
     assert sum(one.b.saved_bytes - one.a.saved_bytes for one in found) == after.saved_bytes - before.saved_bytes
-    assert [one.contribution for one in found] == sorted((one.contribution for one in found), reverse=True)
+    ranks = [(["edited", "affected", "same"].index(one.role or ""), -one.contribution) for one in found]
+    assert ranks == sorted(ranks)

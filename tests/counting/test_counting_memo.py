@@ -286,13 +286,13 @@ CALLS: list[tuple[Any, Callable[[], tuple[Any, ...]], bool]] = [
         [False, True, True]), False),
     (ATEN.native_batch_norm.default, lambda: (meta(2, 4, 3, 3), *(meta(4) for _ in range(4)), True, 0.1, 1e-5), False),
     (ATEN.native_dropout.default, lambda: (meta(3, 4), 0.5, True), False),
-    (ATEN._foreach_add.List, lambda: ([meta(3), meta(4)], [meta(3), meta(4)]), False),
     (ATEN.relu_.default, lambda: (meta(3, 4),), False),
     (ATEN.bernoulli_.float, lambda: (meta(3, 4), 0.25), False),
     (ATEN._unsafe_view.default, lambda: (meta(3, 4), [12]), True),
     (ATEN.unsafe_split.Tensor, lambda: (meta(4, 4), 2), True),
     (ATEN.view.default, lambda: (meta(3, 4), [12]), True),
-    (ATEN.add_.Tensor, lambda: (meta(3, 4), meta(3, 4)), True),
+    (ATEN.add_.Tensor, lambda: (meta(3, 4), meta(3, 4)), False),
+    (ATEN.addcdiv_.default, lambda: (meta(3, 4), meta(3, 4), meta(3, 4)), False),
     (ATEN.t_.default, lambda: (meta(3, 3),), True),
     (ATEN.resize_.default, lambda: (meta(3, 3), [3, 3]), True),
     (ATEN.set_.default, lambda: (meta(0),), True),
@@ -321,6 +321,14 @@ def test_what_is_run_again(op: Any, args: Callable[[], tuple[Any, ...]], is_run:
     assert same_metadata(result, first)
     in_place = op._schema.is_mutable
     assert (result is given[0]) is in_place
+
+
+def test_an_in_place_op_on_tensors_of_one_storage_runs_every_time() -> None:
+    memo, whole = Memo[None](), meta(8)
+    memo.call(ATEN.add_.Tensor, (meta(4), meta(4)), {}, None)
+    assert memo.key(ATEN.add_.Tensor, (whole[:4], whole[4:]), {}) is None
+    tensor = meta(4)
+    assert memo.call(ATEN.add_.Tensor, (tensor, tensor), {}, None) is tensor
 
 
 def test_every_op_that_may_be_made_anew_is_functional() -> None:

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.loading.op_memo import MemoMode
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory
 from profiler_kit.loading.values import ValueTracking, copy_values
@@ -62,7 +63,8 @@ class MetaTrials:
             compilation_disabled(),
         ):
             try:
-                return function()
+                with MemoMode():
+                    return function()
             except Exception as error:
                 if is_out_of_memory(error):
                     raise

@@ -1,0 +1,246 @@
+"""Measures a training loop from inside: `session` around the loop, `trace_handler` for a profiler that runs already."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+from profiler_kit.display.records import save
+from profiler_kit.errors import KitError, UsageError
+from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase
+from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.temporary_files import replacement
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from torch import nn
+    from torch.profiler import profile
+
+    from profiler_kit.recording.loop import Recorder
+
+FILES: Final = ("report.html", "report.json", "report.md")
+WARMUP, TIMED, TRACED = 5, 20, 3
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class LoopSession:
+    """Records steps of the loop that runs inside its ``with`` block, and writes their report. Created by `session`.
+
+    `report` is the report, None until it is written.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        out: Path,
+        *,
+        warmup: int,
+        steps: int,
+        traced: int,
+        loss_fn: Callable[..., Any] | None,
+        labels: Any,
+        convention: str,
+        quiet: bool,
+    ) -> None:
+        self.report: Report | None = None
+        self.folder = out
+        self._model = model
+        self._loss_fn, self._labels = loss_fn, labels
+        self._convention = convention
+        self._quiet = quiet
+        self._counts = {"warmup": warmup, "timed": steps, "traced": traced}
+        self._recorder: Recorder | None = None
+
+    def __enter__(self) -> LoopSession:
+        from profiler_kit.recording.loop import Recorder
+
+        if self._recorder is not None and not self._recorder.is_done:
+            raise UsageError("this session is already running", hint="use a second session for a second loop")
+        self.report = None
+        self._recorder = Recorder(self._model, trace=self.folder / "traces" / "loop.json.gz", **self._counts)
+        self._recorder.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._recorder is not None and not self._recorder.is_done:
+            self._recorder.stop()
+            self._write()
+
+    def __call__(self, function: Function) -> Function:
+        """As a decorator: each call of `function` runs inside the session."""
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether further steps will be recorded."""
+        return self._recorder is not None and not self._recorder.is_done
+
+    def step(self) -> None:
+        """Say that one step of the loop is over. When the last recorded step is over, the report is written."""
+        if self._recorder is None:
+            raise UsageError(
+                "step() outside the session", hint="call it inside: with profiler_kit.session(model) as s:"
+            )
+        if not self._recorder.is_done and self._recorder.end_step():
+            self._write()
+
+    def phase(self, name: Phase) -> AbstractContextManager[None]:
+        """Attribute a block to the phase `name`: data, transfer, forward, loss, backward, optimizer or other.
+
+        Forward, backward, the optimizer and a DataLoader are found without it.
+
+        Raises: UsageError for another name, or outside the session.
+        """
+        if name not in get_args(Phase):
+            raise UsageError(f"no phase {name!r}", hint=f"choose one of: {', '.join(get_args(Phase))}")
+        if self._recorder is None:
+            raise UsageError(
+                "phase() outside the session", hint="call it inside: with profiler_kit.session(model) as s:"
+            )
+        context: AbstractContextManager[None] = self._recorder.phase(name)
+        return context
+
+    def _write(self) -> None:
+        """Build and write the report. A failure is a message: the loop goes on."""
+        assert self._recorder is not None
+        observed = self._recorder.observations
+        if not observed.steps_ns:
+            needed = self._counts["warmup"] + 1
+            self._say(
+                f"no report: the loop ended before a timed step; {needed} steps are needed, and step() after each"
+            )
+            return
+        from profiler_kit.pipeline.loop_report import loop_report
+
+        start_s = time.monotonic()
+        try:
+            result = loop_report(
+                self._recorder.models, observed, loss_fn=self._loss_fn, labels=self._labels, convention=self._convention
+            )
+            self.report = result.report
+            write_report(result.report, self.folder, result.timeline)
+        except (KitError, OSError) as error:
+            self._say(f"no report: {error}")
+            return
+        took_s = time.monotonic() - start_s
+        self._say(
+            f"report: {self.folder}/ ({', '.join(FILES)}), built in {took_s:.1f} s; the loop runs without hooks now"
+        )
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(f"profiler_kit: {text}", file=sys.stderr)
+
+
+def session(
+    model: nn.Module,
+    out: str | Path = "profiler_kit_out/loop",
+    *,
+    warmup: int = WARMUP,
+    steps: int = TIMED,
+    traced: int = TRACED,
+    loss_fn: Callable[..., Any] | None = None,
+    labels: Any = (),
+    convention: str = DEFAULT_CONVENTION,
+    quiet: bool = False,
+) -> LoopSession:
+    """Measure a loop that exists: ``with session(model) as s:`` around it, ``s.step()`` at the end of each step.
+
+    The first `warmup` steps are not timed, the next `steps` are timed without the profiler, one step warms the profiler up and
+    `traced` steps are traced. Then the report is written to the folder `out` and all hooks are removed. If the loop ends
+    earlier, the report has the steps so far.
+
+    `model` is the module that the loop calls (after ``torch.compile``, inside or outside of DistributedDataParallel). Its
+    FLOPs and memory are counted for the inputs that the loop passes. With `loss_fn` and the `labels` of a batch, the loss
+    ``loss_fn(output, *labels)`` is counted too; otherwise a usual loss for the output takes its place.
+
+    Raises:
+        UsageError: `model` is not a module, or a number of steps is negative.
+    """
+    from profiler_kit.recording.loop import require_module
+
+    require_module(model)
+    if warmup < 0 or steps < 1 or traced < 0:
+        raise UsageError("a session needs at least one timed step", hint="use warmup=5, steps=20, traced=3")
+    return LoopSession(
+        model,
+        Path(out),
+        warmup=max(1, warmup),
+        steps=steps,
+        traced=traced,
+        loss_fn=loss_fn,
+        labels=labels,
+        convention=convention,
+        quiet=quiet,
+    )
+
+
+def trace_handler(out: str | Path) -> Callable[[profile], None]:
+    """A handler for ``torch.profiler.profile(on_trace_ready=...)`` that writes each trace and its report into the folder `out`.
+
+    The files are ``trace_0.json.gz`` with ``report_0.html`` and ``report_0.json``, and so on. In a distributed job their names
+    begin with the rank.
+    """
+    folder = Path(out)
+    written = 0
+
+    def handle(profiler: profile) -> None:
+        nonlocal written
+        from profiler_kit.pipeline.inspect import inspect
+        from profiler_kit.recording.distributed import distributed_rank
+
+        rank = distributed_rank()
+        label = f"rank{rank}_{written}" if rank is not None else str(written)
+        written += 1
+        folder.mkdir(parents=True, exist_ok=True)
+        trace = folder / f"trace_{label}.json.gz"
+        with replacement(trace) as partial:
+            whole = partial.with_name(f"{partial.name}.json.gz")  # the profiler compresses by the suffix
+            try:
+                profiler.export_chrome_trace(str(whole))
+                whole.replace(partial)
+            finally:
+                whole.unlink(missing_ok=True)
+        try:
+            result = inspect(trace, timelines=True)
+            for suffix in ("html", "json"):
+                _save(result.report, folder / f"report_{label}.{suffix}", result.timelines)
+        except KitError as error:  # the training that is profiled must go on
+            print(f"profiler_kit: no report on {trace}: {error}", file=sys.stderr)
+        else:
+            print(f"profiler_kit: report: {folder / f'report_{label}.html'}", file=sys.stderr)
+
+    return handle
+
+
+def write_report(report: Report, folder: Path, timeline: StepTimeline | None) -> None:
+    """Write the report files into `folder`. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        _save(report, folder / name, {0: timeline} if timeline is not None else {})
+
+
+def _save(report: Report | TraceReport, file: Path, timelines: Mapping[int, StepTimeline]) -> None:
+    with replacement(file) as partial:
+        named = partial.with_name(f"{partial.name}{file.suffix}")  # the format follows the suffix
+        try:
+            save(report, named, timelines=timelines)
+            named.replace(partial)
+        finally:
+            named.unlink(missing_ok=True)

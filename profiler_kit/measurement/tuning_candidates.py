@@ -1,0 +1,105 @@
+"""The changes that `tune` tries on a device, how they combine, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from profiler_kit.configurations.naming import axes_by_name
+from profiler_kit.records.configs import Backend
+from profiler_kit.records.target import Mode
+from profiler_kit.records.tuning import Goal
+
+# Cheap and often useful changes first: a search that runs out of time has then tried most of what matters.
+_CUDA: Final = (
+    "benchmark", "amp_bf16", "amp_fp16", "channels_last", "matmul_tf32", "fused_optimizer", "cuda_graph", "no_item", "compile",
+)  # fmt: skip
+_CPU: Final = ("amp_bf16", "threads=half", "channels_last", "no_onednn", "fused_optimizer", "compile")
+_METAL: Final = ("amp_fp16", "amp_bf16", "channels_last", "fused_optimizer", "compile")
+_BY_BACKEND: Final[Mapping[Backend, tuple[str, ...]]] = {
+    "cudnn": _CUDA, "miopen": _CUDA, "native": _CUDA, "cpu": _CPU, "mps": _METAL,
+}  # fmt: skip
+_CASTS: Final = ("dtype=bfloat16", "dtype=float16")  # in inference; in training, weights would lose their small updates
+LARGER_BATCH: Final = "batch=2x"
+_BATCH_LIMIT: Final = 64
+# Changes that are alternatives: a new one replaces the accepted one.
+_ALTERNATIVES: Final = (frozenset({"amp_bf16", "amp_fp16", "dtype"}), frozenset({"compile", "cuda_graph"}))
+# Changes that are only tried after another one was accepted, with the devices that have them.
+_REFINEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "benchmark": ("benchmark_limit=0",),
+    "compile": ("compile=reduce-overhead", "compile=max-autotune-no-cudagraphs"),
+    "cuda_graph": ("compile=reduce-overhead",),
+    "threads=half": ("threads=1",),
+}
+# Changes whose effect depends on another one: a loss alone may be a gain beside it.
+_PARTNERS: Final[Mapping[str, frozenset[str]]] = {
+    "channels_last": frozenset({"amp_bf16", "amp_fp16", "dtype=bfloat16", "dtype=float16", "compile"}),
+    "cuda_graph": frozenset({"amp_bf16", "amp_fp16", "fused_optimizer", "benchmark"}),
+    "compile": frozenset({"amp_bf16", "amp_fp16"}),
+    "fused_optimizer": frozenset({"amp_bf16", "amp_fp16", "cuda_graph", "compile"}),
+}
+
+
+def first_changes(backend: Backend, goal: Goal, mode: Mode, checkpoints: Sequence[str] = ()) -> tuple[str, ...]:
+    """The changes worth trying on `backend` for `goal`, in order. Some may have no effect on the target.
+
+    `checkpoints`: the paths of modules whose saved tensors may be recomputed, for the goal ``memory``.
+    """
+    changes = _BY_BACKEND[backend]
+    if mode == "infer":
+        changes = (*changes[:-1], *_CASTS, *changes[-1:])
+    if goal == "throughput":
+        changes = (LARGER_BATCH, *changes)
+    if goal == "memory":
+        changes = (*(f"checkpoint={path}" for path in checkpoints if mode == "train"), *changes)
+    return changes
+
+
+def is_slow_to_start(change: str) -> bool:
+    """Whether the first step of `change` may take minutes. Such changes are tried last, on top of all others."""
+    return change.partition("=")[0] == "compile"
+
+
+def are_alternatives(change: str, accepted: str) -> bool:
+    """Whether `change` would replace `accepted`."""
+    return accepted not in with_change((accepted,), change)
+
+
+def refinements(change: str) -> tuple[str, ...]:
+    """The changes to try once `change` was accepted."""
+    axis, _, value = change.partition("=")
+    if axis == "batch" and value.endswith("x") and value[:-1].isdecimal() and int(value[:-1]) * 2 <= _BATCH_LIMIT:
+        return (f"batch={int(value[:-1]) * 2}x",)
+    return _REFINEMENTS.get(change, ())
+
+
+def are_partners(change: str, accepted: str) -> bool:
+    """Whether `change` deserves another try because `accepted` was accepted."""
+    return accepted in _PARTNERS.get(change, frozenset())
+
+
+def with_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:
+    """`accepted` and `change`, without those that `change` replaces."""
+    axis = change.partition("=")[0]
+    axes = axes_by_name()
+    several = axis in axes and axes[axis].several
+    replaced = {axis} if not several else set()
+    for alternatives in _ALTERNATIVES:
+        if axis in alternatives:
+            replaced |= alternatives
+    if axis in axes:
+        replaced |= axes[axis].excludes
+    return (*(word for word in accepted if word.partition("=")[0] not in replaced), change)
+
+
+def without_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:
+    """`accepted` without `change` and the changes that only refine it."""
+    removed = {change}
+    if change == "benchmark":
+        removed |= {word for word in accepted if word.startswith("benchmark_limit")}
+    return tuple(word for word in accepted if word not in removed)
+
+
+def configuration_name(changes: Sequence[str]) -> str:
+    """The name of the configuration that applies `changes`."""
+    return "+".join(changes) or "default"

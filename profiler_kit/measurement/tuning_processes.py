@@ -1,0 +1,197 @@
+"""Fresh processes for a search over configurations: they run in a given order, within limits, and all results are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from profiler_kit.measurement import sweep
+from profiler_kit.measurement.visits import Visit
+from profiler_kit.process.protocol import OnProgress
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.progress import OnProcess, ProcessStart
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.statistics.noise import fills_step
+
+# The first process of the baseline. It also shows how many steps the others need.
+BASELINE_SHARE: Final = 1 / 15  # of the search's time
+MIN_BASELINE_S: Final = 4.0
+MAX_BASELINE_S: Final = 20.0
+STEPS_S: Final = 2.0  # half of it for timed steps: the spread between processes decides, not that of steps
+CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
+TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
+MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
+MIN_LIMIT_S: Final = 30.0
+LONG_START: Final = "compile"  # the first step of this axis may take minutes
+LONG_START_SHARE: Final = 0.6  # of the remaining time: a useful result must run again
+
+
+@dataclass(slots=True, kw_only=True)
+class TuningProcesses:
+    """The processes of a search, and their results.
+
+    - `read_trace`: adds to a run the results from its trace.
+    - `first_runs`: the first process of each configuration by name, with kernels and, if requested, checks.
+    - `count`: the processes that have started. `max_count`: the largest number of them; None without a limit.
+    - `deadline_s`: the time, on the monotonic clock, after which no process of the search starts.
+    - `interrupted`: Ctrl-C has stopped a measurement.
+    """
+
+    spec: TargetSpec
+    device: str
+    folder: Path
+    budget_s: float
+    read_trace: Callable[[ConfigRun, Path], ConfigRun]
+    on_progress: OnProgress
+    on_process: OnProcess
+    max_count: int | None = None
+    timeout_s: float | None = None
+    first_runs: dict[str, ConfigRun] = field(default_factory=dict)
+    count: int = 0
+    interrupted: bool = False
+    start_s: float = field(default_factory=time.monotonic)
+    _measured_s: list[float] = field(default_factory=list)
+
+    @property
+    def deadline_s(self) -> float:
+        """When the search ends."""
+        return self.start_s + self.budget_s
+
+    @property
+    def mean_s(self) -> float:
+        """The mean wall time of a process so far; 0 without one. The baseline's first process takes longer than most."""
+        times = self._measured_s[1:] or self._measured_s
+        return math.fsum(times) / len(times) if times else 0.0
+
+    def has_room(self, processes: int) -> bool:
+        """Whether `processes` more fit into the limits at the mean time so far."""
+        if self.max_count is not None and self.count + processes > self.max_count:
+            return False
+        return time.monotonic() + processes * self.mean_s <= self.deadline_s
+
+    def measure(
+        self, configs: Sequence[RunConfig], purpose: str, *, reserve: int = 0, checks: bool = True, final: bool = False
+    ) -> list[ConfigRun]:
+        """Run each of `configs` in a fresh process, in this order, and return the runs that finished, failures included.
+
+        `reserve`: the processes that must remain for later. Configurations without room for one process and the reserve are
+        left out; `final` ignores the time, not the number of processes. A configuration that failed is not run again. The
+        first process of a configuration is traced, and checked with `checks`. After Ctrl-C, which sets `interrupted`, no further
+        process starts.
+        """
+        runs: list[ConfigRun] = []
+        if self.interrupted:
+            return runs
+        started_s: dict[int, float] = {}
+        pending = len(configs)
+
+        def visits() -> Iterator[Visit]:
+            for index, config in enumerate(configs):
+                earlier = self.first_runs.get(config.name)
+                if earlier is not None and earlier.failure is not None:
+                    continue
+                ahead = sum(1 for identity in queued if identity not in started_s)
+                if not self._may_start(1 + ahead + reserve, final=final):
+                    return
+                visit = self._visit(config, is_first=config.name not in planned and earlier is None, checks=checks)
+                planned.add(config.name)
+                queued[id(visit)] = visit
+                nonlocal pending
+                pending = len(configs) - index - 1
+                yield visit
+
+        planned: set[str] = set()
+        queued: dict[int, Visit] = {}  # keeps the visits alive, so that identities stay unique
+
+        def on_start(visit: Visit) -> None:
+            self.count += 1
+            started_s[id(visit)] = time.monotonic()
+            waiting = len(queued) - len(started_s) + pending
+            left = waiting + 1 + reserve
+            self.on_process(
+                ProcessStart(
+                    number=self.count,
+                    count=self.count + waiting + reserve,
+                    name=f"{purpose}: {visit.config.name}",
+                    left_ns=round(left * self.mean_s * 1e9) if self._measured_s else None,
+                )
+            )
+
+        def on_progress(visit: Visit, text: str) -> None:
+            place = f"[{self.count}] " if id(visit) in started_s else ""
+            self.on_progress(f"{place}{purpose}: {visit.config.name}: {text}")
+
+        try:
+            measured = sweep.measure_visits(
+                self.spec,
+                visits(),
+                device=self.device,
+                on_start=on_start,
+                on_progress=on_progress,
+                may_overlap=self._may_overlap,
+            )
+            with contextlib.closing(measured) as finished_visits:
+                for finished in finished_visits:
+                    self._measured_s.append(time.monotonic() - started_s[id(finished.visit)])
+                    run = finished.run
+                    if run.trace is not None:
+                        run = self.read_trace(run, Path(run.trace))
+                        Path(run.trace or finished.visit.trace or "").unlink(missing_ok=True)
+                    self.first_runs.setdefault(run.config.name, run)
+                    if run.failure is not None:
+                        on_progress(finished.visit, f"failed: {run.failure.message}")
+                    runs.append(run)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.on_process(None)
+        return runs
+
+    def _may_start(self, processes: int, *, final: bool) -> bool:
+        if final:
+            return self.max_count is None or self.count + processes <= self.max_count
+        return self.has_room(processes)
+
+    def _may_overlap(self) -> bool:
+        """Whether processes may prepare beside one that measures: if kernels fill the step of the first run."""
+        first = next(iter(self.first_runs.values()), None)
+        return first is not None and fills_step(first)
+
+    def _visit(self, config: RunConfig, *, is_first: bool, checks: bool) -> Visit:
+        base = next(iter(self.first_runs.values()), None)
+        trace = self.folder / f"{zlib.crc32(config.name.encode()):08x}.json.gz" if is_first else None
+        if base is None or base.step_ns is None:
+            budget_s = min(MAX_BASELINE_S, max(MIN_BASELINE_S, self.budget_s * BASELINE_SHARE))
+            return Visit(
+                config=config, budget_s=budget_s, trace=trace, timeout_s=self.timeout_s, checks=checks, parts=False
+            )
+        step_s = base.step_ns.median * 1e-9
+        limit_s, late = self._limit(config)
+        return Visit(
+            config=config,
+            budget_s=max(STEPS_S, (CHECKED_STEPS if is_first and checks else TIMED_STEPS) * step_s),
+            trace=trace,
+            timeout_s=limit_s,
+            late=late,
+            checks=checks and is_first,
+            parts=False,
+        )
+
+    def _limit(self, config: RunConfig) -> tuple[float, str | None]:
+        """The time limit of a process in seconds, and the failure message after it."""
+        base_s = self._measured_s[0]
+        if config.setting(LONG_START) is not None:
+            limit_s = max(MIN_LIMIT_S, LONG_START_SHARE * (self.deadline_s - time.monotonic()))
+            late = f"no result within {limit_s:.0f} s, most of the remaining time; raise --budget"
+        else:
+            limit_s = max(MIN_LIMIT_S, MAX_SLOWDOWN * base_s)
+            late = f"no result after {limit_s:.0f} s, while the baseline took {base_s:.1f} s"
+        if self.timeout_s is not None and self.timeout_s < limit_s:
+            return self.timeout_s, None
+        return limit_s, f"{late}. The process was terminated"

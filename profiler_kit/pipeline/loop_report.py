@@ -1,0 +1,227 @@
+"""The report on steps that a recorder saw in a training loop: count, attribute, explain."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from profiler_kit.diagnosis.roofline import rooflines
+from profiler_kit.errors import KitError
+from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
+from profiler_kit.pipeline.python_options import for_python
+from profiler_kit.pipeline.reports import new_report, with_findings
+from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun, PhaseTiming
+from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
+from profiler_kit.statistics.intervals import median_interval
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from profiler_kit.loading import Target
+    from profiler_kit.recording.observations import Observations
+
+LOOP: Final = "loop"  # the name of the run
+
+
+class LoopReport(NamedTuple):
+    """The report, and one step of the trace over time."""
+
+    report: Report
+    timeline: StepTimeline | None
+
+
+def loop_report(
+    models: Sequence[nn.Module],
+    observed: Observations,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    labels: Any = (),
+    convention: str = DEFAULT_CONVENTION,
+) -> LoopReport:
+    """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
+
+    A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
+    """
+    notes = [*observed.notes, *_loop_notes(observed)]
+    info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
+    run = _run(observed)
+    timeline = None
+    if observed.trace is not None:
+        run, _, timeline = attribute_run_trace(run, observed.trace)
+    runs = with_counted_work([run], by_kit)
+    report = new_report(info, static, runs=runs, notes=notes)
+    # peaks of the device are not measured here, because the loop needs it
+    report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)))
+    return LoopReport(for_python(report), timeline)
+
+
+def _run(observed: Observations) -> ConfigRun:
+    from profiler_kit.worker import environment
+    from profiler_kit.worker.device_state import device_state
+
+    device = observed.device
+    return ConfigRun(
+        config=environment.current_config(LOOP, device),
+        environment=environment.describe(device),
+        first_step_ns=observed.first_step_ns,
+        warmup_steps=observed.warmup_steps,
+        steps_ns=tuple(observed.steps_ns),
+        step_ns=median_interval(observed.steps_ns),
+        phases=_phases(observed),
+        samples=_examples(observed),
+        peak_allocated_bytes=observed.peak_allocated_bytes,
+        peak_reserved_bytes=observed.peak_reserved_bytes,
+        peak_rss_bytes=None if device.type == "cuda" else environment.peak_rss_bytes(),
+        device_state=device_state(device),
+        clock="kernel" if device.type == "cuda" else "operator",
+        traced_steps=observed.traced_steps,
+        trace=str(observed.trace) if observed.trace is not None else None,
+    )
+
+
+def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
+    """The median of each phase. Without a backward pass there is no loss: what follows forward is other work."""
+    import statistics
+
+    from profiler_kit.records.traces import TRACE_PHASES
+
+    def median(samples: list[int]) -> int:
+        return round(statistics.median(samples))
+
+    samples_ns, event_ns = dict(observed.stopwatch_ns), dict(observed.event_ns)
+    if not observed.has_backward:
+        for by_phase in (samples_ns, event_ns):
+            after_forward = by_phase.pop("loss", None)
+            if after_forward is not None:
+                other = by_phase.get("other", [0] * len(after_forward))
+                by_phase["other"] = [a + b for a, b in zip(other, after_forward, strict=True)]
+    return tuple(
+        PhaseTiming(
+            phase=phase,
+            stopwatch_ns=median(samples_ns[phase]),
+            event_ns=median(event_ns[phase]) if phase in event_ns else None,
+        )
+        for phase in TRACE_PHASES
+        if phase in samples_ns
+    )
+
+
+def _examples(observed: Observations) -> int | None:
+    """The examples of a step: the leading size of the first input, times the calls of the model per step."""
+    if observed.arguments is None:
+        return None
+    shape = next((shape for shape, _ in observed.arguments.signature if shape), None)
+    calls = observed.forward_calls / len(observed.steps_ns) if observed.steps_ns else 1
+    return round(shape[0] * calls) if shape is not None else None
+
+
+def _loop_notes(observed: Observations) -> Iterator[str]:
+    steps = len(observed.steps_ns)
+    yield (
+        f"Recorded in a running loop: {observed.warmup_steps} steps without a clock, {steps} timed, {observed.traced_steps} "
+        "traced. Data, logging and other work of the loop are part of its steps."
+    )
+    if observed.forward_calls > steps:
+        calls = observed.forward_calls / steps
+        yield f"The loop calls the model {calls:.3g} times per step. The counts are those of one call."
+    if observed.has_backward and 0 < observed.optimizer_steps < steps:
+        yield (
+            f"An optimizer stepped in {observed.optimizer_steps} of {steps} timed steps. For gradient accumulation, call "
+            "step() once per optimizer step."
+        )
+    if len(observed.signatures) > 1:
+        yield f"The shapes of the inputs change: {len(observed.signatures)} were recorded. The last one is counted."
+
+
+def _counted(
+    models: Sequence[nn.Module],
+    observed: Observations,
+    loss_fn: Callable[..., Any] | None,
+    labels: Any,
+    convention: str,
+    notes: list[str],
+) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
+    """The target with its counts in `convention` and in the kit's; without counts, and with a note, if that fails."""
+    from profiler_kit.counting import count_by_conventions
+    from profiler_kit.loading.user_environment import seeded
+    from profiler_kit.loading.user_locations import one_line_message
+    from profiler_kit.recording.loop import inner_model
+
+    inner = inner_model(models[0])
+    if len(models) > 1 or observed.arguments is None:
+        names = ", ".join(type(part).__name__ for part in models)
+        reason = f"the loop calls several models: {names}" if len(models) > 1 else f"the loop did not call {names}"
+        notes.append(f"Not counted: {reason}. Start a session with the model that it calls.")
+        return _info_without_target(inner, observed), None, None
+    simulated = simulated_device(torch_device=str(observed.device))
+    try:
+        with seeded(0):  # the random state of the loop is restored
+            target = _target(inner, observed, loss_fn, labels)
+            static, by_kit = with_memory(
+                *count_by_conventions(target, convention, device=simulated), target, simulated, is_measured=True
+            )
+    except EXPECTED as error:
+        reason = error.message if isinstance(error, KitError) else one_line_message(error)
+        notes.append(f"Not counted; the measurements are not affected: {reason}")
+        return _info_without_target(inner, observed), None, None
+    return _loop_info(target.info), static, by_kit
+
+
+def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any] | None, labels: Any) -> Target:
+    from profiler_kit.errors import UsageError
+    from profiler_kit.loading import from_model
+    from profiler_kit.loading.live_models import optimizer_settings
+
+    assert observed.arguments is not None
+    configure = None
+    if observed.optimizer is not None:
+        with contextlib.suppress(UsageError):  # it trains other parameters; the default optimizer is then announced
+            configure = optimizer_settings(observed.optimizer, model)
+    amp = observed.arguments.amp
+    return from_model(
+        model,
+        observed.arguments.args,
+        observed.arguments.kwargs,
+        loss_fn=loss_fn,
+        labels=labels,
+        configure_optimizer=configure,
+        mode="train" if observed.has_backward else "infer",
+        amp=str(amp).removeprefix("torch.") if amp is not None else None,
+        command=("count", ""),
+    )
+
+
+def _loop_info(info: TargetInfo) -> TargetInfo:
+    """`info` of the counted copy in terms of the loop, which has its own loss and labels."""
+    from profiler_kit.loading.objective import DEFAULT_LOSS
+
+    info = replace(info, inputs_from="loop")
+    notes = [note for note in info.notes if not note.endswith(DEFAULT_LOSS)]
+    if len(notes) == len(info.notes):
+        return info
+    notes.append(f"The loss of the loop is not counted; {info.loss} takes its place. Pass loss_fn to count it.")
+    return replace(info, loss="of the loop", notes=tuple(notes))
+
+
+def _info_without_target(model: nn.Module, observed: Observations) -> TargetInfo:
+    signature = observed.arguments.signature if observed.arguments is not None else ()
+    inputs = tuple(
+        InputInfo(name=f"input {i}", shape=shape, dtype=str(dtype).removeprefix("torch."))
+        for i, (shape, dtype) in enumerate(signature)
+    )
+    optimizer = observed.optimizer
+    return TargetInfo(
+        spec=IN_PYTHON,
+        inputs_from="loop",
+        name=type(model).__name__,
+        inputs=inputs,
+        mode="train" if observed.has_backward else "infer",
+        loss=None,
+        optimizer=type(optimizer).__name__ if optimizer is not None else None,
+    )

@@ -1,0 +1,271 @@
+"""Tuning: load a target, search the settings that apply to it, and return the configuration that is surely better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.measurement.plan import make_plan
+from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search, SearchResult
+from profiler_kit.measurement.tuning_candidates import first_changes
+from profiler_kit.measurement.tuning_processes import TuningProcesses
+from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.python_options import python_errors, python_text
+from profiler_kit.pipeline.reports import TOOL, now
+from profiler_kit.process.protocol import OnProgress, ignore_progress
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.records.progress import OnProcess, ignore_processes
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import IN_PYTHON, TargetSpec
+from profiler_kit.records.tuning import (
+    DEFAULT_TOLERANCE,
+    GOALS,
+    Goal,
+    Tuning,
+    TuningOptions,
+    parse_tolerance,
+)
+from profiler_kit.temporary_files import temporary_folder
+
+DEFAULT_TUNING_BUDGET_S: Final = 300.0
+MAX_CHECKPOINTS: Final = 3  # modules that the goal memory tries to recompute, largest saved tensors first
+_NOTES: Final = {  # limits of their measurement, and requirements
+    "amp_fp16": "float16 was measured without a gradient scaler, which takes a little time in every step.",
+    "batch": "Another batch size changes the training: adapt the learning rate, and check convergence.",
+    "cuda_graph": "A CUDA graph replays one input shape: use drop_last=True.",
+    "dtype": "All weights are cast. Check the accuracy of the model on real data.",
+    "amp_bf16": "One step does not show whether training converges: check it with bfloat16.",
+    "checkpoint": "Recomputed modules run their forward twice in each step.",
+}
+
+
+def tune(
+    target: Any,
+    inputs: Any = None,
+    *,
+    goal: Goal = "time",
+    loss_fn: Callable[..., Any] | None = None,
+    optimizer: Any = None,
+    labels: Any = (),
+    kwargs: Any = None,
+    device: str = "auto",
+    processes: int | None = None,
+    budget_s: float = DEFAULT_TUNING_BUDGET_S,
+    tolerance: str | float = DEFAULT_TOLERANCE,
+    max_slowdown: float = 0.1,
+    changes: Sequence[str] = (),
+    timeout_s: float | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> Tuning:
+    """Search the settings that apply to a target, and return the configuration that is surely better for `goal`.
+
+    `target`, `inputs`, `loss_fn`, `optimizer`, `labels`, `kwargs` and `options` are those of `analyze`. The other arguments are
+    the fields of `TuningOptions`. The model is not changed: ``tuning.code`` has the lines that apply the result.
+
+    Nothing better is a result, not an error. Ctrl-C ends the search and returns the finished measurements.
+
+    Raises:
+        TargetError: the target cannot be loaded, or its baseline cannot run.
+        UsageError: an argument is invalid.
+    """
+    search = partial(
+        tune_spec,
+        options=tuning_options(
+            goal=goal,
+            processes=processes,
+            budget_s=budget_s,
+            tolerance=str(tolerance),
+            max_slowdown=max_slowdown,
+            changes=changes,
+        ),
+        device=device,
+        timeout_s=timeout_s,
+        on_progress=on_progress or ignore_progress,
+    )
+    if isinstance(target, (str, TargetSpec)):
+        if loss_fn is not None or len(labels):
+            raise UsageError(
+                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
+            )
+        texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
+        return search(target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options))
+    require_torch()
+    from profiler_kit.loading import live_models
+
+    name = optimizer if isinstance(optimizer, str) else None
+    with python_errors():
+        live = live_models.live_model(
+            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
+        )
+        with live_models.written_model(live) as file:
+            tuning = search(TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options))
+    return replace(
+        tuning,
+        notes=tuple(map(python_text, tuning.notes)),
+        attempts=tuple(replace(attempt, reason=python_text(attempt.reason)) for attempt in tuning.attempts),
+    )
+
+
+def tuning_options(
+    *,
+    goal: Goal,
+    processes: int | None,
+    budget_s: float,
+    tolerance: str,
+    max_slowdown: float,
+    changes: Sequence[str],
+) -> TuningOptions:
+    """The checked options. Raises UsageError."""
+    if goal not in GOALS:
+        raise UsageError(f"unknown goal {goal!r}", hint=f"choose one of: {', '.join(GOALS)}")
+    if processes is not None and processes < MIN_TUNING_PROCESSES:
+        raise UsageError(
+            f"{processes} processes are too few: a change must be measured, confirmed, and measured again",
+            hint=f"use --processes {MIN_TUNING_PROCESSES} or more",
+        )
+    if not budget_s > 0 or not max_slowdown >= 0:
+        raise UsageError("a budget must be positive, and a slowdown at least zero", hint="--budget 5m")
+    try:
+        tolerance = parse_tolerance(tolerance)
+    except ValueError as error:
+        raise UsageError(str(error), hint="--tolerance 0.01") from error
+    return TuningOptions(
+        goal=goal,
+        processes=processes,
+        budget_s=budget_s,
+        tolerance=tolerance,
+        max_slowdown=max_slowdown,
+        changes=tuple(changes),
+    )
+
+
+def tune_spec(
+    spec: TargetSpec,
+    *,
+    options: TuningOptions,
+    device: str = "auto",
+    timeout_s: float | None = None,
+    on_progress: OnProgress = ignore_progress,
+    on_process: OnProcess = ignore_processes,
+) -> Tuning:
+    """Do the work of `tune` for a target. Raises TargetError, UsageError."""
+    require_torch()
+    from profiler_kit.loading.progress import progress_to
+    from profiler_kit.pipeline.analyze import computes_float32, uses_cudnn
+    from profiler_kit.pipeline.memory_prediction import counted_if_possible
+    from profiler_kit.pipeline.run_traces import attribute_run_trace
+    from profiler_kit.worker import environment
+
+    device_name = environment.pick_device(device)
+    if options.goal == "memory" and not device_name.startswith("cuda"):
+        raise UsageError(
+            f"the goal memory needs a CUDA device: the peak of tensors is not measured on {device_name}",
+            hint="use --goal time",
+        )
+    on_progress("counting")
+    with progress_to(on_progress):
+        counted = counted_if_possible(spec, DEFAULT_CONVENTION, device_name)
+    backend = environment.backend(device_name)
+    info = counted.info
+    plan_of = partial(
+        make_plan,
+        backend,
+        has_tf32=environment.has_tf32(device_name),
+        float32=computes_float32(info),
+        uses_cudnn=uses_cudnn(counted.by_kit),
+        info=info,
+        again=False,
+    )
+    baseline = plan_of(only=["default"]).configs[0]
+
+    def read_config(name: str) -> RunConfig | str:
+        plan = plan_of(only=[name])
+        if plan.configs[0] != baseline or name == baseline.name:
+            return plan.configs[0]
+        skipped = [note for note in plan.notes if note.startswith("Skipped ")]
+        return skipped[-1].partition(": ")[2].rstrip(".") if skipped else "no effect here"
+
+    changes = options.changes or first_changes(backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit))
+    for change in options.changes:
+        read_config(change)  # raises UsageError before anything is measured
+
+    def read_trace(run: ConfigRun, trace: Path) -> ConfigRun:
+        return attribute_run_trace(run, trace)[0]
+
+    with temporary_folder("traces") as folder:
+        processes = TuningProcesses(
+            spec=counted.target.spec if counted.target is not None else spec,
+            device=device_name,
+            folder=folder,
+            budget_s=options.budget_s,
+            read_trace=read_trace,
+            on_progress=on_progress,
+            on_process=on_process,
+            max_count=options.processes,
+            timeout_s=timeout_s,
+        )
+        start_ns = time.monotonic_ns()
+        search = Search(processes=processes, options=options, info=info, baseline=baseline, read_config=read_config)
+        base = search.measure_baseline()
+        if base is None:
+            raise KeyboardInterrupt  # nothing was measured
+        if base.failure is not None:
+            message, _, hint = base.failure.message.partition("\nhint: ")
+            raise TargetError(f"the baseline failed: {message}", hint=hint or f"profiler-kit analyze {spec.spec}")
+        result = search.run(changes)
+    return Tuning(
+        tool=TOOL,
+        created=now(),
+        target=info,
+        options=options,
+        outcome=result.outcome,
+        environment=base.environment,
+        baseline=result.baseline,
+        chosen=result.chosen,
+        gain=result.gain,
+        changes=result.changes,
+        contributions=result.contributions,
+        attempts=result.attempts,
+        code=result.code,
+        error_limit=result.error_limit,
+        processes=processes.count,
+        wall_ns=time.monotonic_ns() - start_ns,
+        notes=(*_notes(result), *result.notes),
+    )
+
+
+def _notes(result: SearchResult) -> Iterator[str]:
+    for change in result.changes:
+        note = _NOTES.get(change.partition("=")[0])
+        if note is not None:
+            yield note
+
+
+def _checkpoint_paths(static: StaticCount | None) -> tuple[str, ...]:
+    """The modules with the most saved bytes, not nested in each other, the largest first: blocks, not single layers."""
+    if static is None:
+        return ()
+    totals: dict[str, int] = {}
+    children: dict[str, int] = {}
+    for module in static.modules:
+        parts = module.path.split(".") if module.path else []
+        for depth in range(1, len(parts) + 1):
+            path = ".".join(parts[:depth])
+            totals[path] = totals.get(path, 0) + module.saved_bytes
+        if len(parts) > 1:
+            parent = ".".join(parts[:-1])
+            children[parent] = children.get(parent, 0) + 1
+    paths: list[str] = []
+    for path in sorted((path for path in totals if children.get(path, 0) > 1), key=lambda path: -totals[path]):
+        if len(paths) < MAX_CHECKPOINTS and not any(
+            path.startswith(f"{p}.") or p.startswith(f"{path}.") for p in paths
+        ):
+            paths.append(path)
+    return tuple(paths)

@@ -1,0 +1,332 @@
+"""Records a few steps of a loop: first steps without a clock, then timed steps, then traced steps, then nothing."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import nn
+from torch.profiler import profile, record_function
+
+from profiler_kit.errors import UsageError
+from profiler_kit.loading.compilation import uncompiled_path, unwrap_compiled
+from profiler_kit.loading.ownership import Call, wrapped_calls
+from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.recording.observations import Observations, describe_arguments
+from profiler_kit.recording.phases import PhaseHooks
+from profiler_kit.records import marks
+from profiler_kit.records.counts import Phase
+from profiler_kit.temporary_files import replacement
+from profiler_kit.worker.steps import MARKS_A_STEP, Mark, clock_mark, elapsed_ns
+from profiler_kit.worker.tracing import marked_call, profiled, write_trace
+
+Stage = Literal["warm-up", "timed", "traced", "done"]
+
+_MARKS_A_STEP: Final = (
+    4 * MARKS_A_STEP
+)  # a loop may change phases more often than our own step; more events are created if needed
+
+
+class Recorder:
+    """Records steps of a loop. Call `start` before the first step and `end_step` after each.
+
+    `warmup` steps run without a clock, then `timed` steps with clocks, then one with the profiler's own warm-up and `traced`
+    steps in the profiler. After that all hooks are gone, and `end_step` only returns.
+    """
+
+    def __init__(self, model: nn.Module, *, warmup: int, timed: int, traced: int, trace: Path) -> None:
+        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self.observations = Observations(device=self.device)
+        self.models: tuple[nn.Module, ...] = (model,)
+        self._model = model
+        self._warmup, self._timed, self._traced = warmup, timed, traced
+        self._trace_file = trace
+        self._cuda = self.device.type == "cuda"
+        self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer)
+        self._searches, self._running_calls, self._called = False, 0, dict[int, nn.Module]()
+        self._first_traced, self._root_paths = 0, set[str]()
+        self._stage: Stage = "warm-up"
+        self._step = 0
+        self._start_ns = 0
+        self._timed_mark: Mark = _no_mark
+        self._marks: list[Any] = []
+        self._firsts: list[int] = []  # index in `_marks` of the first mark of each timed step
+        self._profiler: profile | None = None
+        self._trace_marks = ExitStack()  # the step and the phase that are open in the trace
+        self._phase_mark: Any = None
+        self._patches = ExitStack()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps are recorded."""
+        return self._stage == "done"
+
+    def start(self) -> None:
+        """Install the hooks; the first step begins."""
+        self._hooks.mark = self._note_phase
+        self._hooks.install()
+        self._start_ns = time.perf_counter_ns()
+        self._hooks.start_step()
+
+    def phase(self, phase: Phase) -> Any:
+        """A context that attributes its block to `phase`."""
+        return self._hooks.inside(phase)
+
+    def end_step(self) -> bool:
+        """The current step ends and the next begins. Returns whether the recording is over."""
+        if self._stage == "done":
+            return True
+        self._step += 1
+        if self._stage == "warm-up":
+            self._end_warmup_step()
+        elif self._stage == "timed":
+            self._end_timed_step()
+        else:
+            self._end_traced_step()
+        if self.is_done:
+            return True
+        self._hooks.start_step()
+        return False
+
+    def stop(self) -> None:
+        """Stop recording, at any time. Complete steps are kept, and the model is as before."""
+        if self._stage == "timed":
+            self._read_clocks()
+        elif self._stage == "traced":
+            self._finish_trace()
+        self._stage = "done"
+        self._hooks.remove()
+        self._patches.close()
+
+    # ---- stages
+
+    def _end_warmup_step(self) -> None:
+        observed = self.observations
+        if observed.first_step_ns is None:
+            self._synchronize()
+            observed.first_step_ns = time.perf_counter_ns() - self._start_ns
+            if observed.arguments is None:
+                self._start_search()
+        elif self._searches:
+            self._end_search()
+        if self._step < self._warmup:
+            return
+        observed.warmup_steps = self._step
+        self._stage = "timed"
+        self._timed_mark, self._marks = clock_mark(self._cuda, (self._timed + 1) * _MARKS_A_STEP)
+        self._hooks.mark = self._timed_mark
+        self._firsts = [0]
+
+    def _end_timed_step(self) -> None:
+        self._firsts.append(len(self._marks))
+        if len(self._firsts) <= self._timed:
+            return
+        self._read_clocks()
+        self._start_trace()
+
+    def _end_traced_step(self) -> None:
+        assert self._profiler is not None
+        self._close_trace_marks()
+        self._synchronize()  # every kernel belongs to the step that launched it
+        observed = self.observations
+        observed.traced_steps = self._step - self._first_traced - 1
+        if observed.traced_steps >= self._traced:
+            self.stop()
+            return
+        self._profiler.step()
+        self._open_step_mark()
+
+    # ---- the modules that the loop calls, where it never calls the model as a whole
+
+    def _start_search(self) -> None:
+        """Watch all modules for one step. A Lightning module, for example, is often not called itself, but its parts are."""
+        self._searches = True
+        self._warmup = max(self._warmup, self._step + 2)  # one step for the search, one for the arguments
+        by_path = {path: module for path, module in self._model.named_modules() if path}
+
+        def notice(path: str, call: Call) -> Any:
+            if not self._running_calls and not self._hooks.is_in_backward:
+                self._called.setdefault(id(by_path[path]), by_path[path])
+            self._running_calls += 1
+            try:
+                return call()
+            finally:
+                self._running_calls -= 1
+
+        self._patches.enter_context(wrapped_calls({id(module): path for path, module in by_path.items()}, notice))
+
+    def _end_search(self) -> None:
+        self._searches = False
+        self._patches.close()
+        if self._called:
+            self._hooks.remove()
+            self.models = self._hooks.models = tuple(self._called.values())
+            self._hooks.install()
+
+    # ---- timed steps
+
+    def _read_clocks(self) -> None:
+        """Turn the marks of the timed steps into durations. A period ends at the first mark of the next step."""
+        self._hooks.mark = _no_mark
+        observed = self.observations
+        self._timed_mark("other")  # closes the last period
+        self._synchronize()
+        if self._cuda:
+            observed.peak_allocated_bytes = torch.cuda.max_memory_allocated(self.device)
+            observed.peak_reserved_bytes = torch.cuda.max_memory_reserved(self.device)
+        for first, last in itertools.pairwise(self._firsts):
+            marked = self._marks[first : last + 1]
+            host_ns: dict[Phase, int] = {}
+            device_ns: dict[Phase, int] = {}
+            for (phase, begin_ns, begin), (_, end_ns, end) in itertools.pairwise(marked):
+                host_ns[phase] = host_ns.get(phase, 0) + end_ns - begin_ns
+                if self._cuda:
+                    device_ns[phase] = device_ns.get(phase, 0) + elapsed_ns(begin, end)
+            # the host may run ahead of the device, whose clock is then the real one
+            observed.steps_ns.append(sum((device_ns if self._cuda else host_ns).values()))
+            _add_step(observed.stopwatch_ns, host_ns)
+            _add_step(observed.event_ns, device_ns)
+            phases = [phase for phase, _, _ in marked[:-1]]
+            observed.forward_calls += phases.count("forward")
+            observed.has_backward |= "backward" in phases
+        self._marks.clear()
+
+    # ---- traced steps
+
+    def _start_trace(self) -> None:
+        if not self._traced:
+            self._stage = "done"
+            self.stop()
+            return
+        if torch._C._autograd._profiler_enabled():
+            self.observations.notes.append(
+                "No times by layer: another profiler ran in the loop, and only one can. Stop it, or give its trace to inspect."
+            )
+            self._traced = 0
+            self._stage = "done"
+            self.stop()
+            return
+        self._stage, self._first_traced = "traced", self._step
+        self._hooks.remove()
+        self._hooks.mark = self._trace_phase
+        self._hooks.around_call = partial(marked_call, "")
+        self._hooks.install(around_model=False)  # the mark of the model must lie inside the mark of the phase
+        paths = self._paths()
+        self._root_paths = {paths[id(model)] for model in self.models}
+        self._patches.enter_context(wrapped_calls(paths, self._around_call))
+        self._synchronize()
+        self._profiler = profiled(self._cuda, self._traced)
+        self._profiler.__enter__()
+        self._open_step_mark()
+
+    def _paths(self) -> dict[int, str]:
+        """id of each module -> its path in the only module that the loop calls, else in the model of the session."""
+        root = inner_model(self.models[0] if len(self.models) == 1 else self._model)
+        paths = {id(module): uncompiled_path(path) for path, module in root.named_modules()}
+        return {**paths, **{id(model): paths.get(id(model), "") for model in self.models}}
+
+    def _open_step_mark(self) -> None:
+        self._trace_marks.enter_context(record_function(marks.step(self._step - self._first_traced)))
+
+    def _close_trace_marks(self) -> None:
+        if self._phase_mark is not None:
+            self._phase_mark.__exit__(None, None, None)
+            self._phase_mark = None
+        self._trace_marks.close()
+
+    def _trace_phase(self, phase: Phase) -> None:
+        if self._phase_mark is not None:
+            self._phase_mark.__exit__(None, None, None)
+        self._phase_mark = record_function(marks.phase(phase))
+        self._phase_mark.__enter__()
+
+    def _around_call(self, path: str, call: Call) -> Any:
+        mark_module = partial(marked_call, path, call)
+        return self._hooks.around_forward((), {}, mark_module) if path in self._root_paths else mark_module()
+
+    def _finish_trace(self) -> None:
+        assert self._profiler is not None
+        observed, profiler, self._profiler = self.observations, self._profiler, None
+        self._close_trace_marks()
+        self._synchronize()
+        complete = observed.traced_steps > 0
+        try:
+            profiler.__exit__(None, None, None)
+            if complete:
+                self._trace_file.parent.mkdir(parents=True, exist_ok=True)
+                write_trace(profiler, self._trace_file)
+                if observed.traced_steps < self._traced:
+                    _remove_step(self._trace_file, marks.step(self._step - self._first_traced))
+                observed.trace = self._trace_file
+        except Exception as error:  # noqa: BLE001 the loop must go on, and the times are known
+            observed.notes.append(f"No times by layer: the trace could not be written: {one_line_message(error)}")
+
+    # ---- observations
+
+    def _note_phase(self, phase: Phase) -> None:
+        self.observations.has_backward |= phase == "backward"
+
+    def _on_forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._stage == "warm-up":  # timed steps must not wait for this
+            observed = self.observations
+            observed.arguments = describe_arguments(args, dict(kwargs))
+            observed.signatures.add(observed.arguments.signature)
+
+    def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._stage == "timed":
+            self.observations.optimizer_steps += 1
+        elif self.observations.optimizer is None:
+            self.observations.optimizer = optimizer
+
+    def _synchronize(self) -> None:
+        if self._cuda:
+            torch.cuda.synchronize(self.device)
+
+
+def require_module(model: object) -> None:
+    """Raise UsageError unless `model` is a module."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"expected an nn.Module, got {type(model).__name__}", hint="pass the model that the loop calls"
+        )
+
+
+def inner_model(model: nn.Module) -> nn.Module:
+    """The user's module inside of wrappers: torch.compile, DistributedDataParallel, DataParallel."""
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    while True:
+        inner, _ = unwrap_compiled(model)
+        if isinstance(inner, wrappers):
+            inner = inner.module
+        if inner is model:
+            return model
+        model = inner
+
+
+def _remove_step(trace: Path, mark: str) -> None:
+    """Remove the mark of an incomplete step from the trace. Its work then counts as work outside of steps."""
+    with gzip.open(trace, "rt", encoding="utf-8") as file:
+        content = json.load(file)
+    content["traceEvents"] = [event for event in content["traceEvents"] if event.get("name") != mark]
+    with replacement(trace) as partial, gzip.open(partial, "wt", encoding="utf-8") as file:
+        json.dump(content, file)
+
+
+def _add_step(samples: dict[Phase, list[int]], step: Mapping[Phase, int]) -> None:
+    """Add one step. A phase that it lacks took no time; phases that earlier steps lacked get zeros for these."""
+    known = max((len(values) for values in samples.values()), default=0)
+    for phase in {**samples, **step}:
+        values = samples.setdefault(phase, [0] * known)
+        values.append(step.get(phase, 0))
+
+
+def _no_mark(_: Phase) -> None:
+    """A mark that does nothing."""

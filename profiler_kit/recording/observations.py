@@ -1,0 +1,74 @@
+"""What the recorder saw of a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from profiler_kit.records.counts import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """The arguments of one call of the model, with meta tensors in place of its tensors. `amp`: the dtype of autocast."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    amp: torch.dtype | None
+
+    @property
+    def signature(self) -> tuple[tuple[tuple[int, ...], torch.dtype], ...]:
+        """Shape and dtype of each tensor."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """The arguments of a call without the memory of their tensors."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    device = next((tensor.device for tensor in tensors), None)
+    kind = device.type if device is not None else "cpu"
+    amp = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    meta_args, meta_kwargs = pytree.tree_map_only(Tensor, _on_meta, (args, kwargs))
+    return Arguments(args=meta_args, kwargs=meta_kwargs, amp=amp)
+
+
+def _on_meta(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor.detach(), device="meta").requires_grad_(tensor.requires_grad)
+
+
+@dataclass(slots=True, kw_only=True)
+class Observations:
+    """The steps of a loop, as far as they were recorded. Times are ns.
+
+    - `device`: the device of the model.
+    - `first_step_ns`: the first step, with the synchronization at its end.
+    - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
+    - `forward_calls`, `optimizer_steps`: calls of the model and steps of optimizers in the timed steps.
+    - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
+    - `optimizer`: the first optimizer that made a step. `has_backward`: whether a step had a backward pass.
+    - `traced_steps`: the steps in the trace `trace`, which is None without one.
+    """
+
+    device: torch.device
+    first_step_ns: int | None = None
+    warmup_steps: int = 0
+    steps_ns: list[int] = field(default_factory=list)
+    stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
+    event_ns: dict[Phase, list[int]] = field(default_factory=dict)
+    forward_calls: int = 0
+    optimizer_steps: int = 0
+    arguments: Arguments | None = None
+    signatures: set[Any] = field(default_factory=set)
+    optimizer: torch.optim.Optimizer | None = None
+    has_backward: bool = False
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    trace: Path | None = None
+    traced_steps: int = 0
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,223 @@
+"""Finds the phases of a loop that somebody else wrote, by hooks of PyTorch, and reports each change of phase.
+
+- forward: calls of the model, by its forward hooks;
+- loss: from the end of forward to the start of backward;
+- backward: ``torch.autograd.backward``, which ``Tensor.backward`` and gradient scalers call;
+- optimizer: the hooks that PyTorch offers for the steps of all optimizers, and ``zero_grad``;
+- data: fetching from a ``DataLoader``; transfer: from there to the forward pass, on a GPU;
+- other: the rest, such as clipping of gradients, logging and metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import dataloader
+
+from profiler_kit.loading.ownership import Call
+from profiler_kit.records.counts import Phase
+
+OnForward = Callable[[tuple[Any, ...], dict[str, Any]], None]
+OnOptimizer = Callable[[torch.optim.Optimizer], None]
+
+_COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
+
+
+class PhaseHooks:
+    """Calls `mark` at each change of phase in the thread that installed it. `models` are the modules that the loop calls.
+
+    `on_forward` receives the arguments of each outermost call of the model, `on_optimizer` each optimizer before its step.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        mark: Callable[[Phase], None],
+        on_forward: OnForward,
+        on_optimizer: OnOptimizer,
+    ) -> None:
+        self.mark = mark
+        self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
+        self.models = models
+        self._on_forward = on_forward
+        self._on_optimizer = on_optimizer
+        self._thread = threading.get_ident()
+        self._open: list[Phase] = []
+        self._after_data: Phase = "transfer" if any(map(_is_on_cuda, models)) else "other"
+        self._hooks = ExitStack()
+
+    def install(self, *, around_model: bool = True) -> None:
+        """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
+        with contextlib.ExitStack() as hooks:
+            hooks.enter_context(_replaced(torch.autograd, "backward", self._wrapped_backward))
+            iterators = dataloader._BaseDataLoaderIter
+            hooks.enter_context(_replaced(iterators, "__next__", self._wrapped_next))
+            hooks.enter_context(_replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
+            compiler = sys.modules.get("torch._dynamo.eval_frame")
+            if compiler is not None and not any(isinstance(m, compiler.OptimizedModule) for m in self.models):
+                hooks.enter_context(_replaced(compiler.OptimizedModule, "__call__", self._wrapped_compiled))
+            for model in self.models if around_model else ():
+                if getattr(model, _COMPILED_CALL, None) is not None:  # a hook would become part of the compiled code
+                    hooks.enter_context(_replaced(model, _COMPILED_CALL, self._wrapped_forward))
+                    continue
+                before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
+                hooks.callback(before.remove)
+                hooks.callback(model.register_forward_hook(self._after_forward, always_call=True).remove)
+            hooks.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
+            hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+            self._hooks = hooks.pop_all()
+
+    def remove(self) -> None:
+        """Remove all hooks. The model and torch are as before."""
+        self._hooks.close()
+
+    def start_step(self) -> None:
+        """Report the start of a step."""
+        self._open.clear()
+        self.mark("other")
+
+    @contextmanager
+    def inside(self, phase: Phase) -> Iterator[None]:
+        """Report `phase` for the block. What the hooks find inside the block has priority."""
+        outer: Phase = self._open[-1] if self._open else "other"
+        self._enter(phase)
+        try:
+            yield
+        finally:
+            self._leave(phase, outer)
+
+    @property
+    def is_in_backward(self) -> bool:
+        """Whether a backward pass is running."""
+        return "backward" in self._open
+
+    def around_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], Any]) -> Any:
+        """The result of `call`, a call of the model with these arguments, reported as forward."""
+        if not self._is_watched() or "forward" in self._open or "backward" in self._open:
+            return call()
+        self._on_forward(args, kwargs)
+        self._enter("forward")
+        try:
+            return call()
+        finally:
+            self._leave("forward", "loss")
+
+    def _enter(self, phase: Phase) -> None:
+        self._open.append(phase)
+        self.mark(phase)
+
+    def _leave(self, phase: Phase, next_phase: Phase) -> None:
+        """Close `phase`. The phase around it continues; without one, `next_phase` begins.
+
+        An optimizer may call forward and backward itself, by a closure. The loss is between the two there, too.
+        """
+        if phase not in self._open:  # the step ended inside the phase
+            return
+        while self._open.pop() != phase:
+            pass
+        outer = self._open[-1] if self._open else None
+        self.mark(next_phase if outer is None or (outer == "optimizer" and next_phase == "loss") else outer)
+
+    def _is_watched(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
+            return
+        # in backward, a checkpointed model runs again
+        if self._is_watched() and "forward" not in self._open and "backward" not in self._open:
+            self._on_forward(args, kwargs)
+            self._enter("forward")
+
+    def _after_forward(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and self._is_watched():
+            self._leave("forward", "loss")
+
+    def _wrapped_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.around_forward(args, kwargs, lambda: original(*args, **kwargs))
+
+    def _wrapped_compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Calls of ``torch.compile(model)``, where the session has `model` itself: hooks on it would be compiled."""
+
+        def call_compiled(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            def call() -> Any:
+                return original(wrapper, *args, **kwargs)
+
+            if not any(wrapper._orig_mod is model for model in self.models):
+                return call()
+            return self.around_forward(args, kwargs, lambda: self.around_call(call))
+
+        return call_compiled
+
+    def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_watched() or "backward" in self._open:
+                return original(*args, **kwargs)
+            self._enter("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave("backward", "other")
+
+        return backward
+
+    def _wrapped_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch(iterator: Any) -> Any:
+            if not self._is_watched() or self._open:
+                return original(iterator)
+            self._enter("data")
+            try:
+                return original(iterator)
+            finally:
+                self._leave("data", self._after_data)
+
+        return fetch
+
+    def _wrapped_zero_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def zero_grad(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+            if not self._is_watched() or self._open:
+                return original(optimizer, *args, **kwargs)
+            self._enter("optimizer")
+            try:
+                return original(optimizer, *args, **kwargs)
+            finally:
+                self._leave("optimizer", "other")
+
+        return zero_grad
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._is_watched() and "optimizer" not in self._open:
+            self._on_optimizer(optimizer)
+            self._enter("optimizer")
+
+    def _after_optimizer(self, *_: Any) -> None:
+        if self._is_watched():
+            self._leave("optimizer", "other")
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    original = getattr(owner, name)
+    wrapped = wrap(original)
+    setattr(owner, name, wrapped)
+    try:
+        yield
+    finally:
+        if getattr(owner, name) is wrapped:  # otherwise somebody else has replaced it since
+            setattr(owner, name, original)
+
+
+def _call(call: Call) -> Any:
+    return call()
+
+
+def _is_on_cuda(model: nn.Module) -> bool:
+    return any(parameter.is_cuda for parameter in model.parameters())

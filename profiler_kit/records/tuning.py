@@ -1,0 +1,239 @@
+"""The record of `tune`: the chosen configuration, its re-measured gain, and what became of every change that was tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.report import Tool
+from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.saved import Saved
+from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.views import Views
+from profiler_kit.units import digits, percent, text
+
+Goal = Literal["time", "memory", "throughput"]
+GOALS: Final[tuple[Goal, ...]] = get_args(Goal)
+ANY_ERROR: Final = "any"
+DEFAULT_TOLERANCE: Final = "0.01"
+
+# What became of a change. better: surely better, but another change was accepted in its place.
+AttemptOutcome = Literal[
+    "accepted", "better", "same", "worse", "too slow", "inaccurate", "failed", "not applicable", "not tried"
+]
+TuningOutcome = Literal["better", "nothing better", "not confirmed", "interrupted"]
+Place = Literal["start", "model", "optimizer", "data", "loop"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningOptions:
+    """The options of `tune`.
+
+    - `goal`: ``time`` of a step at the given batch, ``throughput`` (time per example, any batch), or ``memory`` (peak at the
+      given batch).
+    - `processes`: the largest number of processes; None without a limit. `budget_s`: the wall time of the search in seconds;
+      the final measurement may take longer.
+    - `tolerance`: the error against float64 that is accepted. A number is added to the error of the baseline, ``10x`` multiplies
+      it, and ``any`` accepts all.
+    - `max_slowdown`: with the goal ``memory``, the share of the step time that a change may cost.
+    - `changes`: the changes to try, by name; empty for those that apply to the device.
+    """
+
+    goal: Goal = "time"
+    processes: int | None = None
+    budget_s: float = 300.0
+    tolerance: str = DEFAULT_TOLERANCE
+    max_slowdown: float = 0.1
+    changes: tuple[str, ...] = ()
+
+    def error_limit(self, baseline_error: float | None) -> float | None:
+        """The largest accepted error where the baseline has `baseline_error`; None where none can be accepted.
+
+        Infinity accepts any error, also an unknown one.
+        """
+        if self.tolerance == ANY_ERROR:
+            return float("inf")
+        if baseline_error is None:
+            return None
+        if self.tolerance.endswith("x"):
+            return float(self.tolerance[:-1]) * baseline_error
+        return baseline_error + float(self.tolerance)
+
+
+def parse_tolerance(written: str) -> str:
+    """`written` as a tolerance: ``0.01``, ``10x`` or ``any``. Raises ValueError for anything else."""
+    value = written.strip().lower()
+    try:
+        number = float(value.removesuffix("x")) if value != ANY_ERROR else 1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e9 or (value.endswith("x") and number < 1):
+        raise ValueError(
+            f"{written!r} is not a tolerance: write a relative error (0.01), a multiple of the baseline's error (10x), or any"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The figure of the goal after a change, compared with before: time of a step, time per example, or peak memory.
+
+    - `ratio`: after over before. `low`, `high`: its 95 % interval; for memory, the smallest and largest ratio of two processes.
+    - `limit`: the smallest change that would have counted, as a share of the figure before; None where unknown.
+    - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
+    - `before_processes`, `after_processes`: the numbers of fresh processes behind it.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    limit: float | None
+    outcome: Outcome
+    reason: str = ""
+    before_processes: int = 1
+    after_processes: int = 1
+
+    @property
+    def saved(self) -> str:
+        """The share that is saved, with its interval: ``34.9 % less (33.0 to 36.6 %)``."""
+        is_less = self.ratio <= 1
+        share = f"{percent(abs(1.0 - self.ratio))} {'less' if is_less else 'more'}"
+        if self.low == self.high:
+            return share
+        ends = (1.0 - self.high, 1.0 - self.low) if is_less else (self.low - 1.0, self.high - 1.0)
+        return f"{share} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f} %)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSide:
+    """One side of the final measurement: the baseline, or the chosen configuration.
+
+    - `step_ns`: the median of all timed steps of its processes, with the interval of the median. `process_ns`: the median step of
+      each process. `samples`: examples per step.
+    - `peak_bytes`: peak memory allocated in the timed steps (reserved, with CUDA graphs); None on a CPU.
+    - `max_relative_error`, `gradient_l2_relative_error`: errors against float64, as in `ConfigRun`; None where not measured.
+    - `repeatable`: whether three passes in one process were bitwise equal.
+    """
+
+    config: RunConfig
+    step_ns: Interval | None = None
+    process_ns: tuple[int, ...] = ()
+    samples: int | None = None
+    peak_bytes: int | None = None
+    max_relative_error: float | None = None
+    gradient_l2_relative_error: float | None = None
+    repeatable: bool | None = None
+
+    @property
+    def examples_per_s(self) -> float | None:
+        """Examples per second; None where the step or the number of examples is unknown."""
+        if self.step_ns is None or not self.step_ns.median or self.samples is None:
+            return None
+        return self.samples * 1e9 / self.step_ns.median
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A change that was tried on top of the configuration accepted so far.
+
+    - `round`: the round of the search, from 1; 0 for a change that was not run. `change`: its name, such as ``amp_bf16``.
+      `base`: the configuration that it was added to. `config`: the configuration that was run.
+    - `outcome`: see `AttemptOutcome`. `reason`: why it was not accepted; empty if it was.
+    - `gain`: against `base`, in the search; None where it was not measured.
+    - `peak_bytes`, `max_relative_error`: of `config`.
+    """
+
+    round: int
+    change: str
+    base: str
+    config: str
+    outcome: AttemptOutcome
+    reason: str = ""
+    gain: Gain | None = None
+    peak_bytes: int | None = None
+    max_relative_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one accepted change contributes.
+
+    - `method`: ``leave-one-out``: the chosen configuration against the same without the change (`without`), in fresh processes of
+      the final measurement. ``incremental``: against the configuration before the change, in the search that chose it.
+    - `gain`: with the change against without it.
+    - `without_peak_bytes`: the peak without the change; None where unknown.
+    """
+
+    change: str
+    without: str
+    method: Literal["leave-one-out", "incremental"]
+    gain: Gain | None = None
+    without_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeBlock:
+    """Lines of Python to paste at one place of a training script.
+
+    - `place`: ``start`` (before the model is built), ``model`` (after the model is on its device), ``optimizer`` (after the
+      optimizer is created), ``data`` (where the loader is created) or ``loop`` (one step). Blocks are in this order.
+    - `changes`: the accepted changes that need it.
+    - `code`: the lines. They use `torch`, `model`, `optimizer`, `inputs`, `labels`, `loss_fn` and `dataset`.
+    """
+
+    place: Place
+    changes: tuple[str, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning(Views, Saved, kind="tuning"):
+    """The result of `tune`.
+
+    - `outcome`: ``better``: `chosen` is surely better than `baseline`. ``nothing better``: no change was accepted. ``not
+      confirmed``: the fresh processes do not confirm the gain of the search. ``interrupted``: Ctrl-C.
+    - `baseline`, `chosen`: both sides; `chosen` is None where no change was accepted.
+    - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them.
+    - `changes`: the accepted changes, in the order of acceptance. `contributions`: what each contributes.
+    - `attempts`: every change that was tried, in order, and those that do not apply.
+    - `code`: the lines to paste. Empty where `outcome` is not ``better``.
+    - `error_limit`: the largest error against float64 that was accepted; None where the baseline's error is unknown, or without
+      a limit.
+    - `processes`: the number of processes. `wall_ns`: the time of the search and the final measurement.
+    """
+
+    tool: Tool
+    created: str
+    target: TargetInfo
+    options: TuningOptions
+    outcome: TuningOutcome
+    baseline: TuningSide
+    environment: Environment | None = None
+    chosen: TuningSide | None = None
+    gain: Gain | None = None
+    changes: tuple[str, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    code: tuple[CodeBlock, ...] = ()
+    error_limit: float | None = None
+    processes: int = 0
+    wall_ns: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if self.chosen is None or self.gain is None:
+            return f"<Tuning {self.target.name}: {self.outcome}>"
+        return (
+            f"<Tuning {self.target.name}: {self.chosen.config.name}, {text(self.gain.ratio, 'ratio')} ({self.outcome})>"
+        )
+
+
+def figure_words(goal: Goal) -> str:
+    """The figure that a goal compares, in words."""
+    return {"time": "step time", "throughput": "time per example", "memory": "peak memory"}[goal]
+
+
+def error_text(error: float | None) -> str:
+    """An error against float64 as text; ``unknown`` without one."""
+    return digits(error, 2) if error is not None else "unknown"

@@ -1,0 +1,212 @@
+"""The command `tune`: its output, files, exit codes and options; processes are simulated except in one test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from simulated_device import SimulatedDevice
+
+torch = pytest.importorskip("torch")
+
+import profiler_kit  # noqa: E402
+from profiler_kit.cli import main  # noqa: E402
+from profiler_kit.errors import UsageError  # noqa: E402
+from profiler_kit.measurement import sweep  # noqa: E402
+from profiler_kit.records.serde import dumps, loads_saved, read_saved  # noqa: E402
+from profiler_kit.records.tuning import Tuning  # noqa: E402
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.head(self.conv(x).mean((2, 3)))
+
+example_inputs = torch.zeros(4, 3, 8, 8)
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "net.py"
+    file.write_text(NET)
+    return file
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> SimulatedDevice:
+    simulated = SimulatedDevice(
+        times={"amp_bf16": 0.5, "channels_last": 1.6},
+        failures={"fused_optimizer": "no \x1b[31mfused"},
+        noise=0.001,
+        has_traces=False,
+    )
+    monkeypatch.setattr(sweep, "measure_visits", simulated.measure_visits)
+    return simulated
+
+
+COMMAND = ("tune", "net.py", "--device", "cpu", "--changes", "amp_bf16,channels_last,fused_optimizer,benchmark")
+
+
+def test_the_answer_comes_first_with_the_lines(
+    net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, "-o", "tuned.json"]) == 0
+    printed = capfd.readouterr()
+    out = " ".join(printed.out.split())
+    assert out.startswith("Net: tuned for time Use amp_bf16: 5")
+    assert '\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    output = model(inputs)\n' in printed.out
+    assert "channels_last on top of amp_bf16: worse" in out
+    assert "fused_optimizer: failed, no" in out
+    assert "benchmark: not applicable, the same as default here." in out
+    assert "\x1b" not in printed.out
+    assert "round 1" in printed.err
+    assert json.loads((net.parent / "tuned.json").read_text())["kind"] == "tuning"
+
+
+def test_the_file_is_shown_again_in_every_format_without_losses(
+    net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, "-q", "-o", "tuned.json"]) == 0
+    first = capfd.readouterr().out
+    assert main(["show", "tuned.json"]) == 0
+    assert capfd.readouterr().out == first
+    saved = read_saved("tuned.json")
+    assert isinstance(saved, Tuning)
+    assert loads_saved(dumps(saved), "again") == saved
+    assert dumps(saved) == Path("tuned.json").read_text()
+    for form in ("markdown", "html", "csv", "latex", "json"):
+        assert main(["show", "tuned.json", "-f", form]) == 0
+        assert "amp_bf16" in capfd.readouterr().out.replace("\\_", "_"), form
+    assert repr(saved) == "<Tuning Net: amp_bf16, 0.501x (better)>" or "amp_bf16" in repr(saved)
+    assert "Use amp_bf16" in str(saved)
+    assert list(saved.to_dataframe()["change"])[:2] == ["benchmark", "amp_bf16"]
+    assert list(saved.to_dataframe("tuned_sides")["config"]) == ["default", "amp_bf16"]
+
+
+def test_other_commands_refuse_the_file(net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, "-q", "-o", "tuned.json"]) == 0
+    capfd.readouterr()
+    assert main(["compare", "tuned.json", "tuned.json"]) == 3
+    assert "tuned.json: a tuning, not a report" in capfd.readouterr().err
+    assert main(["show", "tuned.json", "--finding", "1"]) == 2
+    assert "a tuning has no findings" in capfd.readouterr().err
+
+
+def test_nothing_better_is_no_error(net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]) -> None:
+    device.times = {}
+    assert main([*COMMAND, "-q"]) == 0
+    out = capfd.readouterr().out
+    assert "Nothing better was found" in out
+    assert "Lines to paste" not in out
+    assert "not sure, measured" in out
+
+
+def test_ctrl_c_prints_what_was_measured(net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]) -> None:
+    device.interrupt_at = 12
+    assert main([*COMMAND, "-o", "part.json"]) == 130
+    printed = capfd.readouterr()
+    assert "Interrupted: the search has not ended" in " ".join(printed.out.split())
+    assert "amp_bf16" in printed.out
+    assert "interrupted: the result contains" in printed.err
+    saved = read_saved("part.json")
+    assert isinstance(saved, Tuning)
+    assert saved.outcome == "interrupted"
+    assert saved.attempts
+
+
+def test_ctrl_c_in_the_baseline_has_nothing_to_show(
+    net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]
+) -> None:
+    device.interrupt_at = 1
+    assert main([*COMMAND]) == 130
+    assert capfd.readouterr().out == ""
+
+
+def test_a_failing_baseline_is_an_error_of_the_target(
+    net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]
+) -> None:
+    device.failures = {"default": "forward raised ValueError\nhint: pass -i"}
+    assert main([*COMMAND]) == 3
+    assert "the baseline failed: forward raised ValueError\nhint: pass -i" in capfd.readouterr().err
+    assert main(["tune", "missing.py"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--goal", "memory"], "needs a CUDA device"),
+        (["--processes", "3"], "too few"),
+        (["--changes", "warp_speed"], "unknown word 'warp_speed'"),
+        (["--tolerance", "small"], "not a tolerance"),
+        (["--tolerance", "-1"], "not a tolerance"),
+        (["--tolerance", "0.5x"], "not a tolerance"),
+        (["--budget", "0s"], "greater than zero"),
+        (["--max-slowdown", "a lot"], "not a percentage"),
+        (["-o", "net.py"], "cannot infer a format"),
+    ],
+)
+def test_wrong_options_stop_before_anything_is_measured(
+    words: list[str], message: str, net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "net.py", "--device", "cpu", *words]) == 2
+    assert message in capfd.readouterr().err
+    assert device.started == []
+
+
+def test_a_model_in_python_is_tuned(device: SimulatedDevice) -> None:
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
+    before = [parameter.clone() for parameter in model.parameters()]
+    tuning = profiler_kit.tune(
+        model,
+        torch.zeros(2, 3, 4),
+        labels=torch.tensor([0, 1]),
+        loss_fn=torch.nn.functional.cross_entropy,
+        device="cpu",
+        changes=["amp_bf16"],
+        tolerance=0.5,
+    )
+    assert tuning.changes == ("amp_bf16",)
+    assert tuning.options.tolerance == "0.5"
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    with pytest.raises(UsageError, match="unknown goal 'speed'"):
+        profiler_kit.tune(model, torch.zeros(2, 3, 4), goal="speed")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="need a model"):
+        profiler_kit.tune("net.py", labels=(1,))
+
+
+def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    device.failures = {"amp_bf16": "too slow; raise --budget"}
+    tuning = profiler_kit.tune(torch.nn.Linear(4, 2), torch.zeros(2, 4), device="cpu", changes=["amp_bf16"])
+    assert [attempt.reason for attempt in tuning.attempts] == ["too slow; raise budget_s"]
+
+
+def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With the worker: an axis that slows every step by much, one that fails, and the errors of the baseline."""
+    words = [
+        "--changes",
+        "fused_optimizer,threads=4096",
+        "--processes",
+        "12",
+        "--optimizer",
+        "rmsprop",
+        "--budget",
+        "10m",
+    ]
+    assert main(["tune", "net.py", "--device", "cpu", "-q", "-o", "tuned.json", *words]) == 0
+    saved = read_saved("tuned.json")
+    assert isinstance(saved, Tuning)
+    assert 0 < (saved.baseline.max_relative_error or 0) < 1e-4
+    assert saved.baseline.repeatable is not None
+    failed = next(attempt for attempt in saved.attempts if attempt.change == "fused_optimizer")
+    assert failed.outcome == "failed"
+    assert "no fused implementation" in failed.reason
+    assert 4 <= saved.processes <= 12
+    assert saved.environment is not None

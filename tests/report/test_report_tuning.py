@@ -1,0 +1,176 @@
+"""The document of `tune`: the answer in the first sentence, reasons for every rejected change, code that can be copied."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated_device import INFO, SimulatedDevice
+
+from profiler_kit import render
+from profiler_kit.measurement import sweep
+from profiler_kit.records.document import Document, Paragraph, Table
+from profiler_kit.records.report import Tool
+from profiler_kit.records.serde import dumps, loads
+from profiler_kit.records.tuning import Gain, Tuning, TuningOptions, parse_tolerance
+from profiler_kit.report.tuning import tuning_document
+
+
+def tuning(folder: Path, device: SimulatedDevice, options: TuningOptions | None = None, *changes: str) -> Tuning:
+    options = options or TuningOptions()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "measure_visits", device.measure_visits)
+        search = device.search(folder, options)
+        result = search.run(changes)
+    return Tuning(
+        tool=Tool(name="profiler_kit", version="1"),
+        created="2026-11-23T00:00:00+00:00",
+        target=INFO,
+        options=options,
+        outcome=result.outcome,
+        baseline=result.baseline,
+        chosen=result.chosen,
+        gain=result.gain,
+        changes=result.changes,
+        contributions=result.contributions,
+        attempts=result.attempts,
+        code=result.code,
+        error_limit=result.error_limit,
+        processes=search.processes.count,
+        wall_ns=61 * 10**9,
+    )
+
+
+def section(document: Document, title: str) -> list[str]:
+    blocks = next(section.blocks for section in document.sections if section.title == title)
+    return [block.text for block in blocks if isinstance(block, Paragraph)]
+
+
+def titles(document: Document) -> list[str]:
+    return [section.title for section in document.sections]
+
+
+def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
+    device = SimulatedDevice(
+        times={"benchmark": 0.5}, peaks={"benchmark": 2.0}, errors={"benchmark": 2e-4}, noise=0.0005
+    )
+    document = tuning_document(tuning(tmp_path, device, None, "benchmark"))
+    result = section(document, "Result")
+    assert result[0].startswith("Use benchmark: 50.")
+    assert "% less (4" in result[0] or "% less (5" in result[0]
+    assert result[0].endswith("step time, re-measured in 3 and 3 fresh processes.")
+    assert "peak 1 GiB -> 2 GiB, error against float64 0.0001 -> 0.0002." in result[1]
+    assert "Accepted error: up to 0.01 (tolerance 0.01, the baseline has 0.0001)." in result
+    code = section(document, "Lines to paste")
+    assert code == ["Before the model is built (benchmark):", "torch.backends.cudnn.benchmark = True"]
+
+
+def test_every_rejected_change_has_its_reason_once(tmp_path: Path) -> None:
+    device = SimulatedDevice(
+        times={"benchmark": 0.5, "channels_last": 1.4, "amp_bf16": 0.4},
+        errors={"amp_bf16": 0.5},
+        failures={"cuda_graph": "cannot capture"},
+    )
+    changes = ("benchmark", "channels_last", "amp_bf16", "cuda_graph", "fused_optimizer", "no_onednn")
+    rejected = section(tuning_document(tuning(tmp_path, device, None, *changes)), "Rejected changes")
+    assert len({text.partition(":")[0].partition(" ")[0] for text in rejected}) == len(rejected)
+    text = "\n".join(rejected)
+    assert "channels_last: worse, " in text
+    assert "more" in text
+    assert "amp_bf16: inaccurate, error 0.5, above the limit of 0.01 (baseline 0.0001)." in text
+    assert "cuda_graph: failed, cannot capture." in text or "cuda_graph on top of benchmark: failed, cannot" in text
+    assert "fused_optimizer on top of benchmark: not sure, measured" in text
+    assert "noise here." in text
+    assert "no_onednn: not applicable, the model has no convolution." in text
+
+
+def test_a_part_without_its_own_contribution_is_named(tmp_path: Path) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.8, "amp_bf16": 0.7})
+    result = tuning(tmp_path, device, None, "benchmark", "amp_bf16")
+    assert not any("No contribution" in text for text in section(tuning_document(result), "Accepted changes"))
+    no_gain = Gain(ratio=1.0, low=0.9, high=1.1, limit=0.05, outcome="same", reason="noise")
+    weak = replace(result.contributions[0], gain=no_gain)
+    document = tuning_document(replace(result, contributions=(weak,)))
+    assert f"No contribution beside the other changes is established: {weak.change}." in section(
+        document, "Accepted changes"
+    )
+
+
+@pytest.mark.parametrize("at", [4, 9])
+def test_an_interrupted_search_shows_what_is_known(at: int, tmp_path: Path) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5, "amp_bf16": 0.6}, interrupt_at=at)
+    document = tuning_document(tuning(tmp_path, device, None, "benchmark", "amp_bf16"))
+    assert section(document, "Result")[0].startswith("Interrupted: the search has not ended, and nothing is confirmed.")
+    assert "Lines to paste" not in titles(document)
+    assert render.renderer_by_name("terminal").render(document, render.RenderOptions(width=100))
+
+
+def test_what_was_not_tried_is_said(tmp_path: Path) -> None:
+    options = TuningOptions(budget_s=1e-9)
+    result = section(tuning_document(tuning(tmp_path, SimulatedDevice(), options, "benchmark")), "Result")
+    assert result[1] == "Not tried for lack of time or processes: benchmark. Raise --budget or --processes."
+
+
+def test_code_is_copied_from_the_terminal_and_from_markdown(tmp_path: Path) -> None:
+    device = SimulatedDevice(times={"checkpoint=0": 0.5, "amp_fp16": 0.5, "batch=2x": 0.9})
+    result = tuning(tmp_path, device, None, "checkpoint=0", "amp_fp16")
+    document = tuning_document(result)
+    printed = str(render.renderer_by_name("terminal").render(document, render.RenderOptions(width=60)))
+    markdown = str(render.renderer_by_name("markdown").render(document, render.RenderOptions()))
+    assert len(result.code) == 3
+    for block in result.code:
+        ast.parse(block.code)
+        assert f"\n{block.code.strip()}\n" in printed
+        assert f"```python\n{block.code.strip()}\n```" in markdown.replace("\n\n```", "\n```")
+
+
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
+    device = SimulatedDevice(failures={"benchmark": "<script>\x1b[31m"})
+    result = tuning(tmp_path, device, None, "benchmark")
+    document = tuning_document(replace(result, target=replace(INFO, name="<b>\x1b[1mNet")))
+    html = render.renderer_by_name("html").render(document, render.RenderOptions(detail=True))
+    html = html.decode() if isinstance(html, bytes) else html
+    assert "<script>\x1b" not in html
+    assert "<b>\\x1b" not in html
+    assert "<b>\x1b" not in html
+    printed = render.renderer_by_name("terminal").render(document, render.RenderOptions(width=100))
+    assert "\x1b" not in str(printed)
+
+
+def test_the_file_survives_and_sums_to_the_same(tmp_path: Path) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5, "amp_bf16": 0.6})
+    result = tuning(tmp_path, device, TuningOptions(tolerance="any"), "benchmark", "amp_bf16")
+    assert loads(Tuning, dumps(result), "x") == result
+    assert result.error_limit is None
+    attempts = next(table for table in tuning_document(result).full if isinstance(table, Table))
+    assert len(attempts.rows) == len(result.attempts)
+
+
+@pytest.mark.parametrize(("written", "value"), [("0.01", "0.01"), ("10X", "10x"), (" any ", "any"), ("0", "0")])
+def test_tolerances(written: str, value: str) -> None:
+    assert parse_tolerance(written) == value
+
+
+@pytest.mark.parametrize("written", ["", "x", "-1", "nan", "inf", "0.5x", "1%"])
+def test_wrong_tolerances(written: str) -> None:
+    with pytest.raises(ValueError, match="not a tolerance"):
+        parse_tolerance(written)
+
+
+def test_limits_are_relative_to_the_baseline() -> None:
+    assert TuningOptions(tolerance="0.01").error_limit(1e-4) == pytest.approx(0.0101)
+    assert TuningOptions(tolerance="10x").error_limit(1e-4) == pytest.approx(1e-3)
+    assert TuningOptions(tolerance="10x").error_limit(None) is None
+    assert TuningOptions(tolerance="any").error_limit(None) == float("inf")
+
+
+def test_gains_in_words() -> None:
+    gain = Gain(ratio=0.65, low=0.63, high=0.67, limit=0.02, outcome="better")
+    assert gain.saved == "35.0 % less (33.0 to 37.0 %)"
+    worse = Gain(ratio=1.2, low=1.1, high=1.3, limit=0.02, outcome="worse")
+    assert worse.saved == "20.0 % more (10.0 to 30.0 %)"
+    unsure = Gain(ratio=0.98, low=0.93, high=1.03, limit=0.1, outcome="same")
+    assert unsure.saved == "2.0 % less (-3.0 to 7.0 %)"
+    assert Gain(ratio=0.5, low=0.5, high=0.5, limit=0.01, outcome="better").saved == "50.0 % less"

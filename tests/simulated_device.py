@@ -1,0 +1,129 @@
+"""A device in place of fresh processes: every configuration has a time, a peak and an error, and processes differ by noise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from profiler_kit.configurations.naming import parse_config
+from profiler_kit.measurement import sweep
+from profiler_kit.measurement.tuning import Search
+from profiler_kit.measurement.tuning_processes import TuningProcesses
+from profiler_kit.measurement.visits import Visit
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.progress import ignore_processes
+from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import InputInfo, TargetInfo, TargetSpec
+from profiler_kit.records.tuning import TuningOptions
+
+PLAIN = RunConfig(name="default", enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+INFO = TargetInfo(
+    spec="net.py",
+    name="Net",
+    inputs=(InputInfo(name="x", shape=(8, 3, 32, 32), dtype="float32"),),
+    mode="train",
+    loss="cross_entropy",
+    optimizer="AdamW",
+)
+
+
+@dataclass(kw_only=True)
+class SimulatedDevice:
+    """Times, peaks and errors of configurations, from the factor of each word of their names.
+
+    - `times`, `peaks`: factors by word, or by a pair ``a+b`` of words that both occur. `errors`: the error of each word.
+    - `failures`: the message of each word that fails. `noise`: the relative deviation between processes.
+    - `device_share`: the share of the step that kernels take. `has_traces`: the first processes write one.
+    - `interrupt_at`: the process that Ctrl-C stops, from 1.
+    """
+
+    times: dict[str, float] = field(default_factory=dict)
+    peaks: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    noise: float = 0.003
+    device_share: float = 0.98
+    interrupt_at: int | None = None
+    lucky: str | None = None  # this word looks better in its first three processes only
+    has_traces: bool = True
+    step_ns: int = 10_000_000
+    started: list[str] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    generator: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def _factor(self, factors: dict[str, float], words: set[str]) -> float:
+        product = 1.0
+        for key, factor in factors.items():
+            if set(key.split("+")) <= words:
+                product *= factor
+        return product
+
+    def run(self, visit: Visit) -> ConfigRun:
+        config = visit.config
+        words = set(config.name.split("+"))
+        failure = next((message for word, message in self.failures.items() if word in words), None)
+        if failure is not None:
+            return ConfigRun(config=config, failure=Failure(kind="error", message=failure))
+        exact_ns = self.step_ns * self._factor(self.times, words)
+        step_ns = exact_ns * (1 + self.generator.gauss(0, self.noise))
+        if self.lucky in words and self.started.count(config.name) <= 3:
+            step_ns *= 0.8
+        median = round(step_ns)
+        batch = next((int(word[6:-1]) for word in words if word.startswith("batch=")), 1)
+        error = max([1e-4, *(self.errors[word] for word in words if word in self.errors)])
+        run = ConfigRun(
+            config=config,
+            steps_ns=(median, median + 10, median - 10),
+            step_ns=Interval(median=median, low=median - 10, high=median + 10),
+            samples=8 * batch,
+            peak_allocated_bytes=round(2**30 * self._factor(self.peaks, words)),
+            trace=str(visit.trace) if visit.trace is not None and self.has_traces else None,
+        )
+        return replace(run, max_relative_error=error, repeatable=True) if visit.checks else run
+
+    def read_trace(self, run: ConfigRun, trace: Path) -> ConfigRun:
+        assert run.step_ns is not None
+        kernel_ns = round(run.step_ns.median * self.device_share)
+        layer = LayerTiming(path="", phase="forward", kernel_ns=kernel_ns)
+        return replace(run, clock="kernel", modules=(layer,), unattributed_ns=0)
+
+    def measure_visits(
+        self,
+        spec: TargetSpec,
+        visits: Iterable[Visit],
+        *,
+        on_start: Callable[[Visit], None],
+        **_: Any,
+    ) -> Generator[sweep.FinishedVisit, None, None]:
+        for visit in visits:
+            on_start(visit)
+            self.started.append(visit.config.name)
+            self.visits.append(visit)
+            if len(self.started) == self.interrupt_at:
+                raise KeyboardInterrupt
+            yield sweep.FinishedVisit(visit=visit, run=self.run(visit), parts_trace=None)
+
+    def search(self, folder: Path, options: TuningOptions | None = None) -> Search:
+        """A search on this device; `measure_baseline` has run."""
+        options = options or TuningOptions()
+        processes = TuningProcesses(
+            spec=TargetSpec(spec="net.py"),
+            device="cuda",
+            folder=folder,
+            budget_s=options.budget_s,
+            read_trace=self.read_trace,
+            on_progress=lambda _: None,
+            on_process=ignore_processes,
+            max_count=options.processes,
+        )
+
+        def read_config(name: str) -> RunConfig | str:
+            return "the model has no convolution" if "no_onednn" in name else parse_config(name, PLAIN)
+
+        search = Search(processes=processes, options=options, info=INFO, baseline=PLAIN, read_config=read_config)
+        assert search.measure_baseline() is not None
+        return search
