@@ -64,8 +64,8 @@ class VisitOrder:
     """An interleaved order of visits: the `forward` pass, `optional` configurations, the `reverse` pass, `last`, further passes.
 
     `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
-    reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if there is
-    more than one configuration. `further_pass` returns the visits of one more pass; the first empty one ends the order.
+    reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if
+    there is more than one configuration. `further_pass` returns the visits of one more pass; the first empty one ends the order.
     """
 
     has_failed: Callable[[RunConfig], bool]

@@ -12,8 +12,8 @@ from profiler_kit.records.samples import Interval
 
 RESAMPLES: Final = 1000
 CONFIDENCE: Final = 0.95
-# Of the timed steps of a process whose step waits for the host.
-HOST_QUANTILE: Final = 0.25
+# Of the timed steps of a process whose step waits for the host. Other work lengthens steps and never shortens them.
+HOST_QUANTILE: Final = 0.10
 _SIGMAS: Final = 1.96  # of the interval
 
 
@@ -36,8 +36,6 @@ def median_interval(samples_ns: Sequence[int]) -> Interval:
 
 def quantile_interval(samples_ns: Sequence[int], quantile: float) -> Interval:
     """The lower `quantile` of `samples_ns` (0 to 0.5), with its 95 % interval from order statistics, in `median`, `low`, `high`.
-
-    Other work lengthens steps and never shortens them, so a lower quantile varies less than the median on a busy host.
 
     Raises:
         ValueError: there are no samples.

@@ -55,9 +55,24 @@ class Source:
 
 
 def drawn_from(processes: Sequence[Sequence[int]], quantile: float = HOST_QUANTILE) -> Draw:
-    """Return a function that draws one of the recorded `processes`, each the timed steps, wherever in the report it is."""
+    """Return a function that draws one of the recorded `processes`, each the timed steps, wherever in the report it is.
+
+    A drawn process differs a little from the recorded one (smoothed bootstrap), because no two processes take exactly the same
+    time. The spread between processes stays that of the recording.
+    Source: Silverman and Young, The bootstrap: to smooth or not to smooth, 1987.
+    """
     steps = [quantile_interval(steps_ns, quantile) for steps_ns in processes]
-    return lambda chance, _: chance.choice(steps)
+    center = statistics.fmean(math.log(step.median) for step in steps)
+    spread = spread_of(steps).deviation or 0.0
+    width = len(steps) ** -0.2  # Silverman's rule, of the spread
+
+    def draw(chance: random.Random, _: float) -> Interval:
+        step = chance.choice(steps)
+        offset = math.log(step.median) - center
+        smoothed = (offset + chance.gauss(0, width * spread)) / math.sqrt(1 + width**2)
+        return slowed(step, math.exp(smoothed - offset) - 1)
+
+    return draw
 
 
 def simulated(chance: random.Random, position: float) -> Interval:

@@ -27,6 +27,7 @@ from profiler_kit.statistics.differences import (
     student,
 )
 from profiler_kit.statistics.noise import HOST_REASON, Noise, noise_of
+from profiler_kit.statistics.sequential import MAX_PROCESSES
 from scripts.bench import decisions
 
 QUIET = Spread(squares=8 * 0.003**2, freedom=8)
@@ -258,7 +259,9 @@ def rates(draw: decisions.Draw, moderation: Spread, configs: int, processes: int
     chance = random.Random(0)
     false = pairs = found = 0
     for _ in range(200):
-        reported = decisions.draw_report(draw, chance, configs, processes)
+        reported = decisions.draw_report(draw, chance, configs, processes or MAX_PROCESSES)
+        if processes == decisions.SEQUENTIAL:
+            reported = decisions.measured_until_decided(reported, moderation)
         outcomes = decisions.verdicts(reported, moderation)
         false += sum(outcome.is_sure for outcome in outcomes)
         pairs += len(outcomes)
@@ -277,12 +280,10 @@ def test_steps_that_kernels_fill(configs: int, count: int) -> None:
 RECORDED = json.loads(decisions.RECORDED.read_text())
 
 
-@pytest.mark.parametrize("row", RECORDED, ids=[f"{row['target']}, {row['ahead']} ahead" for row in RECORDED])
-@pytest.mark.parametrize("count", [2, 4])
-def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(
-    row: dict[str, list[dict[str, int]]], count: int
-) -> None:
-    draw = decisions.drawn_from([Interval(**step) for step in row["processes"]])
+@pytest.mark.parametrize("row", RECORDED, ids=[row["target"] for row in RECORDED])
+@pytest.mark.parametrize("count", [2, 4, decisions.SEQUENTIAL])
+def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(row: dict[str, list[list[int]]], count: int) -> None:
+    draw = decisions.drawn_from(row["processes"])
     assert rates(draw, HOST_BOUND, 3, count)[0] <= 0.01
 
 
