@@ -9,13 +9,16 @@ runs on) that more steps do not average out, so processes are the samples, and t
 - Few processes estimate a spread badly. The estimate is moderated by what other steps showed, as if it had a few more degrees
   of freedom: `DEVICE_BOUND` for steps that kernels fill, and `HOST_BOUND` for others, whose processes differ by 1 % on one
   host and by 20 % on another. The second does not replace a repetition: without one, the outcome is unknown.
-- A difference counts if it exceeds Student's t at `DEVICE_LEVEL` times its standard error, plus the drift of clocks; at
-  `HOST_LEVEL` if kernels do not fill the step, because the noise of hosts is not normal. With fewer than `MIN_PROCESSES`
-  processes on a side, all processes of one side must also be faster than all of the other.
+- A difference counts if it exceeds Student's t at `DEVICE_LEVEL` times its standard error, plus the drift of clocks. If kernels
+  do not fill the step, the level is `HOST_LEVEL`, because the noise of hosts is not normal, and because a sweep looks again after
+  each further process; from `MAX_PROCESSES` on, the last look, it is `DEVICE_LEVEL` (most of the false alarms are spent on the
+  last look, as by O'Brien and Fleming). With fewer than `MIN_PROCESSES` processes on a side, all processes of one side must also
+  be faster than all of the other.
 
 **Source**: Georges, Buytaert, Eeckhout, Statistically rigorous Java performance evaluation, OOPSLA 2007 (few runs); Kalibera,
 Jones, Rigorous benchmarking in reasonable time, ISMM 2013 (sample at the highest level that varies); Smyth, Linear models and
-empirical Bayes methods, 2004 (moderated t). Rates of false and missed differences: ``python -m scripts.bench.decisions``.
+empirical Bayes methods, 2004 (moderated t); O'Brien, Fleming, A multiple testing procedure for clinical trials, 1979. Rates
+of false and missed differences: ``python -m scripts.bench.decisions``.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ SHOWN_LEVEL: Final = 0.95
 # Of the step. Clocks drift by 1 % during a sweep. An interleaved order cancels a steady drift, and part of any other.
 DRIFT_ALLOWANCE: Final = 0.005
 MIN_PROCESSES: Final = 4
+# Of a configuration whose comparison is open (`statistics.sequential`). The last look has the larger part of the false alarms.
+MAX_PROCESSES: Final = 12
 _FREEDOMS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60)
 _STUDENT: Final[Mapping[float, tuple[float, ...]]] = {
     HOST_LEVEL: (
@@ -196,7 +201,8 @@ def compare_times(
     pooled += moderation
     error = math.sqrt(math.fsum(_variance(side, pooled) / len(side) for side in sides))
     half = student(SHOWN_LEVEL, pooled.freedom) * error
-    level = HOST_LEVEL if moderation is HOST_BOUND else DEVICE_LEVEL
+    is_last_look = min(counts) >= MAX_PROCESSES
+    level = HOST_LEVEL if moderation is HOST_BOUND and not is_last_look else DEVICE_LEVEL
     limit = student(level, pooled.freedom) * error + drift
     outcome: Outcome = "same"
     reason = ""

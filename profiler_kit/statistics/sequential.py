@@ -3,8 +3,8 @@
 A step that waits for the host differs by 1 to 20 % between processes, so two of each configuration often see nothing. Further
 passes over the configurations add one process to each that is undecided, and to the baseline, up to `MAX_PROCESSES`.
 
-Each look at the data is a chance for a false alarm. The level of the test (`differences.HOST_LEVEL`) is so strict that all looks
-together stay below 1 % (`python -m scripts.bench.decisions`).
+Each look at the data is a chance for a false alarm. The levels of the test (`statistics.differences`) are so strict that all
+looks together stay below 1 % (`python -m scripts.bench.decisions`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
 from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, Noise, fills_step, is_host_difference
 
-MAX_PROCESSES: Final = 8
 # Of the step. Where a smaller change would have been reported, more processes change no decision.
 PRECISE_LIMIT: Final = 0.05
 

@@ -32,9 +32,17 @@ from typing import Final
 from tabulate import tabulate
 
 from profiler_kit.records.samples import Interval
-from profiler_kit.statistics.differences import DEVICE_BOUND, HOST_BOUND, Difference, Spread, compare_times, spread_of
+from profiler_kit.statistics.differences import (
+    DEVICE_BOUND,
+    HOST_BOUND,
+    MAX_PROCESSES,
+    Difference,
+    Spread,
+    compare_times,
+    spread_of,
+)
 from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval
-from profiler_kit.statistics.sequential import MAX_PROCESSES, is_decided
+from profiler_kit.statistics.sequential import is_decided
 
 RECORDED: Final = Path(__file__).with_name("recorded_noise.json")
 SLOWER: Final = (0.05, 0.10, 0.20)

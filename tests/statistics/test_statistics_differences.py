@@ -20,6 +20,7 @@ from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
     DEVICE_LEVEL,
     HOST_BOUND,
+    MAX_PROCESSES,
     SHOWN_LEVEL,
     Spread,
     compare_times,
@@ -27,7 +28,6 @@ from profiler_kit.statistics.differences import (
     student,
 )
 from profiler_kit.statistics.noise import HOST_REASON, Noise, noise_of
-from profiler_kit.statistics.sequential import MAX_PROCESSES
 from scripts.bench import decisions
 
 QUIET = Spread(squares=8 * 0.003**2, freedom=8)

@@ -24,6 +24,8 @@ from profiler_kit.units import percent
 MAX_OTHER_SHARE: Final = 0.5
 # A core that changes its clock by more changes a step that waits for the host as much.
 MAX_CLOCK_CHANGE: Final = 0.10
+# The same by a fixed piece of Python, which other work on the core lengthens too.
+MAX_SPEED_CHANGE: Final = 0.20
 # A device's clock changes a step that its kernels fill as much.
 MAX_SM_CLOCK_CHANGE: Final = 0.05
 # The time of other work is counted in ticks of 10 ms per core.
@@ -38,7 +40,8 @@ Fires if the cores were not free while steps were timed:
 - other work used at least {limit_percent(MAX_OTHER_SHARE)} of the machine's cores, although no thread waited: it shares caches
   and lowers clocks;
 - the clock of the core changed by at least {limit_percent(MAX_CLOCK_CHANGE)} between start and end of the steps, or that of the
-  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}.
+  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}. Where the clock of the core is unknown, as in virtual machines, a fixed
+  piece of Python shows its speed, which has to change by {limit_percent(MAX_SPEED_CHANGE)}.
 
 `medium` if the baseline waited or was stopped, `low` otherwise. Linux reports waits and the use of the cores, so the rule is
 silent elsewhere. While the baseline is disturbed, findings about time on the host are less severe and say so, and rule
@@ -162,9 +165,17 @@ def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:
         for load in host_loads(run)
         if load.start_clock_hz and load.end_clock_hz
     ]
+    speeds = [
+        load.start_loop_ns / load.end_loop_ns - 1.0
+        for load in host_loads(run)
+        if load.start_loop_ns and load.end_loop_ns and not load.start_clock_hz
+    ]
     largest = max(changes, key=abs, default=0.0)
     if abs(largest) >= MAX_CLOCK_CHANGE:
         yield "core", largest
+    speed = max(speeds, key=abs, default=0.0)
+    if abs(speed) >= MAX_SPEED_CHANGE:
+        yield "core (by a fixed piece of Python)", speed
     state = run.device_state
     if state is not None and state.start_sm_clock_hz and state.sm_clock_hz:
         change = state.sm_clock_hz / state.start_sm_clock_hz - 1.0
@@ -184,7 +195,7 @@ def _clock_finding(changed: list[tuple[ConfigRun, str, float]]) -> Finding:
             f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Stop other work, and run again. If the clock still changes, lock it, or use the governor `performance`."
-        if kind == "core"
+        if kind != "device"
         else "Run again on a warm device. If the clock still changes, lock it with nvidia-smi --lock-gpu-clocks.",
         evidence=tuple(
             Evidence(name=f"change of the {part}'s clock", value=100.0 * share, unit="percent", where=other.config.name)
