@@ -65,7 +65,7 @@ def in_lightning(model: nn.Module, x: torch.Tensor, y: torch.Tensor, out: str) -
     lightning: Any = importlib.import_module("lightning")
     callback = importlib.import_module("profiler_kit.integrations.lightning").ProfilerKit(out, **COUNTS)
 
-    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+    class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.net = model
@@ -82,7 +82,7 @@ def in_lightning(model: nn.Module, x: torch.Tensor, y: torch.Tensor, out: str) -
         max_steps=STEPS, accelerator="auto", devices=1, callbacks=[callback], logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=out,
     )  # fmt: skip
-    trainer.fit(Module(), torch.utils.data.DataLoader(range(STEPS)))
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(STEPS))))
     session: LoopSession | None = callback.session
     return session
 
