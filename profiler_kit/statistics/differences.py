@@ -96,6 +96,7 @@ _STUDENT: Final[Mapping[float, tuple[float, ...]]] = {
     ),
 }
 MAX_LOG_RATIO: Final = 700.0  # larger ones exceed a float
+MIN_FACTOR: Final = 2.0
 SIGMAS_OF_INTERVAL: Final = 2 * 1.96  # the width of a 95 % interval in standard errors
 
 
@@ -207,7 +208,7 @@ def compare_times(
     outcome: Outcome = "same"
     reason = ""
     if abs(change) <= limit:
-        reason = f"changes below {percent(_ratio(limit) - 1.0, 2)} are noise here"
+        reason = f"changes {_size(_ratio(limit))} are noise here"
     elif min(counts) < MIN_PROCESSES and not _is_separate(before, after, factor):
         reason = "the processes of the two sides overlap"
     else:
@@ -221,6 +222,11 @@ def compare_times(
         reason=reason,
         processes=counts,
     )
+
+
+def _size(ratio: float) -> str:
+    """The size of a change up to `ratio`, as a percentage, or as a factor if it is large: a saving of 100 % is impossible."""
+    return f"below {percent(ratio - 1.0, 2)}" if ratio < MIN_FACTOR else f"by less than a factor of {ratio:.2g}"
 
 
 def _ratio(log_change: float) -> float:

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import percent
 
 # On an idle host, the threads of a step wait for a core for less than 1 % of their time.
 MAX_WAITING_SHARE: Final = 0.10
@@ -75,6 +76,15 @@ def load_allowance(before: ConfigRun, after: ConfigRun) -> float:
     if max(shares) < MAX_WAITING_SHARE:
         return 0.0
     return abs(math.log1p(-min(shares[0], 0.99)) - math.log1p(-min(shares[1], 0.99)))
+
+
+def load_sentence(*runs: ConfigRun) -> str:
+    """A sentence on the waits for cores while `runs` were measured; empty if they were small."""
+    shares = [found.waiting_share for run in runs if (found := disturbance_of(run)) is not None]
+    largest = max(shares, default=0.0)
+    if largest < MAX_WAITING_SHARE:
+        return ""
+    return f"The host was busy: threads waited for a core for {percent(largest)} of their time."
 
 
 def _share(total_ns: int, loads: list[HostLoad]) -> float:

@@ -11,6 +11,7 @@ from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference, spread_of
+from profiler_kit.statistics.host_load import load_sentence
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.noise import Noise, example_factor
 
@@ -91,7 +92,7 @@ def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: st
         before_ns=before.step_ns,
         after_ns=after.step_ns,
         verdict=difference.outcome,
-        note=" ".join(part for part in (note, difference.sentence()) if part),
+        note=" ".join(part for part in (note, difference.sentence(), load_sentence(before, after)) if part),
         per_example=example_factor(before, after) != 1.0,
         gain_percent=_percent(difference.saved),
         gain_low_percent=_percent(low),

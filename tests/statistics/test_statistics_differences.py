@@ -251,6 +251,31 @@ def test_settings_beyond_flags_may_change_the_host_s_work() -> None:
     assert found.outcome == "better"
 
 
+# --- threads=half beside load: 336 ms against 1.66 ms
+
+
+def test_a_speed_up_by_two_hundred_counts_however_large_the_share_that_it_saves() -> None:
+    found = compare_times(steps(336, 330), steps(1.66, 1.7), Spread(squares=3 * 0.02**2, freedom=3), HOST_BOUND)
+    assert found.outcome == "better"
+    assert found.ratio == pytest.approx(1 / 200, rel=0.05)
+    assert 0.99 < found.saved_range[0] < found.saved < found.saved_range[1] < 1.0
+
+
+def test_the_noise_of_a_busy_host_is_a_factor_in_both_directions() -> None:
+    """No saving exceeds 100 %, so a limit as a share of the slower side could never be reached."""
+    slow, fast = steps(336, 8), steps(1.66, 1.7)
+    pooled = spread_of(slow) + spread_of(fast)
+    found = compare_times(slow, fast, pooled, HOST_BOUND)
+    assert found.outcome == "same"
+    assert "changes by less than a factor of" in found.reason
+    assert "%" not in found.reason
+    swapped = compare_times(fast, slow, pooled, HOST_BOUND)
+    assert (swapped.outcome, swapped.limit) == (found.outcome, found.limit)
+    assert swapped.ratio == pytest.approx(1 / found.ratio)
+    sure = compare_times([*slow] * 6, [*fast] * 6, Spread(squares=10.0, freedom=20), HOST_BOUND)
+    assert sure.outcome == "better"
+
+
 # --- how often it is wrong
 
 
