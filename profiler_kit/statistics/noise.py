@@ -78,8 +78,12 @@ class Noise:
         return tuple(step for step in steps if step is not None)
 
     def low_steps(self, run: ConfigRun) -> tuple[Interval, ...]:
-        """The lower deciles of the steps of all processes, in the order of `processes`; empty where one has no samples."""
-        if run.failure is not None:
+        """The lower deciles of the steps of all processes, in the order of `processes`.
+
+        Empty where a process has no samples, and for steps that load data: a loader makes some steps wait and others not, and a
+        lower quantile would not see the wait.
+        """
+        if run.failure is not None or any(timing.phase == "data" for timing in run.phases):
             return ()
         lows = [low_step(run.steps_ns, run.step_ns)]
         lows += [low_step(repeat.steps_ns, repeat.step_ns) for repeat in run.repeats if repeat.step_ns is not None]

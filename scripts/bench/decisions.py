@@ -152,10 +152,11 @@ def measure(source: Source, *, configs: int, processes: int, draws: int) -> list
     return [number, f"{100 * statistics.median(limits):.1f} %", f"{100 * false / pairs:.2f} %", *shares]
 
 
-def recorded(file: Path, quantile: float) -> Iterator[Source]:
-    """Yield the recorded kinds of noise, each process estimated by a `quantile` of its steps."""
+def recorded(file: Path, quantile: float | None = None) -> Iterator[Source]:
+    """Yield the recorded kinds of noise, each process estimated by a `quantile` of its steps, or as reports do."""
     for row in json.loads(file.read_text(encoding="utf-8")):
-        yield Source(row["target"], drawn_from(row["processes"], quantile), HOST_BOUND)
+        usual = 0.5 if row["loader"] else HOST_QUANTILE
+        yield Source(row["target"], drawn_from(row["processes"], usual if quantile is None else quantile), HOST_BOUND)
 
 
 def main(argv: list[str]) -> int:
@@ -184,7 +185,7 @@ def main(argv: list[str]) -> int:
     else:
         sources = [
             Source("simulated, kernels fill the step", simulated, DEVICE_BOUND),
-            *recorded(args.noise, HOST_QUANTILE),
+            *recorded(args.noise),
         ]
         rows = [
             [source.name, *measure(source, configs=args.configs, processes=count, draws=args.draws)]
