@@ -72,7 +72,10 @@ def disturbance_of(run: ConfigRun) -> Disturbance | None:
 
 def load_allowance(before: ConfigRun, after: ConfigRun) -> float:
     """The logarithm of the ratio that different waits for cores may have caused between the steps of two runs."""
-    shares = [found.waiting_share if (found := disturbance_of(run)) is not None else 0.0 for run in (before, after)]
+    shares = [
+        disturbance.waiting_share if (disturbance := disturbance_of(run)) is not None else 0.0
+        for run in (before, after)
+    ]
     if max(shares) < MAX_WAITING_SHARE:
         return 0.0
     return abs(math.log1p(-min(shares[0], 0.99)) - math.log1p(-min(shares[1], 0.99)))
@@ -80,7 +83,7 @@ def load_allowance(before: ConfigRun, after: ConfigRun) -> float:
 
 def load_sentence(*runs: ConfigRun) -> str:
     """A sentence on the waits for cores while `runs` were measured; empty if they were small."""
-    shares = [found.waiting_share for run in runs if (found := disturbance_of(run)) is not None]
+    shares = [disturbance.waiting_share for run in runs if (disturbance := disturbance_of(run)) is not None]
     largest = max(shares, default=0.0)
     if largest < MAX_WAITING_SHARE:
         return ""

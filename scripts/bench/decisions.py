@@ -198,11 +198,11 @@ def main(argv: list[str]) -> int:
 
 def spreads(file: Path, quantile: float) -> list[tuple[str, float]]:
     """Return the standard deviation between the processes of every recorded target, as a share of the step."""
-    found = []
+    deviations = []
     for row in json.loads(file.read_text(encoding="utf-8")):
         steps = [quantile_interval(steps_ns, quantile) for steps_ns in row["processes"]]
-        found.append((row["target"], spread_of(steps).deviation or 0.0))
-    return found
+        deviations.append((row["target"], spread_of(steps).deviation or 0.0))
+    return deviations
 
 
 if __name__ == "__main__":
