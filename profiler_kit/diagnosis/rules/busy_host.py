@@ -120,7 +120,8 @@ def _rounded(cores: float | None) -> str | None:
 
 def _title(disturbance: Disturbance) -> str:
     if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
-        return f"Limited CPU: a limit of the container stopped the process for {percent(disturbance.throttled_share)} of the steps"
+        share = percent(disturbance.throttled_share)
+        return f"Limited CPU: a limit of the container stopped the process for {share} of the steps"
     if disturbance.waiting_share < MAX_WAITING_SHARE:
         return f"Busy host: other work used {_cores(disturbance)} while steps were timed"
     if disturbance.is_foreign:
