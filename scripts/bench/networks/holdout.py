@@ -169,10 +169,10 @@ def _build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
     return model, tuple(model.default_cfg["input_size"])
 
 
-def target_of(case: str) -> tuple[Target, Setup]:
-    """The case as a target on meta tensors, and the setup of its simulation."""
+def target_of(case: str) -> Target:
+    """The case as a target on meta tensors."""
     parts = HoldoutCase(case, "meta")
-    target = from_model(
+    return from_model(
         parts.model,
         (parts.inputs,),
         labels=(parts.labels,),
@@ -182,4 +182,8 @@ def target_of(case: str) -> tuple[Target, Setup]:
         mode="infer" if parts.work == "infer" else "train",
         device="meta",
     )
-    return target, Setup(config=LibraryConfig(conv_tf32=parts.precision != "ieee"))
+
+
+def setup_of(case: str) -> Setup:
+    """The setup of the case's simulation."""
+    return Setup(config=LibraryConfig(conv_tf32=case.split("|")[3] != "ieee"))
