@@ -7,6 +7,7 @@ Measurement and simulation build the same model, inputs, loss and optimizer from
 from __future__ import annotations
 
 import contextlib
+import importlib
 import random
 from collections.abc import Callable
 from functools import partial
@@ -158,15 +159,15 @@ def _build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
         build, shape = PLAIN[name]
         return build(), shape
     define_missing_ops()
-    import timm
-
+    timm = importlib.import_module("timm")
     try:
         model: nn.Module = timm.create_model(name)
     except (RuntimeError, NotImplementedError):  # its initialization reads values
         with torch.device("cpu"):
             model = timm.create_model(name)
         model = model.to(torch.empty(0).device)
-    return model, tuple(model.default_cfg["input_size"])
+    config: Any = model.default_cfg
+    return model, tuple(config["input_size"])
 
 
 def target_of(case: str) -> Target:
