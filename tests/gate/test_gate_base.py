@@ -10,8 +10,9 @@ import pytest
 from gate_reports import node, report
 
 from profiler_kit.errors import KitError, NotComparableError, ReportError, TargetError, UsageError
-from profiler_kit.gate import base, worktree_child
-from profiler_kit.gate.base import find_base, load_base, worktree
+from profiler_kit.gate import git, worktree_child
+from profiler_kit.gate.base import load_base
+from profiler_kit.gate.git import find_base, worktree
 from profiler_kit.process import Outcome
 from profiler_kit.records.serde import dumps
 
@@ -64,7 +65,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
-    for name in base.HOOK_VARIABLES:
+    for name in git.HOOK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     made = Repo(tmp_path / "repo")
     made.write("models/net.py", NET.format(package=""))

@@ -11,7 +11,7 @@ from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, UsageError
 from profiler_kit.gate.budgets import load_budgets, parse_budget
 from profiler_kit.gate.verdict import judge
 from profiler_kit.pipeline.check import check_reports
-from profiler_kit.records.comparison import Budget, BudgetRow
+from profiler_kit.records.check import Budget, BudgetRow
 from profiler_kit.records.counts import UncountedOp
 from profiler_kit.records.metrics import METRICS
 from profiler_kit.records.report import Report
