@@ -191,6 +191,13 @@ def changed_files(top: Path, commit: str) -> dict[str, str]:
     return {**changed, **dict.fromkeys(filter(None, untracked), "?")}
 
 
+def python_stems(folder: Path) -> frozenset[str]:
+    """The names of the repository's Python files without suffix, tracked or not; of the files below `folder` without git."""
+    outcome = _git(folder, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--full-name", ":/*.py")
+    names = outcome.stdout.split("\0") if outcome.ok else [str(file) for file in folder.rglob("*.py")]
+    return frozenset(Path(name).stem for name in names if name)
+
+
 def renames(top: Path, commit: str) -> dict[str, str]:
     """The files that were renamed since `commit`, in the index or the working tree: new path -> old path."""
     words = iter(

@@ -41,10 +41,10 @@ TABLE: Final = "[tool.profiler-kit.budgets]"
 Policy = Literal["allow", "warn", "error"]
 
 _ZOOS: Final = ("timm", "torchvision", "hf")
-_TEXT_OPTIONS: Final = ("mode", "loss", "optimizer", "dtype", "amp", "batch", "seed", "gpu")
+_TEXT_OPTIONS: Final = ("mode", "loss", "optimizer", "dtype", "amp", "batch", "seed")
 _FLAGS: Final = {"channels_last": "--channels-last", "no_slice": "--no-slice"}
 _TARGET_KEYS: Final = frozenset(
-    {"target", "inputs", "kw", "base_target", "base_inputs", "base_kw", *_TEXT_OPTIONS, *_FLAGS}
+    {"target", "inputs", "kw", "base_target", "base_inputs", "base_kw", "gpu", *_TEXT_OPTIONS, *_FLAGS}
 )
 _CHECK_KEYS: Final = frozenset({"base", "new", "deleted"})
 _ROOT_KEYS: Final = frozenset({"check", "targets", "budgets"})
@@ -52,11 +52,15 @@ _ROOT_KEYS: Final = frozenset({"check", "targets", "budgets"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """One target. `options`: its options as arguments of the command line. `base_options`: those of the base, if they differ."""
+    """One target. `options`: its options as arguments of the command line. `base_options`: those of the base, if they differ.
+
+    `gpu`: the device that memory and step time are predicted for.
+    """
 
     name: str
     target: str
     options: tuple[str, ...] = ()
+    gpu: str | None = None
     base_target: str | None = None
     base_options: tuple[str, ...] | None = None
 
@@ -91,22 +95,21 @@ class Settings:
         return budgets
 
 
-def read_settings(folder: Path, names: Collection[str] = ()) -> Settings:
+def read_settings(folder: Path) -> Settings:
     """The settings of the nearest pyproject.toml from `folder` up to the repository's root; empty ones without a file.
 
-    `names`: names that targets may have in addition to those of the targets' tables: the name of the target on the command
-    line and those of the repository's files.
+    `require_targets` then checks the names of targets.
 
     Raises:
-        UsageError: the file is not TOML, or has an unknown table, key, metric, target, unit or value.
+        UsageError: the file is not TOML, or has an unknown table, key, metric, unit or value.
     """
     file = pyproject_file(folder)
     if file is None:
         return Settings()
-    return parse_settings(_toml(file, os.path.relpath(file, folder)), os.path.relpath(file, folder), names)
+    return parse_settings(_toml(file, os.path.relpath(file, folder)), os.path.relpath(file, folder))
 
 
-def parse_settings(content: Mapping[str, Any], file_name: str, names: Collection[str] = ()) -> Settings:
+def parse_settings(content: Mapping[str, Any], file_name: str) -> Settings:
     """The settings in the `content` of a pyproject.toml. See `read_settings`."""
     tools = _table(content, "tool", file_name)
     _reject_misspelt_tool(tools, file_name)
@@ -120,8 +123,6 @@ def parse_settings(content: Mapping[str, Any], file_name: str, names: Collection
     where = f"{file_name}: [tool.{TOOL}.check]"
     _reject_unknown(check, _CHECK_KEYS, where, "key")
     general, by_target = _budgets(_table(root, "budgets", file_name), file_name)
-    for name in by_target:
-        _require_target(name, {*targets, *names}, f"{file_name}: {TABLE[:-1]}.{name}]")
     return Settings(
         file_name=file_name,
         targets=targets,
@@ -131,6 +132,12 @@ def parse_settings(content: Mapping[str, Any], file_name: str, names: Collection
         new=_policy(check, "new", "allow", where),
         deleted=_policy(check, "deleted", "warn", where),
     )
+
+
+def require_targets(settings: Settings, names: Collection[str]) -> None:
+    """Raise UsageError if there are budgets of an unknown target. `names`: the names of files, and of targets without a table."""
+    for name in settings.by_target:
+        _require_target(name, {*settings.targets, *names}, f"{settings.file_name}: {TABLE[:-1]}.{name}]")
 
 
 def pyproject_file(folder: Path) -> Path | None:
@@ -189,7 +196,8 @@ def _reject_unknown(table: Mapping[str, Any], keys: Collection[str], where: str,
 
 def _require_target(name: str, names: Collection[str], where: str) -> None:
     zoo, separator, _ = name.partition("_")
-    if name in names or (separator and zoo in _ZOOS):
+    is_part_of_file = any(name.startswith(f"{each}_") for each in names)  # net_Small for net.py:Small
+    if name in names or is_part_of_file or (separator and zoo in _ZOOS):
         return
     raise UsageError(
         f"no target and no metric is called {name!r}{nearest(name, (*names, *ORDER))}",
@@ -235,6 +243,7 @@ def _target(name: str, table: Mapping[str, Any], file_name: str) -> TargetSettin
         name=name,
         target=target,
         options=(*own[0], *own[1], *common),
+        gpu=_text(table, "gpu", where),
         base_target=_text(table, "base_target", where),
         base_options=(*base[0], *base[1], *common) if base != own else None,
     )

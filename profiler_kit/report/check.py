@@ -33,7 +33,7 @@ def checks_document(results: CheckResults) -> Document:
     ordered = sorted(results.results, key=lambda result: result.exit_code == 0)
     summary = tuple(
         Paragraph(
-            text=f"{result.name or result.target}: {result.verdict}.", role="warning" if result.exit_code else None
+            text=f"{result.name or result.target}: {result.verdict}.", role="warning" if result.exit_code else "text"
         )
         for result in ordered
     )
