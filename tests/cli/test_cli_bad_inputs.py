@@ -214,16 +214,18 @@ class TestCheckInGit:
         assert "unknown revision 'no-such-branch'" in ended.err
         assert "git fetch origin" in ended.err
 
-    def test_a_new_target_without_budgets_has_nothing_to_compare(
-        self, repo: Path, capfd: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(("policy", "code"), [("allow", 0), ("warn", 0), ("error", BUDGET_BROKEN)])
+    def test_a_new_target_has_its_own_policy(
+        self, policy: str, code: int, repo: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        ended = call(["check", "new.py", "--base", "main"], capfd)
-        assert (ended.code, ended.out) == (NOT_COMPARABLE, "")
-        assert "new.py" in ended.err
+        ended = call(["check", "new.py", "--base", "main", "--new", policy], capfd)
+        assert ended.code == code
+        assert "new target" in ended.out
+        assert "new.py does not exist at the base" in ended.out
 
     @pytest.mark.parametrize(
         ("budget", "code"),
-        [("params=1000", 0), ("params=10", BUDGET_BROKEN), ("params=+10%", NOT_COMPARABLE)],
+        [("params=1000", 0), ("params=10", BUDGET_BROKEN), ("params=+10%", 0)],
     )
     def test_absolute_limits_hold_for_a_new_target(
         self, budget: str, code: int, repo: Path, capfd: pytest.CaptureFixture[str]
