@@ -384,7 +384,10 @@ def test_budget_of_a_device(repo: Repository) -> None:
 def test_missing_module_in_the_repository_is_not_installed(repo: Repository) -> None:
     """`pip install library` would fetch somebody else's package of that name."""
     (repo.top / "library").mkdir()
-    repo.edit(("import torch\n", "import torch\nimport library.parts\n"))
+    repo.edit(
+        ("import torch\n", "import torch\nfrom library.parts import Part\n"),
+        ("class Net(nn.Module)", "class Net(Part)"),
+    )
     checked = repo.check()
     assert checked.code == TARGET_FAILED
     assert "pip install" not in checked.err
