@@ -26,6 +26,7 @@ from profiler_kit.gate.git import (
     worktree,
 )
 from profiler_kit.process import Outcome
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import is_saved_report, loads_report, read_report
 
@@ -167,8 +168,8 @@ def _environment(top: Path, folder: Path) -> dict[str, str]:
     env = plain_environment()
     paths = env.get("PYTHONPATH")
     if paths:
-        redirected = (worktree_child.path_in_worktree(path, top, folder) for path in paths.split(os.pathsep))
-        env["PYTHONPATH"] = os.pathsep.join(redirected)
+        checkout = Checkout(top=str(top), folder=str(folder))
+        env["PYTHONPATH"] = os.pathsep.join(map(checkout.redirected, paths.split(os.pathsep)))
     return env
 
 

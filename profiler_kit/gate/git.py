@@ -75,6 +75,16 @@ def find_base(rev: str | None, repo: Path) -> Revision:
     return Revision(commit, f"commit {short_hash} (merge base of HEAD and {base_name})")
 
 
+def merge_base(folder: Path, first: str, second: str) -> str:
+    """The merge base of two revisions. Raises UsageError."""
+    outcome = _git(folder, "merge-base", first, second)
+    if not outcome.ok:
+        raise UsageError(
+            f"{first} and {second} have no common commit", where=str(folder), hint="name two revisions with A..B"
+        )
+    return outcome.stdout.split()[0]
+
+
 @contextlib.contextmanager
 def worktree(top: Path, commit: str) -> Iterator[Path]:
     """Check out `commit` in a temporary folder, which is removed however the block exits."""

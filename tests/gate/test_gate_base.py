@@ -14,6 +14,7 @@ from profiler_kit.gate import git, worktree_child
 from profiler_kit.gate.base import load_base
 from profiler_kit.gate.git import find_base, worktree
 from profiler_kit.process import Outcome
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.serde import dumps
 
 NET = """
@@ -306,9 +307,10 @@ def test_a_base_that_fails_is_called_the_base(repo: Repo, fake: Fake, said: str,
 def test_paths_into_the_checkout_lead_into_the_worktree(tmp_path: Path) -> None:
     top, there = tmp_path / "top", tmp_path / "base"
     (top / "src").mkdir(parents=True)
-    assert worktree_child.path_in_worktree(str(top / "src"), top, there) == str(there / "src")
-    assert worktree_child.path_in_worktree(str(top), top, there) == str(there)
-    assert worktree_child.path_in_worktree("/usr/lib", top, there) == "/usr/lib"
+    checkout = Checkout(top=str(top), folder=str(there))
+    assert checkout.redirected(str(top / "src")) == str(there / "src")
+    assert checkout.redirected(str(top)) == str(there)
+    assert checkout.redirected("/usr/lib") == "/usr/lib"
 
 
 def width_of(rev: str, argv: list[str], repo: Path) -> int:
