@@ -25,19 +25,22 @@ from profiler_kit.gate.git import (
     repository_root,
     worktree,
 )
+from profiler_kit.gate.metrics import STEP_TIME
 from profiler_kit.gate.settings import Settings, read_settings, require_targets
 from profiler_kit.gate.verdict import combine, failed_result, judge_budgets, judge_deleted, judge_new
+from profiler_kit.measurement.step_times import compare_steps
 from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process import Outcome
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.check import Budget, CheckResult, CheckResults, StepTimeCheck
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.uncounted import uncounted_text
 
-__all__ = ["CheckTarget", "check_reports", "check_targets", "parse_budget", "settings_for"]
+__all__ = ["CheckTarget", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
 
@@ -48,7 +51,7 @@ class CheckTarget:
 
     - `name`: selects its budgets. `spec`: the target, for counting it here. `options`: its options as arguments of the command
       line, for counting it in another process.
-    - `base_target`, `base_options`: the same at the base, where they differ.
+    - `base_target`, `base_options`, `base_spec`: the same at the base, where they differ.
     """
 
     name: str
@@ -58,6 +61,7 @@ class CheckTarget:
     base_target: str | None = None
     base_options: tuple[str, ...] | None = None
     gpu: str | None = None
+    base_spec: TargetSpec | None = None
 
     @property
     def hardware(self) -> str | None:
@@ -80,7 +84,7 @@ class CheckTarget:
         return options if self.hardware is None else [*options, "--hardware", self.hardware]
 
 
-TimeSides = Callable[[CheckTarget, CountCommand], StepTimeCheck]
+TimeSides = Callable[[CheckTarget, CountCommand], "StepTimeCheck | None"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +166,10 @@ def check_targets(
             time = None
             if time_sides is not None and isinstance(head, Report) and isinstance(counted_base, Report):
                 on_progress(f"{name}: measuring both sides")
-                time = time_sides(plan.target, commands[name])
+                try:
+                    time = time_sides(plan.target, commands[name])
+                except KitError as error:
+                    head = replace(head, notes=(*head.notes, f"The step time was not measured: {error.message}"))
             results.append(_result(plan, head, counted_base, revision, settings, time, strict))
     return combine(results)
 
@@ -375,6 +382,31 @@ def _check_against_report(
     head = _attempt(lambda: _count_here(target, convention))
     revision = Revision("", base.notes[0])
     return _result(_Plan(target=target, base_text=target.spec.spec), head, base, revision, settings, None, strict)
+
+
+def timer(device: str, on_progress: OnProgress) -> TimeSides:
+    """A function that measures the step of both sides of a target, for its budget on the step time."""
+    from profiler_kit.worker.environment import pick_device
+
+    device = pick_device(device)
+
+    def time_sides(target: CheckTarget, base: CountCommand) -> StepTimeCheck | None:
+        allowed = next((b.increase for b in target.budgets if b.metric == STEP_TIME), None)
+        if allowed is None:
+            return None
+        checkout = Checkout(top=str(base.top), folder=str(base.folder))
+        name, colon, attribute = base.argv[5].partition(":")
+        text = f"{base.cwd / name}{colon}{attribute}" if name.endswith(".py") else base.argv[5]
+        spec = target.base_spec or target.spec
+        return compare_steps(
+            replace(spec, spec=text, checkout=checkout),
+            target.spec,
+            device=device,
+            allowed=allowed,
+            on_progress=on_progress,
+        )
+
+    return time_sides
 
 
 def check_reports(

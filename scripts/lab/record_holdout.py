@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.time() + options.seconds
     warnings.filterwarnings("ignore")
     with contextlib.suppress(ImportError):
-        import timm  # noqa: F401
+        import timm
     torch.set_num_threads(1)
     cases = holdout_cases(options.set, options.per_network)
     with tempfile.TemporaryDirectory() as folder:

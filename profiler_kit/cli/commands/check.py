@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
     add_convention_options,
+    add_device_option,
     add_output_options,
     add_target_options,
     target_spec,
@@ -68,15 +70,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deleted", choices=policies, help="verdict on a target that was deleted (default: warn)")
     add_target_options(parser)
     parser.add_argument("--gpu", metavar="NAME", help="predict peak memory and step time for this device, such as A100")
+    parser.add_argument(
+        "--time", action="store_true",
+        help="also measure the step of both sides in interleaved fresh processes, for budgets on step_time",
+    )  # fmt: skip
+    add_device_option(parser)
     add_convention_options(parser, strict=True)
     add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
-    from dataclasses import replace
-
-    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for
+    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
     from profiler_kit.report.check import check_document, checks_document
 
     output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
@@ -100,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
             base=options.base,
             strict=options.strict,
             convention=options.convention,
+            time_sides=timer(options.device, progress.show) if options.time else None,
             on_progress=progress.show,
         )
     if len(results.results) > 1:
@@ -143,6 +149,11 @@ def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...])
         budgets=budgets,
         base_target=options.base_target,
         base_options=(*sides[1], *common) if sides[0] != sides[1] else None,
+        base_spec=replace(
+            _spec(options, text),
+            inputs=tuple(options.base_input or options.input),
+            kwargs=tuple(options.base_kw or options.kw),
+        ),
         gpu=options.gpu,
     )
 
