@@ -26,7 +26,7 @@ from profiler_kit.gate.git import (
     worktree,
 )
 from profiler_kit.gate.metrics import STEP_TIME
-from profiler_kit.gate.settings import Settings, read_settings, require_targets
+from profiler_kit.gate.settings import Settings, TargetSettings, read_settings, require_targets
 from profiler_kit.gate.verdict import combine, failed_result, judge_budgets, judge_deleted, judge_new
 from profiler_kit.measurement.step_times import compare_steps
 from profiler_kit.pipeline.count import count_spec
@@ -40,7 +40,7 @@ from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.uncounted import uncounted_text
 
-__all__ = ["CheckTarget", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
+__all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
 
