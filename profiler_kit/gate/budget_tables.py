@@ -103,8 +103,10 @@ def _budget_lines(report: Report) -> tuple[list[str], dict[str, Any]]:
         if value is None or (value == 0 and margin):
             continue
         values[key] = limit_value(value + value * margin // 100, metric.unit)
-        rest = f" and {margin} %" if margin else ""
-        lines.append(f"{key} = {toml_value(values[key])}  # today {text(value, metric.unit)}{rest}: {metric.doc}")
+        margin_text = f" and {margin} %" if margin else ""
+        lines.append(
+            f"{key} = {toml_value(values[key])}  # today {text(value, metric.unit)}{margin_text}: {metric.doc}"
+        )
     checkpoint, _ = _value(report, "checkpoint")
     values[checkpoint.key] = {"limit": 0, "severity": "warn"}
     lines.append(f"{checkpoint.key} = {toml_value(values[checkpoint.key])}  # {checkpoint.doc}")
@@ -126,7 +128,7 @@ def _value(report: Report, key: str) -> tuple[GateMetric, int | None]:
 def with_accepted(
     content: str, result: CheckResult, budgets: Sequence[Budget], reason: str, file_name: str
 ) -> tuple[str, list[str]]:
-    """The text `content` of a pyproject.toml in which the broken budgets of `result` allow its values, and what was set.
+    """The text `content` of a pyproject.toml in which the broken budgets of `result` allow its values, and the new entries.
 
     An absolute limit is raised. A limit over the base stays and gets ``accepted``, an absolute value that it allows whatever the
     base is: once the base has that value, the old limit holds again. Limits of all targets stay; this target gets its own.
@@ -148,7 +150,8 @@ def _with_accepted(
     content: str, row: BudgetRow, budget: Budget, name: str, reason: str, file_name: str
 ) -> tuple[str, str]:
     metric = gate_metric(row.metric)
-    assert metric is not None and row.head is not None
+    assert metric is not None
+    assert row.head is not None
     if budget.where.startswith("--"):
         raise UsageError(
             f"{budget.where} is a limit of the command line",
@@ -167,8 +170,8 @@ def _with_accepted(
     source = own if own is not None and key in own else table
     new_value = _accepted_value(source[key], budget, new_limit)
     base = "" if row.base is None else f" (base {text(row.base, row.unit)})"
-    rest = "; lower it after the merge" if metric.needs_base else ""
-    comment = f"accepted {text(row.head, row.unit)}{base}: {reason}{rest}"
+    reminder = "; lower it after the merge" if metric.needs_base else ""
+    comment = f"accepted {text(row.head, row.unit)}{base}: {reason}{reminder}"
     path = (*_TOOL, "budgets", name, key)
     if source is own:
         content = _with_changed_value(content, path, source[key], new_value, comment, file_name)

@@ -49,7 +49,7 @@ def toml_value(value: object) -> str:
 
 
 def comment_text(text: str) -> str:
-    """`text` as one line that can stand in a comment."""
+    """`text` as one line of a comment."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
@@ -153,7 +153,7 @@ def _merged(old: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(old: Mapping[str, Any], path: Sequence[str], value: object) -> dict[str, Any]:
-    """`old` with `value` at `path`, in place of what is there."""
+    """`old` with `value` at `path`, in place of the old value."""
     return {**old, path[0]: value if len(path) == 1 else _replaced(old[path[0]], path[1:], value)}
 
 

@@ -24,7 +24,8 @@ def test_a_limit_allows_its_value_and_hardly_more(value: int, metric: str) -> No
     value = value % 10_001 if metric == "largest_layer" else value
     unit: dict[str, Unit] = {"params": "count", "saved": "bytes", "largest_layer": "basis_points"}
     limit = parse_budget(f"{metric}={limit_value(value, unit[metric])}").limit
-    assert limit is not None and value <= limit <= value * 1.002 + 10
+    assert limit is not None
+    assert value <= limit <= value * 1.002 + 10
 
 
 def result(

@@ -48,7 +48,8 @@ def test_a_key_is_added_below_the_header_of_its_table() -> None:
 @pytest.mark.parametrize("text", ["", "a = 1", "a = 1\n", "a = 1\r\n[t]\r\n"])
 def test_a_block_is_added_at_the_end(text: str) -> None:
     new = with_block(text, "[n]\nb = 2\n", {"n": {"b": 2}}, "x")
-    assert new.startswith(text) and parse_toml(new, "x") == {**parse_toml(text, "x"), "n": {"b": 2}}
+    assert new.startswith(text)
+    assert parse_toml(new, "x") == {**parse_toml(text, "x"), "n": {"b": 2}}
     assert ("\r\n" in text) == ("\r\n" in new)
 
 
