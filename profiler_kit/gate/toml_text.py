@@ -22,9 +22,10 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066
 def parse_toml(text: str, file_name: str) -> dict[str, Any]:
     """The content of a TOML text. Raises UsageError."""
     try:
-        return tomllib.loads(text)
+        content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
+    return content
 
 
 def toml_key(name: str) -> str:
@@ -134,9 +135,10 @@ def _comment_of(right_side: str) -> str:
 
 def _content(text: str) -> dict[str, Any] | None:
     try:
-        return tomllib.loads(text)
+        content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return None
+    return content
 
 
 def _nested(path: Sequence[str], value: object) -> dict[str, Any]:

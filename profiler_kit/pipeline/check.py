@@ -25,7 +25,7 @@ from profiler_kit.gate.git import (
     repository_root,
     worktree,
 )
-from profiler_kit.gate.settings import Settings, read_settings, require_targets
+from profiler_kit.gate.settings import Settings, TargetSettings, read_settings, require_targets
 from profiler_kit.gate.verdict import combine, failed_result, judge_budgets, judge_deleted, judge_new
 from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process import Outcome
@@ -37,7 +37,7 @@ from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.uncounted import uncounted_text
 
-__all__ = ["CheckTarget", "check_reports", "check_targets", "parse_budget", "settings_for"]
+__all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for"]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
 

@@ -20,8 +20,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_kit.gate.settings import TargetSettings
-    from profiler_kit.pipeline.check import CheckTarget
+    from profiler_kit.pipeline.check import CheckTarget, TargetSettings
     from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
 
