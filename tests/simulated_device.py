@@ -12,13 +12,15 @@ from profiler_kit.configurations.naming import parse_config
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.tuning import Search
 from profiler_kit.measurement.tuning_processes import TuningProcesses
+from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import ignore_processes
+from profiler_kit.records.report import Tool
 from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo, TargetSpec
-from profiler_kit.records.tuning import TuningOptions
+from profiler_kit.records.tuning import Tuning, TuningOptions
 
 PLAIN = RunConfig(name="default", enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 INFO = TargetInfo(
@@ -51,6 +53,7 @@ class SimulatedDevice:
     lucky: str | None = None  # this word looks better in its first three processes only
     has_traces: bool = True
     step_ns: int = 10_000_000
+    clock_s: float = 0.0  # of the simulated machine: a first process takes 7 s, a checked one 4 s, others 2.5 s
     started: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     generator: random.Random = field(default_factory=lambda: random.Random(1))
@@ -83,6 +86,7 @@ class SimulatedDevice:
             peak_allocated_bytes=round(2**30 * self._factor(self.peaks, words)),
             trace=str(visit.trace) if visit.trace is not None and self.has_traces else None,
         )
+        run = replace(run, needed_ns=round(5e9))
         return replace(run, max_relative_error=error, repeatable=True) if visit.checks else run
 
     def read_trace(self, run: ConfigRun, trace: Path) -> ConfigRun:
@@ -105,6 +109,7 @@ class SimulatedDevice:
             self.visits.append(visit)
             if len(self.started) == self.interrupt_at:
                 raise KeyboardInterrupt
+            self.clock_s += 7.0 if len(self.started) == 1 else 4.0 if visit.checks else 2.5
             yield sweep.FinishedVisit(visit=visit, run=self.run(visit), parts_trace=None)
 
     def search(self, folder: Path, options: TuningOptions | None = None) -> Search:
@@ -127,3 +132,28 @@ class SimulatedDevice:
         search = Search(processes=processes, options=options, info=INFO, baseline=PLAIN, read_config=read_config)
         assert search.measure_baseline() is not None
         return search
+
+    def tune(self, folder: Path, changes: tuple[str, ...], options: TuningOptions | None = None) -> Tuning:
+        """The result of a search over `changes` on this device."""
+        search = self.search(folder, options)
+        search.run(changes)
+        result = measure_result(search)
+        return Tuning(
+            tool=Tool(name="profiler_kit", version="1"),
+            created="2026-11-23T00:00:00+00:00",
+            target=INFO,
+            options=search.options,
+            outcome=result.outcome,
+            baseline=result.baseline,
+            chosen=result.chosen,
+            gain=result.gain,
+            estimate=result.estimate,
+            changes=result.changes,
+            contributions=result.contributions,
+            attempts=result.attempts,
+            code=result.code,
+            error_limit=result.error_limit,
+            processes=search.processes.count,
+            wall_ns=61 * 10**9,
+            notes=result.notes,
+        )

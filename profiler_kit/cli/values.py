@@ -75,7 +75,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_tolerance(text: str) -> str:
-    """Parse a tolerance: ``0.01``, ``10x`` or ``any``."""
+    """Parse a tolerance: ``0.01``, ``10x``, ``10x,0.01`` or ``any``."""
     from profiler_kit.records.tuning import parse_tolerance as parse
 
     return _read(parse, text)

@@ -63,6 +63,9 @@ class StepControls(Protocol):
     def capture_graphs(self) -> None:
         """Replay forward and backward as CUDA graphs, which the first step captures."""
 
+    def configure_loader(self, *, workers: int | None = None, pinned: bool = False) -> None:
+        """Load data with `workers` processes, and into pinned memory. Raises TargetError without a DataLoader."""
+
     def fuse_optimizer(self) -> None:
         """Replace the optimizer, if any, by its fused form. Raises TargetError if it has none."""
 

@@ -28,7 +28,8 @@ def recompute_in_backward(module):
         forward, *args, use_reentrant=False, **kwargs
     )
 """
-_LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item"})
+_FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")  # classes of torch.optim with a fused implementation
+_LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item", "pin_memory"})
 
 
 def code_blocks(
@@ -93,8 +94,10 @@ class _Writer:
         """The optimizer and what belongs to it."""
         lines: list[tuple[str, str]] = []
         if "fused_optimizer" in self._axes:
-            name = self._info.optimizer or "AdamW"
-            line = f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"
+            name = (self._info.optimizer or "").lower().partition("(")[0]
+            written = next((kind for kind in _FUSED if kind.lower() == name), None)
+            kind = f"torch.optim.{written}" if written else "type(optimizer)"
+            line = f"optimizer = {kind}(model.parameters(), fused=True)"
             lines.append(("fused_optimizer", f"{line}  # and your learning rate and other arguments"))
         if "amp_fp16" in self._axes and self._trains:
             lines.append(("amp_fp16", f'scaler = torch.amp.GradScaler("{self._device}")'))
@@ -104,17 +107,30 @@ class _Writer:
 
     def data(self) -> CodeBlock | None:
         """The loader."""
-        if "batch" not in self._axes or self._rows is None:
+        used = [axis for axis in ("batch", "loader_workers", "pin_memory") if axis in self._axes]
+        if not used:
             return None
-        line = f"loader = torch.utils.data.DataLoader(dataset, batch_size={self._rows})"
-        return self._block("data", [("batch", f"{line}  # and your other arguments; adapt the learning rate")])
+        arguments = {"batch_size": str(self._rows)} if self._rows is not None else {}
+        if "loader_workers" in used:
+            workers = self._value("loader_workers")
+            arguments |= {"num_workers": workers, "persistent_workers": str(int(workers) > 0)}
+        if "pin_memory" in used:
+            arguments["pin_memory"] = "True"
+        written = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        line = f"loader = torch.utils.data.DataLoader(dataset, {written})  # and your other arguments"
+        return CodeBlock(
+            place="data",
+            changes=tuple(self._axes[axis] for axis in used),
+            code=f"{line}; adapt the learning rate" if "batch" in used else line,
+        )
 
     def loop(self) -> CodeBlock | None:
         """One step, complete, where a change needs a line in it."""
         used = [change for axis, change in self._axes.items() if axis in _LOOP_AXES]
         if not used:
             return None
-        lines = list(self._prepared_inputs())
+        lines = list(self._moved_inputs()) if "pin_memory" in self._axes else []
+        lines += self._prepared_inputs()
         autocast = next((kind for axis, kind in _AUTOCAST.items() if axis in self._axes), None)
         context = f'torch.autocast("{self._device}", dtype=torch.{autocast})' if autocast else ""
         if not self._trains:
@@ -176,6 +192,11 @@ class _Writer:
             return line
         context = f'with torch.autocast("{self._device}", dtype=torch.{autocast}, cache_enabled=False):'
         return "\n".join([context, *(f"    {part}" for part in line.split("\n"))])
+
+    def _moved_inputs(self) -> Iterator[str]:
+        """The lines that move a batch in pinned memory to the device."""
+        for name in (*self._inputs(), *(["labels"] if self._trains else [])):
+            yield f'{name} = {name}.to("{self._device}", non_blocking=True)'
 
     def _prepared_inputs(self) -> Iterator[str]:
         """The lines that convert the inputs."""

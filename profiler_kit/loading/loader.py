@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward
@@ -64,6 +64,43 @@ class Loader:
         finally:
             iterator.close()  # type: ignore[attr-defined]
 
+    def configured(self, *, workers: int | None, pinned: bool) -> Loader:
+        """This loader with `workers` processes (None: unchanged) that persist, and with pinned memory if `pinned`.
+
+        Raises TargetError if it is not a DataLoader.
+        """
+        batches = self.batches()
+        if not isinstance(batches, DataLoader):
+            raise TargetError(
+                f"{self.name} is {type_with_article(batches)}, not a DataLoader",
+                where=self.where,
+                hint="leave loader_workers and pin_memory out",
+            )
+        return replace(self, batches=_constant(_rebuilt(batches, workers, pinned)))
+
+
+def _rebuilt(loader: DataLoader[Any], workers: int | None, pinned: bool) -> DataLoader[Any]:
+    """A DataLoader with the same data and order. The number of workers of an existing one cannot be changed."""
+    count = loader.num_workers if workers is None else workers
+    order: dict[str, Any] = {"batch_sampler": loader.batch_sampler}
+    if loader.batch_sampler is None or isinstance(loader.dataset, IterableDataset):
+        order = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        if not isinstance(loader.dataset, IterableDataset):
+            order["sampler"] = loader.sampler
+    return DataLoader(
+        loader.dataset,
+        **order,
+        num_workers=count,
+        collate_fn=loader.collate_fn,
+        pin_memory=pinned or loader.pin_memory,
+        timeout=loader.timeout if count else 0,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context if count else None,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor if count else None,
+        persistent_workers=count > 0,
+    )
+
 
 @contextlib.contextmanager
 def _single_process(batches: Iterable[Any]) -> Iterator[None]:
@@ -71,12 +108,12 @@ def _single_process(batches: Iterable[Any]) -> Iterator[None]:
     if not isinstance(batches, DataLoader):
         yield
         return
-    saved = batches.num_workers, batches.pin_memory
-    batches.num_workers, batches.pin_memory = 0, False
+    saved = batches.num_workers, batches.pin_memory, batches.timeout
+    batches.num_workers, batches.pin_memory, batches.timeout = 0, False, 0  # a timeout needs workers
     try:
         yield
     finally:
-        batches.num_workers, batches.pin_memory = saved
+        batches.num_workers, batches.pin_memory, batches.timeout = saved
 
 
 def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> Loader | None:

@@ -17,6 +17,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
+from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
@@ -162,6 +163,16 @@ class Target:
         """This target with steps that call `module`, which must compute the same as `model`."""
         target = copy.copy(self)
         target.step_module = module
+        return target
+
+    def with_loader(self, *, workers: int | None, pinned: bool) -> Target:
+        """This target with its DataLoader changed (see `Loader.configured`). Raises TargetError without one."""
+        if not isinstance(self.loader, Loader):
+            raise TargetError(
+                "the target has no data loader", where=self.spec.spec, hint="define a function get_loader()"
+            )
+        target = copy.copy(self)
+        target.loader = self.loader.configured(workers=workers, pinned=pinned)
         return target
 
     def paths(self) -> dict[int, str]:

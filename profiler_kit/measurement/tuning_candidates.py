@@ -20,8 +20,10 @@ _BY_BACKEND: Final[Mapping[Backend, tuple[str, ...]]] = {
     "cudnn": _CUDA, "miopen": _CUDA, "native": _CUDA, "cpu": _CPU, "mps": _METAL,
 }  # fmt: skip
 _CASTS: Final = ("dtype=bfloat16", "dtype=float16")  # in inference; in training, weights would lose their small updates
+_LOADER: Final = ("loader_workers=2", "pin_memory")
 LARGER_BATCH: Final = "batch=2x"
 _BATCH_LIMIT: Final = 64
+_WORKERS_LIMIT: Final = 16
 # Changes that are alternatives: a new one replaces the accepted one.
 _ALTERNATIVES: Final = (frozenset({"amp_bf16", "amp_fp16", "dtype"}), frozenset({"compile", "cuda_graph"}))
 # Changes that are only tried after another one was accepted, with the devices that have them.
@@ -34,18 +36,24 @@ _REFINEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
 # Changes whose effect depends on another one: a loss alone may be a gain beside it.
 _PARTNERS: Final[Mapping[str, frozenset[str]]] = {
     "channels_last": frozenset({"amp_bf16", "amp_fp16", "dtype=bfloat16", "dtype=float16", "compile"}),
+    "pin_memory": frozenset({"loader_workers=2", "loader_workers=4"}),
     "cuda_graph": frozenset({"amp_bf16", "amp_fp16", "fused_optimizer", "benchmark"}),
     "compile": frozenset({"amp_bf16", "amp_fp16"}),
     "fused_optimizer": frozenset({"amp_bf16", "amp_fp16", "cuda_graph", "compile"}),
 }
 
 
-def first_changes(backend: Backend, goal: Goal, mode: Mode, checkpoints: Sequence[str] = ()) -> tuple[str, ...]:
+def first_changes(
+    backend: Backend, goal: Goal, mode: Mode, checkpoints: Sequence[str] = (), *, has_loader: bool = False
+) -> tuple[str, ...]:
     """The changes worth trying on `backend` for `goal`, in order. Some may have no effect on the target.
 
-    `checkpoints`: the paths of modules whose saved tensors may be recomputed, for the goal ``memory``.
+    `checkpoints`: the paths of modules whose saved tensors may be recomputed, for the goal ``memory``. `has_loader`: the target
+    has a data loader.
     """
     changes = _BY_BACKEND[backend]
+    if has_loader and goal != "memory":
+        changes = (*(_LOADER if changes is _CUDA else _LOADER[:1]), *changes)
     if mode == "infer":
         changes = (*changes[:-1], *_CASTS, *changes[-1:])
     if goal == "throughput":
@@ -70,6 +78,8 @@ def refinements(change: str) -> tuple[str, ...]:
     axis, _, value = change.partition("=")
     if axis == "batch" and value.endswith("x") and value[:-1].isdecimal() and int(value[:-1]) * 2 <= _BATCH_LIMIT:
         return (f"batch={int(value[:-1]) * 2}x",)
+    if axis == "loader_workers" and int(value) * 2 <= _WORKERS_LIMIT:
+        return (f"loader_workers={int(value) * 2}",)
     return _REFINEMENTS.get(change, ())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +23,13 @@ from profiler_kit.statistics.noise import fills_step
 BASELINE_SHARE: Final = 1 / 15  # of the search's time
 MIN_BASELINE_S: Final = 4.0
 MAX_BASELINE_S: Final = 20.0
-STEPS_S: Final = 2.0  # half of it for timed steps: the spread between processes decides, not that of steps
-CHECKED_STEPS: Final = 32  # warm-up, traced steps, checks and as many timed steps, so that checks are not skipped
-TIMED_STEPS: Final = 16  # warm-up and timed steps of a process without checks
+SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
+FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
+STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
+TIMED_STEPS: Final = 30  # warm-up and timed steps
+CHECKED_STEPS: Final = 100  # also traced steps and checks, one of them in float64, of a noisy or slower process
+MIN_TIMED_STEPS: Final = 5
+MAX_TIMED_STEPS: Final = 50
 MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
@@ -56,8 +59,9 @@ class TuningProcesses:
     first_runs: dict[str, ConfigRun] = field(default_factory=dict)
     count: int = 0
     interrupted: bool = False
-    start_s: float = field(default_factory=time.monotonic)
+    start_s: float = field(default_factory=lambda: time.monotonic())
     _measured_s: list[float] = field(default_factory=list)
+    _baseline_end_s: float = 0.0
 
     @property
     def deadline_s(self) -> float:
@@ -66,15 +70,24 @@ class TuningProcesses:
 
     @property
     def mean_s(self) -> float:
-        """The mean wall time of a process so far; 0 without one. The baseline's first process takes longer than most."""
-        times = self._measured_s[1:] or self._measured_s
-        return math.fsum(times) / len(times) if times else 0.0
+        """The mean wall time of a process so far; 0 without one.
 
-    def has_room(self, processes: int) -> bool:
-        """Whether `processes` more fit into the limits at the mean time so far."""
-        if self.max_count is not None and self.count + processes > self.max_count:
+        The first process of the baseline takes longer than others: it runs more steps, and on a GPU nothing prepares before it.
+        """
+        others = len(self._measured_s) - 1
+        if others > 0:
+            return (time.monotonic() - self._baseline_end_s) / others
+        first_run = next(iter(self.first_runs.values()), None)
+        if first_run is None:
+            return 0.0
+        needed_s = (first_run.needed_ns or 0) * 1e-9
+        return SHORTER_SHARE * (needed_s if self._may_overlap() and needed_s else self._measured_s[0])
+
+    def has_room(self, processes: int, *, reserve: int = 0) -> bool:
+        """Whether `processes` more, and `reserve` shorter ones of the final measurement, fit into the limits."""
+        if self.max_count is not None and self.count + processes + reserve > self.max_count:
             return False
-        return time.monotonic() + processes * self.mean_s <= self.deadline_s
+        return time.monotonic() + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
 
     def measure(
         self, configs: Sequence[RunConfig], purpose: str, *, reserve: int = 0, checks: bool = True, final: bool = False
@@ -98,7 +111,10 @@ class TuningProcesses:
                 if earlier is not None and earlier.failure is not None:
                     continue
                 ahead = sum(1 for identity in queued if identity not in started_s)
-                if not self._may_start(1 + ahead + reserve, final=final):
+                has_room = self.has_room(1 + ahead, reserve=reserve)
+                if final:
+                    has_room = self.max_count is None or self.count + ahead < self.max_count
+                if not has_room:
                     return
                 visit = self._visit(config, is_first=config.name not in planned and earlier is None, checks=checks)
                 planned.add(config.name)
@@ -139,7 +155,10 @@ class TuningProcesses:
             )
             with contextlib.closing(measured) as finished_visits:
                 for finished in finished_visits:
-                    self._measured_s.append(time.monotonic() - started_s[id(finished.visit)])
+                    now_s = time.monotonic()
+                    if not self._measured_s:
+                        self._baseline_end_s = now_s
+                    self._measured_s.append(now_s - started_s[id(finished.visit)])
                     run = finished.run
                     if run.trace is not None:
                         run = self.read_trace(run, Path(run.trace))
@@ -152,11 +171,6 @@ class TuningProcesses:
             self.interrupted = True
         self.on_process(None)
         return runs
-
-    def _may_start(self, processes: int, *, final: bool) -> bool:
-        if final:
-            return self.max_count is None or self.count + processes <= self.max_count
-        return self.has_room(processes)
 
     def _may_overlap(self) -> bool:
         """Whether processes may prepare beside one that measures: if kernels fill the step of the first run."""
@@ -172,10 +186,15 @@ class TuningProcesses:
                 config=config, budget_s=budget_s, trace=trace, timeout_s=self.timeout_s, checks=checks, parts=False
             )
         step_s = base.step_ns.median * 1e-9
+        steps, budget_s = None, max(STEPS_S, TIMED_STEPS * step_s)
+        if not self.device.startswith("cuda"):  # there, checks are skipped if steps have used up the budget
+            steps = min(MAX_TIMED_STEPS, max(MIN_TIMED_STEPS, round(STEPS_S / 2 / max(step_s, 1e-9))))
+            budget_s = max(STEPS_S, CHECKED_STEPS * step_s)
         limit_s, late = self._limit(config)
         return Visit(
             config=config,
-            budget_s=max(STEPS_S, (CHECKED_STEPS if is_first and checks else TIMED_STEPS) * step_s),
+            budget_s=budget_s,
+            steps=steps,
             trace=trace,
             timeout_s=limit_s,
             late=late,

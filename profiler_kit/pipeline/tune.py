@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.measurement.plan import make_plan
-from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search, SearchResult
+from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search
 from profiler_kit.measurement.tuning_candidates import first_changes
 from profiler_kit.measurement.tuning_processes import TuningProcesses
+from profiler_kit.measurement.tuning_result import SearchResult, measure_result
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import python_errors, python_text
 from profiler_kit.pipeline.reports import TOOL, now
@@ -192,7 +193,9 @@ def tune_spec(
         skipped = [note for note in plan.notes if note.startswith("Skipped ")]
         return skipped[-1].partition(": ")[2].rstrip(".") if skipped else "no effect here"
 
-    changes = options.changes or first_changes(backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit))
+    changes = options.changes or first_changes(
+        backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit), has_loader=info.has_loader
+    )
     for change in options.changes:
         read_config(change)  # raises UsageError before anything is measured
 
@@ -219,7 +222,8 @@ def tune_spec(
         if base.failure is not None:
             message, _, hint = base.failure.message.partition("\nhint: ")
             raise TargetError(f"the baseline failed: {message}", hint=hint or f"profiler-kit analyze {spec.spec}")
-        result = search.run(changes)
+        search.run(changes)
+        result = measure_result(search)
     return Tuning(
         tool=TOOL,
         created=now(),
@@ -230,6 +234,7 @@ def tune_spec(
         baseline=result.baseline,
         chosen=result.chosen,
         gain=result.gain,
+        estimate=result.estimate,
         changes=result.changes,
         contributions=result.contributions,
         attempts=result.attempts,

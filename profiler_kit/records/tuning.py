@@ -11,12 +11,13 @@ from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.views import Views
-from profiler_kit.units import digits, percent, text
+from profiler_kit.units import percent, text
 
 Goal = Literal["time", "memory", "throughput"]
 GOALS: Final[tuple[Goal, ...]] = get_args(Goal)
 ANY_ERROR: Final = "any"
-DEFAULT_TOLERANCE: Final = "0.01"
+# bfloat16 has three bits less than TF32, which is a factor of 8 where TF32 is in use; elsewhere, its error is usually below 0.01.
+DEFAULT_TOLERANCE: Final = "10x,0.01"
 
 # What became of a change. better: surely better, but another change was accepted in its place.
 AttemptOutcome = Literal[
@@ -35,7 +36,7 @@ class TuningOptions:
     - `processes`: the largest number of processes; None without a limit. `budget_s`: the wall time of the search in seconds;
       the final measurement may take longer.
     - `tolerance`: the error against float64 that is accepted. A number is added to the error of the baseline, ``10x`` multiplies
-      it, and ``any`` accepts all.
+      it, and ``any`` accepts all. Of several, separated by commas, the one with the largest limit counts.
     - `max_slowdown`: with the goal ``memory``, the share of the step time that a change may cost.
     - `changes`: the changes to try, by name; empty for those that apply to the device.
     """
@@ -56,23 +57,30 @@ class TuningOptions:
             return float("inf")
         if baseline_error is None:
             return None
-        if self.tolerance.endswith("x"):
-            return float(self.tolerance[:-1]) * baseline_error
-        return baseline_error + float(self.tolerance)
+        return max(
+            float(part[:-1]) * baseline_error if part.endswith("x") else baseline_error + float(part)
+            for part in self.tolerance.split(",")
+        )
 
 
 def parse_tolerance(written: str) -> str:
-    """`written` as a tolerance: ``0.01``, ``10x`` or ``any``. Raises ValueError for anything else."""
+    """`written` as a tolerance: ``0.01``, ``10x``, ``10x,0.01`` or ``any``. Raises ValueError for anything else."""
     value = written.strip().lower()
-    try:
-        number = float(value.removesuffix("x")) if value != ANY_ERROR else 1.0
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e9 or (value.endswith("x") and number < 1):
+    parts = [part.strip() for part in value.split(",")]
+    if value != ANY_ERROR and not all(map(_is_tolerance, parts)):
         raise ValueError(
-            f"{written!r} is not a tolerance: write a relative error (0.01), a multiple of the baseline's error (10x), or any"
+            f"{written!r} is not a tolerance: write a relative error (0.01), a multiple of the baseline's error (10x), both "
+            "(10x,0.01), or any"
         )
-    return value
+    return ",".join(parts)
+
+
+def _is_tolerance(part: str) -> bool:
+    try:
+        number = float(part.removesuffix("x"))
+    except ValueError:
+        return False
+    return (1 if part.endswith("x") else 0) <= number < 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +203,8 @@ class Tuning(Views, Saved, kind="tuning"):
       confirmed``: the fresh processes do not confirm the gain of the search. ``interrupted``: Ctrl-C.
     - `baseline`, `chosen`: both sides; `chosen` is None where no change was accepted.
     - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them.
+    - `estimate`: the same from the search: the product of the gains of the accepted changes, with its interval. Picking the best
+      makes it optimistic.
     - `changes`: the accepted changes, in the order of acceptance. `contributions`: what each contributes.
     - `attempts`: every change that was tried, in order, and those that do not apply.
     - `code`: the lines to paste. Empty where `outcome` is not ``better``.
@@ -212,6 +222,7 @@ class Tuning(Views, Saved, kind="tuning"):
     environment: Environment | None = None
     chosen: TuningSide | None = None
     gain: Gain | None = None
+    estimate: Gain | None = None
     changes: tuple[str, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -236,4 +247,4 @@ def figure_words(goal: Goal) -> str:
 
 def error_text(error: float | None) -> str:
     """An error against float64 as text; ``unknown`` without one."""
-    return digits(error, 2) if error is not None else "unknown"
+    return text(error, "fraction") if error is not None else "unknown"

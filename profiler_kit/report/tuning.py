@@ -85,7 +85,16 @@ def _answer(tuning: Tuning) -> str:
     if tuning.outcome == "not confirmed":
         reason = f" ({gain.reason})" if gain.reason else ""
         return f"Not confirmed: {changes} seemed better in the search, but the final measurement shows {saved} {figure}{reason}."
-    return f"Use {changes}: {saved} {figure}, {measured}."
+    return f"Use {changes}: {saved} {figure}, {measured}.{_estimate(tuning)}"
+
+
+def _estimate(tuning: Tuning) -> str:
+    """The estimate of the search as a sentence; empty if it is unknown."""
+    estimate, gain = tuning.estimate, tuning.gain
+    if estimate is None or gain is None:
+        return ""
+    overlaps = estimate.low <= gain.high and gain.low <= estimate.high
+    return f" The search had estimated {estimate.saved}{'' if overlaps else ', too much'}."
 
 
 def _effects(tuning: Tuning) -> Iterator[str]:

@@ -91,6 +91,11 @@ class Runner:
         """Checkpoint the modules at `paths`. Raises UsageError for a wrong path."""
         self.lasting.enter_context(checkpointed(self.target.model, paths))
 
+    def configure_loader(self, *, workers: int | None = None, pinned: bool = False) -> None:
+        """Load data with `workers` processes, and into pinned memory. Raises TargetError without a DataLoader."""
+        self.target = self.target.with_loader(workers=workers, pinned=pinned)
+        self._feed = _endless_batches(self.target)
+
     def fuse_optimizer(self) -> None:
         """Replace the optimizer, if there is one, by its fused form. Raises TargetError if it has none."""
         if self.optimizer is not None:

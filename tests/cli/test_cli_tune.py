@@ -189,17 +189,10 @@ def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch
 
 
 def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With the worker: an axis that slows every step by much, one that fails, and the errors of the baseline."""
-    words = [
-        "--changes",
-        "fused_optimizer,threads=4096",
-        "--processes",
-        "12",
-        "--optimizer",
-        "rmsprop",
-        "--budget",
-        "10m",
-    ]
+    """With the worker: a network that sleeps without autocast, and an optimizer without a fused form."""
+    sleep = "torch.is_autocast_enabled('cpu') or __import__('time').sleep(0.1)"
+    net.write_text(NET.replace("        return self.head", f"        {sleep}\n        return self.head"))
+    words = ["--changes", "fused_optimizer,amp_bf16", "--processes", "18", "--optimizer", "rmsprop", "--budget", "10m"]
     assert main(["tune", "net.py", "--device", "cpu", "-q", "-o", "tuned.json", *words]) == 0
     saved = read_saved("tuned.json")
     assert isinstance(saved, Tuning)
@@ -208,5 +201,11 @@ def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture
     failed = next(attempt for attempt in saved.attempts if attempt.change == "fused_optimizer")
     assert failed.outcome == "failed"
     assert "no fused implementation" in failed.reason
-    assert 4 <= saved.processes <= 12
+    assert (saved.outcome, saved.changes) == ("better", ("amp_bf16",))
+    assert saved.gain is not None
+    assert saved.gain.high < 0.9
+    assert saved.gain.after_processes >= 3
+    assert saved.chosen is not None
+    assert 1e-5 < (saved.chosen.max_relative_error or 0) < 1e-2
     assert saved.environment is not None
+    assert saved.processes <= 18

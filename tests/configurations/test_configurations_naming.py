@@ -30,6 +30,7 @@ VALUES = {
         st.tuples(st.integers(1, 999), st.sampled_from(["GiB", "MB", "kib", " GB"])).map(lambda p: f"{p[0]}{p[1]}"),
         st.sampled_from(["1.5GiB", "0.7gib", "123.456MB"]),
     ),
+    "loader_workers": st.integers(0, 1024).map(str),
     "threads": st.one_of(st.just("half"), st.integers(1, 4096).map(str)),
     "dtype": st.sampled_from(["float32", "float64", "float16", "bfloat16"]),
 }

@@ -131,6 +131,22 @@ def test_effects_of_the_lines() -> None:
     assert names["total_loss"] > 0
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "kind"),
+    [
+        ("adamw", "AdamW"),
+        ("SGD", "SGD"),
+        ("Adam", "Adam"),
+        ("configure_optimizer", "AdamW"),
+        ("__import__('os')", "AdamW"),
+    ],
+)
+def test_the_fused_optimizer_keeps_its_class(optimizer: str, kind: str) -> None:
+    names = run_script(blocks("fused_optimizer", target=info(optimizer=optimizer)))  # the script's optimizer is AdamW
+    assert type(names["optimizer"]).__name__ == kind
+    assert names["optimizer"].defaults["fused"]
+
+
 def test_recomputation_gives_the_same_gradients_and_saves_less() -> None:
     saved: list[int] = []
 

@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 from simulated_device import SimulatedDevice
 
-from profiler_kit.measurement import sweep
-from profiler_kit.measurement.tuning import SearchResult
+from profiler_kit.measurement import sweep, tuning_processes
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
+from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.progress import ProcessStart
-from profiler_kit.records.tuning import TuningOptions
+from profiler_kit.records.tuning import Tuning, TuningOptions
 
 CHANGES = ("benchmark", "amp_bf16", "channels_last", "cuda_graph", "fused_optimizer")
-Tune = Callable[..., SearchResult]
+Tune = Callable[..., Tuning]
 
 
 @pytest.fixture
 def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
     def run(
         device: SimulatedDevice, options: TuningOptions | None = None, changes: tuple[str, ...] = CHANGES
-    ) -> SearchResult:
+    ) -> Tuning:
         monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
-        return device.search(tmp_path, options).run(changes)
+        return device.tune(tmp_path, changes, options)
 
     return run
 
 
-def outcomes(result: SearchResult) -> dict[str, str]:
+def outcomes(result: Tuning) -> dict[str, str]:
     """The last outcome of each change."""
     return {attempt.change: attempt.outcome for attempt in result.attempts}
 
@@ -55,6 +55,18 @@ def test_the_gain_comes_from_processes_after_the_search(tune: Tune) -> None:
     assert device.started[-6:] == ["default", "benchmark", "benchmark", "default", "default", "benchmark"]
     assert result.chosen is not None
     assert len(result.chosen.process_ns) == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_measured_gain_agrees_with_the_estimate(seed: int, tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6}, noise=0.005)
+    device.generator.seed(seed)
+    result = tune(device)
+    assert result.gain is not None
+    assert result.estimate is not None
+    assert result.estimate.ratio == pytest.approx(0.42, rel=0.05)
+    assert result.estimate.low <= result.gain.high
+    assert result.gain.low <= result.estimate.high
 
 
 def test_luck_of_the_search_is_not_confirmed(tune: Tune) -> None:
@@ -100,7 +112,7 @@ def test_an_inaccurate_change_is_rejected_within_the_tolerance(tune: Tune) -> No
     device = SimulatedDevice(times={"amp_bf16": 0.5}, errors={"amp_bf16": 0.02})
     result = tune(device, changes=("amp_bf16",))
     assert outcomes(result) == {"amp_bf16": "inaccurate"}
-    assert "0.02, above the limit of 0.01" in result.attempts[0].reason
+    assert "2.0e-2, above the limit of 1.0e-2" in result.attempts[0].reason
     assert device.started.count("amp_bf16") == 1  # it does not run again
     assert tune(device, TuningOptions(tolerance="0.03"), ("amp_bf16",)).changes == ("amp_bf16",)
     assert tune(device, TuningOptions(tolerance="300x"), ("amp_bf16",)).changes == ("amp_bf16",)
@@ -264,6 +276,18 @@ def test_progress_counts_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert starts[-1] is None
 
 
+@pytest.mark.parametrize("budget_s", [30, 60, 120, 300])
+def test_the_time_is_kept(budget_s: float, tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "fused_optimizer": 0.9})
+    monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
+    result = tune(device, TuningOptions(budget_s=budget_s), ("benchmark", "amp_bf16", "fused_optimizer", "cuda_graph"))
+    assert device.clock_s <= budget_s + 15  # the final measurement may take a little longer
+    assert len(result.changes) >= (1 if budget_s <= 60 else 3)
+    assert result.outcome == "better"
+    if budget_s >= 120:
+        assert {part.method for part in result.contributions} == {"leave-one-out"}
+
+
 def test_changes_by_device_and_goal() -> None:
     assert first_changes("cudnn", "time", "train")[0] == "benchmark"
     assert "dtype=bfloat16" in first_changes("cudnn", "time", "infer")
@@ -306,3 +330,41 @@ def test_a_compiled_model_replaces_its_graph_where_it_is_faster(tune: Tune) -> N
     result = tune(device, changes=("cuda_graph",))
     assert result.changes == ("compile=reduce-overhead",)
     assert [part.without for part in result.contributions] == ["default"]
+
+
+def test_a_slow_change_without_checks_is_not_called_inaccurate(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"channels_last": 1.02}, noise=0.01)
+    run = device.run
+
+    def unchecked(visit):  # type: ignore[no-untyped-def]
+        measured = run(visit)
+        return replace(measured, max_relative_error=None) if "channels_last" in visit.config.name else measured
+
+    monkeypatch.setattr(device, "run", unchecked)
+    assert outcomes(tune(device, changes=("channels_last",))) == {"channels_last": "same"}
+
+
+def test_a_busy_host_is_reported(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    run = device.run
+    load = HostLoad(wall_ns=10**9, cores=2, running_ns=7 * 10**8, waiting_ns=3 * 10**8)
+    monkeypatch.setattr(device, "run", lambda visit: replace(run(visit), host_load=load))
+    notes = tune(device, changes=("benchmark",)).notes
+    assert any("waited for one for 30.0 % of their time" in note for note in notes)
+    assert not tune(SimulatedDevice(times={"benchmark": 0.5}), changes=("benchmark",)).notes
+
+
+def test_a_failure_in_the_final_measurement_is_not_confirmed(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    run = device.run
+
+    def flaky(visit):  # type: ignore[no-untyped-def]
+        if device.started.count("benchmark") == 4:
+            device.failures["benchmark"] = "illegal memory access"
+        return run(visit)
+
+    monkeypatch.setattr(device, "run", flaky)
+    result = tune(device, changes=("benchmark",))
+    assert result.outcome == "not confirmed"
+    assert result.code == ()
+    assert result.notes[0] == "A process of the final measurement failed: illegal memory access"

@@ -10,9 +10,7 @@ from simulated_device import INFO, SimulatedDevice
 
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement import sweep
-from profiler_kit.records.report import Tool
 from profiler_kit.records.serde import dumps
-from profiler_kit.records.tuning import Tuning, TuningOptions
 from scripts.docs.tune_table import main, page_with_table, tune_table
 
 
@@ -20,21 +18,8 @@ from scripts.docs.tune_table import main, page_with_table, tune_table
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     device = SimulatedDevice(times={"benchmark": 0.5, "amp_bf16": 0.6, "channels_last": 1.5}, noise=0.0005)
     monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
-    result = device.search(tmp_path).run(("benchmark", "amp_bf16", "channels_last"))
-    tuning = Tuning(
-        tool=Tool(name="profiler_kit", version="1"),
-        created="2026-11-23T00:00:00+00:00",
-        target=replace(INFO, name="Net|<b>"),
-        options=TuningOptions(),
-        outcome=result.outcome,
-        baseline=result.baseline,
-        chosen=result.chosen,
-        gain=result.gain,
-        changes=result.changes,
-        contributions=result.contributions,
-        attempts=result.attempts,
-        code=result.code,
-    )
+    tuning = device.tune(tmp_path, ("benchmark", "amp_bf16", "channels_last"))
+    tuning = replace(tuning, target=replace(INFO, name="Net|<b>"))
     file = tmp_path / "tuned.json"
     file.write_text(dumps(tuning))
     (tmp_path / "nothing.json").write_text(

@@ -41,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tolerance", type=parse_tolerance, default=DEFAULT_TOLERANCE, metavar="ERROR",
         help="accepted error of the outputs against float64, relative to the largest output: a number that is added to the "
-        "baseline's own error, a multiple of it such as 10x, or any "
-        f"(default: {DEFAULT_TOLERANCE}, which bfloat16 autocast usually meets)",
+        "baseline's own error, a multiple of it such as 10x, the larger of both, or any "
+        f"(default: {DEFAULT_TOLERANCE})",
     )  # fmt: skip
     group.add_argument(
         "--max-slowdown", type=parse_percent, default=0.1, metavar="PERCENT",
