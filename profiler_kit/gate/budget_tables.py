@@ -164,10 +164,9 @@ def _with_accepted(
         )
     key = f"{row.metric}@{row.module}" if row.module else row.metric
     new_limit = limit_value(row.head, metric.unit)
-    table = parse_toml(content, file_name)[_TOOL[0]][_TOOL[1]]["budgets"]
-    own = table.get(name)
-    own = own if isinstance(own, dict) and gate_metric(name) is None else None
-    source = own if own is not None and key in own else table
+    general: dict[str, Any] = parse_toml(content, file_name)[_TOOL[0]][_TOOL[1]]["budgets"]
+    own: dict[str, Any] | None = general.get(name) if gate_metric(name) is None else None
+    source = own if own is not None and key in own else general
     new_value = _accepted_value(source[key], budget, new_limit)
     base = "" if row.base is None else f" (base {text(row.base, row.unit)})"
     reminder = "; lower it after the merge" if metric.needs_base else ""
