@@ -16,7 +16,7 @@ from profiler_kit.gate.metrics import ORDER, GateMetric, find_metric, nearest
 from profiler_kit.records.check import Budget, BudgetSeverity
 from profiler_kit.units import Unit, parse_bytes, parse_count, parse_seconds
 
-FIELDS: Final = frozenset({"increase", "limit", "severity"})
+FIELDS: Final = frozenset({"increase", "limit", "accepted", "severity"})
 SEVERITIES: Final[tuple[BudgetSeverity, ...]] = get_args(BudgetSeverity)
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\Z")
 _PARSERS: Final[dict[Unit, Callable[[str], int]]] = {
@@ -79,7 +79,15 @@ def parse_table_budget(name: str, value: object, where: str) -> Budget:
         limit = f"+{str(limit).strip().removeprefix('+')}"
     elif isinstance(limit, str) and limit.strip().startswith("+"):
         raise UsageError(f"{limit!r} is an increase", where=where, hint=f'write increase = "{limit.strip()[1:]}"')
-    return replace(_budget(metric, module, limit, where), severity=severity)
+    budget = replace(_budget(metric, module, limit, where), severity=severity)
+    if "accepted" not in value:
+        return budget
+    if budget.limit is not None:
+        raise UsageError("accepted goes with increase", where=where, hint="raise the limit instead")
+    accepted = _budget(metric, module, value["accepted"], f"{where} accepted").limit
+    if accepted is None:
+        raise _invalid_limit(metric, value["accepted"], f"{where} accepted")
+    return replace(budget, accepted=accepted)
 
 
 def _budget(metric: GateMetric, module: str, value: object, where: str) -> Budget:

@@ -18,13 +18,12 @@ Every table and key must be known: a misspelt one would otherwise disarm the gat
     peak = { limit = "3GiB", severity = "warn" }
 
     [tool.profiler-kit.budgets.small]      # one target: replaces the budgets above on the same metric
-    saved = { increase = "5%" }
+    saved = { increase = "5%", accepted = "80MiB" }  # 80 MiB is allowed whatever the base has
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,6 +33,7 @@ from typing import Any, Final, Literal, get_args
 from profiler_kit.errors import UsageError
 from profiler_kit.gate.budgets import FIELDS, merge_budgets, parse_table_budget
 from profiler_kit.gate.metrics import ORDER, gate_metric, nearest
+from profiler_kit.gate.toml_text import parse_toml
 from profiler_kit.records.check import Budget
 
 TOOL: Final = "profiler-kit"
@@ -152,19 +152,14 @@ def pyproject_file(folder: Path) -> Path | None:
 
 
 def _toml(file: Path, file_name: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        values: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(file.read_text(encoding="utf-8"), file_name)
+    except UnicodeDecodeError as error:
         raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
     except OSError as error:
         raise UsageError(
             f"cannot read the file: {error.strerror}", where=file_name, hint="check its permissions"
         ) from error
-    return values
 
 
 def _table(parent: Mapping[str, Any], name: str, file_name: str) -> Mapping[str, Any]:

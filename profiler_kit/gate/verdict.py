@@ -254,8 +254,10 @@ def _allowed(budget: Budget, before: int | None) -> int | None:
     if before is None:
         return None
     if budget.increase is not None:  # exact: with floats, 10 % of 10 would be less than 1
-        return math.floor(before * (1 + Fraction(str(budget.increase))))
-    return before + (budget.increase_by or 0)
+        allowed = math.floor(before * (1 + Fraction(str(budget.increase))))
+    else:
+        allowed = before + (budget.increase_by or 0)
+    return max(allowed, budget.accepted or 0)
 
 
 def _refusal(

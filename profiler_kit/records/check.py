@@ -23,6 +23,7 @@ class Budget:
     - `module`: the modules that it limits, as a pattern of paths (``encoder.*``); empty for the whole model.
     - `written`: the limit as written by its author. `where`: the file or option it comes from.
     - `increase`: the allowed increase as a fraction of the base. `increase_by`, `limit`: in the metric's unit.
+    - `accepted`: a value in the metric's unit that is allowed whatever the base is, next to an increase.
     """
 
     metric: str
@@ -32,6 +33,7 @@ class Budget:
     increase: float | None = None
     increase_by: int | None = None
     limit: int | None = None
+    accepted: int | None = None
     module: str = ""
 
     @property

@@ -23,7 +23,7 @@ from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.check import CheckTarget, TargetSettings
-    from profiler_kit.records.check import Budget, CheckResult
+    from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
 
 _BASE_OPTIONS: Final = {"base_input": "-i", "base_kw": "--kw"}
@@ -62,6 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="limit of a metric, for example flops=+10%% (relative to the base), params=26M or params@encoder.*=20M for a "
         "part of the model (repeatable)",
     )  # fmt: skip
+    parser.add_argument(
+        "--accept", metavar="REASON",
+        help="raise broken budgets in pyproject.toml to the values of this change, with the reason as a comment, and check "
+        "again",
+    )  # fmt: skip
     policies = ("allow", "warn", "error")
     parser.add_argument(
         "--new", choices=policies, help="verdict on a target that the base does not have (default: allow)"
@@ -80,10 +85,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
-    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
     from profiler_kit.report.check import check_document, checks_document
 
     output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+        targets, results = _check(options, progress)
+        if options.accept is not None and _accept(options, targets, results):
+            _, results = _check(options, progress)
+    if len(results.results) > 1:
+        output.emit(checks_document(results), options)
+        return results.exit_code
+    (result,) = results.results
+    output.emit(check_document(result), options)
+    if result.status == "failed":
+        raise _error(result)
+    return result.exit_code
+
+
+def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
+    """The targets of the command line or of pyproject.toml, and their results."""
+    from dataclasses import replace
+
+    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
+
     names = [output.folder_name(target) for target in options.targets]
     settings = settings_for(Path.cwd(), names)
     settings = replace(settings, new=options.new or settings.new, deleted=options.deleted or settings.deleted)
@@ -96,25 +120,29 @@ def run(options: argparse.Namespace) -> int:
         else _target(options, text, settings.budgets(output.folder_name(text), limits))
         for text in selected
     ]
-    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        results = check_targets(
-            targets,
-            folder=Path.cwd(),
-            settings=settings,
-            base=options.base,
-            strict=options.strict,
-            convention=options.convention,
-            time_sides=timer(options.device, progress.show) if options.time else None,
-            on_progress=progress.show,
-        )
-    if len(results.results) > 1:
-        output.emit(checks_document(results), options)
-        return results.exit_code
-    (result,) = results.results
-    output.emit(check_document(result), options)
-    if result.status == "failed":
-        raise _error(result)
-    return result.exit_code
+    results = check_targets(
+        targets,
+        folder=Path.cwd(),
+        settings=settings,
+        base=options.base,
+        strict=options.strict,
+        convention=options.convention,
+        time_sides=timer(options.device, progress.show) if options.time else None,
+        on_progress=progress.show,
+    )
+    return targets, results
+
+
+def _accept(options: argparse.Namespace, targets: list[CheckTarget], results: CheckResults) -> bool:
+    """Raise the broken budgets; whether there were any. Raises UsageError."""
+    from profiler_kit.pipeline.budget_files import accept
+
+    pairs = [(result, target.budgets) for target, result in zip(targets, results.results, strict=True)]
+    change = accept(pairs, options.accept, Path.cwd())
+    if change is None:
+        return False
+    output.print_note(f"{change.file_name}: accepted\n" + "\n".join(change.lines), options)
+    return True
 
 
 def _error(result: CheckResult) -> KitError:
