@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import shutil
@@ -55,6 +56,7 @@ def exit_process(status: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+    gc.freeze()  # Python would search all objects of torch for garbage once more, for half a second
     sys.exit(status)
 
 

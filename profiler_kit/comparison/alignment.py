@@ -23,9 +23,22 @@ def align(a: Iterable[ModuleNode], b: Iterable[ModuleNode]) -> list[Pair]:
     The roots match whatever their types; all other pairs have one type. From the roots down, children match by name, and
     numbered children (of a Sequential or ModuleList) by the longest common subsequence of equal subtrees, so that an insertion
     does not shift the rest. Below replaced modules of another type, their children match the same way. What remains matches as
-    whole equal subtrees at any path (a move or a rename), then as similar subtrees.
+    whole equal subtrees at any path (a move or a rename), then as similar subtrees. Swapping `a` and `b` gives the same pairs.
     """
-    return _Alignment(list(a), list(b)).pairs()
+    a_nodes, b_nodes = list(a), list(b)
+    if _order_key(a_nodes) <= _order_key(b_nodes):
+        partners = _Alignment(a_nodes, b_nodes).partners
+    else:
+        partners = {a_path: b_path for b_path, a_path in _Alignment(b_nodes, a_nodes).partners.items()}
+    a_by_path = {node.path: node for node in a_nodes}
+    matched = set(partners.values())
+    pairs: list[Pair] = [(a_by_path[partners[node.path]] if node.path in partners else None, node) for node in b_nodes]
+    return pairs + [(node, None) for node in a_nodes if node.path not in matched]
+
+
+def _order_key(nodes: Sequence[ModuleNode]) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """An order of models that does not depend on which side they are."""
+    return [(node.path, node.class_name, node.config, node.settings) for node in nodes]
 
 
 def starred(path: str) -> str:
@@ -96,13 +109,6 @@ class _Alignment:
         self._match_equal_subtrees()
         self._match_similar_subtrees()
 
-    def pairs(self) -> list[Pair]:
-        matched = [
-            (self.a.nodes[self.partners[path]] if path in self.partners else None, node)
-            for path, node in self.b.nodes.items()
-        ]
-        return [*matched, *((node, None) for path, node in self.a.nodes.items() if path not in self.matched_a)]
-
     def _pair(self, a_path: str, b_path: str) -> None:
         self.partners[b_path] = a_path
         self.matched_a.add(a_path)
@@ -141,12 +147,15 @@ class _Alignment:
                 continue
             a_types = [self.a.nodes[path].class_name for path in a_part]
             b_types = [self.b.nodes[path].class_name for path in b_part]
-            for inner, i, i_end, j, j_end in common_runs(a_types, b_types):
-                if inner == "equal" or i_end - i == j_end - j:
-                    yield from zip(a_part[i:i_end], b_part[j:j_end], strict=True)
+            for _, i, i_end, j, j_end in common_runs(a_types, b_types):
+                yield from zip(a_part[i:i_end], b_part[j:j_end], strict=False)  # the excess of a side is new or gone
 
     def _match_equal_subtrees(self) -> None:
-        """Match subtrees that are equal at other paths, the largest first. Layers without parameters only below one parent."""
+        """Match subtrees that are equal at other paths, the largest first.
+
+        Single layers are often equal by chance. They match only below one parent; with parameters also under one name, if
+        there is one of the kind on each side.
+        """
         candidates: dict[int, list[str]] = defaultdict(list)
         for path in self.a.nodes:
             if path not in self.matched_a:
@@ -156,8 +165,12 @@ class _Alignment:
             if b_path in self.partners or any(path in self.partners for path in self.b.subtree(b_path)):
                 continue
             choices = [path for path in candidates[self.b.signatures[b_path]] if self._is_free(path)]
-            if not any(self.b.nodes[path].params for path in self.b.subtree(b_path)):
-                choices = [path for path in choices if self._has_same_parent(path, b_path)]
+            if self.b.sizes[b_path] == 1 or not any(self.b.nodes[path].params for path in self.b.subtree(b_path)):
+                near = [path for path in choices if self._has_same_parent(path, b_path)]
+                is_only = (
+                    len(choices) == 1 and self.b.nodes[b_path].params > 0 and self._has_same_name(choices[0], b_path)
+                )
+                choices = near or (choices if is_only else [])
             a_path = min(choices, key=lambda path: self._distance(path, b_path), default=None)
             if a_path is not None:
                 for pair in zip(self.a.subtree(a_path), self.b.subtree(b_path), strict=True):
@@ -171,6 +184,10 @@ class _Alignment:
         if parent is None:
             return self.a.parents[a_path] is None
         return self.partners.get(parent) == self.a.parents[a_path]
+
+    def _has_same_name(self, a_path: str, b_path: str) -> bool:
+        name = self.b.name(b_path).rpartition(".")[2]
+        return not name.isdigit() and self.a.name(a_path).rpartition(".")[2] == name
 
     def _distance(self, a_path: str, b_path: str) -> tuple[bool, bool, bool]:
         """Smaller is more alike: the same place but for numbers, the same parent, the same name."""

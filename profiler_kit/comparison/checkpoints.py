@@ -13,6 +13,7 @@ from profiler_kit.records.paths import parent_path, shown_path
 from profiler_kit.units import plural
 
 MAX_NAMED: Final = 3  # groups named in the sentence
+BATCH_COUNTER: Final = "num_batches_tracked"
 
 
 def checkpoint_change(a: StaticCount, b: StaticCount, pairs: Sequence[Pair]) -> CheckpointChange | None:
@@ -25,7 +26,9 @@ def checkpoint_change(a: StaticCount, b: StaticCount, pairs: Sequence[Pair]) -> 
     before, after = _keys(a), _keys(b)
     if before is None or after is None:
         return None
-    missing = [key for key in after if key not in before]
+    absent = [key for key in after if key not in before]
+    added_by_torch = _keys_added_on_load(absent, a, b)
+    missing = [key for key in absent if key not in added_by_torch]
     unexpected = [key for key in before if key not in after]
     reshaped = [key for key, shape in after.items() if key in before and before[key] != shape]
     moves = {
@@ -33,7 +36,7 @@ def checkpoint_change(a: StaticCount, b: StaticCount, pairs: Sequence[Pair]) -> 
         for a_node, b_node in pairs
         if a_node is not None and b_node is not None and a_node.path != b_node.path
     }
-    renamed, renamed_keys = _renamed(before, after, unexpected, missing, moves)
+    renamed, renamed_keys = _renamed(before, after, unexpected, moves)
     groups = [
         *renamed,
         *_groups("reshaped", reshaped, {key: f"{before[key]} -> {after[key]}" for key in reshaped}),
@@ -50,6 +53,15 @@ def checkpoint_change(a: StaticCount, b: StaticCount, pairs: Sequence[Pair]) -> 
     )
 
 
+def _keys_added_on_load(absent: Sequence[str], a: StaticCount, b: StaticCount) -> set[str]:
+    """The keys that torch adds while it loads: counters of batches of norms that the checkpoint does not have."""
+    classes = [
+        {path: node.class_name for node in static.modules for path in (node.path, *node.aliases)} for static in (a, b)
+    ]
+    counters = {key: key.rpartition(".")[0] for key in absent if key.rpartition(".")[2] == BATCH_COUNTER}
+    return {key for key, path in counters.items() if classes[0].get(path) != classes[1].get(path)}
+
+
 def _keys(static: StaticCount) -> dict[str, str] | None:
     """The shape of every key of the state dict, under all names of shared modules."""
     if any(node.state is None for node in static.modules if not node.path.startswith("(")):
@@ -63,10 +75,9 @@ def _keys(static: StaticCount) -> dict[str, str] | None:
 
 
 def _renamed(
-    before: dict[str, str], after: dict[str, str], unexpected: list[str], missing: list[str], moves: dict[str, str]
+    before: dict[str, str], after: dict[str, str], unexpected: list[str], moves: dict[str, str]
 ) -> tuple[list[CheckpointGroup], set[str]]:
     """Keys that only moved with their module, by the topmost module that moved; also these keys of both sides."""
-    missing_keys = set(missing)
     counts: Counter[tuple[str, str]] = Counter()
     keys: set[str] = set()
     for key in unexpected:
@@ -74,7 +85,7 @@ def _renamed(
         if path not in moves:
             continue
         new_key = f"{moves[path]}.{name}" if moves[path] else name
-        if new_key in missing_keys and before[key] == after[new_key]:
+        if new_key not in before and before[key] == after.get(new_key):
             counts[_topmost(path, moves[path], moves)] += 1
             keys |= {key, new_key}
     groups = [

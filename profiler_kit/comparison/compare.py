@@ -10,7 +10,13 @@ from profiler_kit.comparison.cases import Case
 from profiler_kit.comparison.efficiency import efficiency_split
 from profiler_kit.comparison.explanations import explanations
 from profiler_kit.comparison.layers import device_times, model_changes
-from profiler_kit.comparison.measured_metrics import STEP_TIME, environment_reason, measured_rows
+from profiler_kit.comparison.measured_metrics import (
+    STEP_TIME,
+    environment_reason,
+    has_same_examples,
+    measured_rows,
+    run_reason,
+)
 from profiler_kit.comparison.ratios import memory_splits, time_ratio
 from profiler_kit.comparison.reasons import metric_reasons
 from profiler_kit.comparison.sentences import notes, representative_configs, sentences
@@ -46,9 +52,13 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_
             f"no metric of {sides[0].label} and {sides[1].label} is comparable: {'; '.join(reasons)}",
             hint="make both reports with the same torch and options, on the same device",
         )
-    comparable_runs = [pair for pair in shared_runs if not environment_reason(a, b, *pair)]
+    comparable_runs = [
+        pair for pair in shared_runs if not environment_reason(a, b, *pair) and _compare_per_example(a, b, pair, sides)
+    ]
     times = tuple(ratio for pair in comparable_runs if (ratio := time_ratio(a, b, *pair, sides)) is not None)
-    memory = memory_splits(a, b, comparable_runs)
+    peak_refused = any(row.metric == "peak" and row.verdict == "not_comparable" for row in metrics)
+    memory_runs = [pair for pair in comparable_runs if not run_reason(a, b, *pair, sides)]
+    memory = memory_splits(a, b, memory_runs, with_predicted=not peak_refused)
     traced_pair = next((pair for pair in comparable_runs if _share_trace_clock(*pair)), None)
     changes = model_changes(a, b, *(traced_pair or (None, None)))
     config_names = representative_configs(a, times)
@@ -68,7 +78,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_
         layers=changes.layers,
         sentences=(),
         telling=config_names,
-        notes=notes(a, b, sides, shared_runs),
+        notes=notes(a, b, sides, metrics, shared_runs),
         convention=conventions[0] if conventions else None,
         efficiencies=tuple(split for split in splits if split is not None),
         explanations=explanations(_cases(a, b, sides, representative_runs, times, memory, noisy_configs)),
@@ -79,6 +89,11 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_
         checkpoint=changes.checkpoint,
     )
     return replace(comparison, sentences=sentences(comparison, a.static, b.static, noisy_configs))
+
+
+def _compare_per_example(a: Report, b: Report, pair: tuple[ConfigRun, ConfigRun], sides: tuple[Side, Side]) -> bool:
+    """Whether the times of two runs compare, as they are or per example."""
+    return has_same_examples(a, b) or not run_reason(a, b, *pair, sides)
 
 
 def _noisy_configs(metrics: Sequence[MetricRow]) -> frozenset[str]:

@@ -95,12 +95,26 @@ class _Walk:
         for index in execution_order(self.pairs, search.a_positions):
             self._visit(index)
         for index in self.waiting:
-            self.effects.causes[index] = self.latest or self.global_edits or self._any_edit()
+            cause = self.latest or self.global_edits or self._loss_edit()
+            if cause:
+                self.effects.causes[index] = cause
+            else:
+                self._add_work_edit(index)
 
-    def _any_edit(self) -> frozenset[int]:
-        """The only edit there is, for example of the optimizer; with several nothing can be said."""
-        present = [i for i, draft in enumerate(self.search.drafts) if draft.pairs or draft.kind == "target"]
-        return frozenset(present) if len(present) == 1 else frozenset()
+    def _loss_edit(self) -> frozenset[int]:
+        """The edit of the loss, if there is one: another loss can change what the layers before it compute or save."""
+        return frozenset(
+            i for i, each in enumerate(self.search.drafts) if each.kind == "target" and each.subject == "loss"
+        )
+
+    def _add_work_edit(self, index: int) -> None:
+        """An edit of a layer whose figures alone show it: nothing else was edited."""
+        a_node, b_node = self.pairs[index]
+        if a_node is None or b_node is None:
+            return
+        names = (a_node.class_name, b_node.class_name)
+        draft = Draft("forward", "other work with the same settings", class_names=names)
+        self.search.add(("work", b_node.class_name), draft, index, (a_node.path, b_node.path))
 
     def _visit(self, index: int) -> None:
         a_node, b_node = self.pairs[index]
@@ -130,13 +144,15 @@ class _Walk:
         if ratio is not None:
             self._follow(index, ratio)
         if is_affected:
-            self._assign(index, self.active or before)
+            both = self.active | before if adaptions is not None else self.active or before
+            self._assign(index, both)
 
     def _follow(self, index: int, ratio: Ratio) -> None:
         """Update the edits in effect from the ratio of the sizes of one output."""
         if _is_one(ratio):
             if index not in self.search.adaptions and not self._changed(index):
                 self.pending.clear()
+            self.latest = self.active or self.latest
             self.active, self.current = frozenset(), ()
             return
         self.effects.ratios[index] = ratio

@@ -20,6 +20,7 @@ from profiler_kit.units import plural
 
 MIN_SAME_RATIO: Final = 3  # different settings that change by one ratio are one edit, as with a width multiplier
 MAX_SETTINGS_NAMED: Final = 4
+MAX_PARTS_NAMED: Final = 4  # modules of a sequence that its name lists
 
 # Edits of the target that change figures without passing through the layers.
 GLOBAL_SUBJECTS: Final = ("mode", "dtype", "autocast", "torch", "convention", "memory layout")
@@ -88,15 +89,18 @@ class EditSearch:
             self.drafts[number].roots.append(root)
         return number
 
-    def add_settings(self, index: int, changes: Sequence[SettingChange]) -> None:
-        """Add edits of settings of the pair `index`: one edit, and for the root one per setting."""
+    def add_settings(self, index: int, changes: Sequence[SettingChange], words: str = "") -> None:
+        """Add edits of settings of the pair `index`: one edit, and for the root one per setting.
+
+        `words`: the change of the module's own code, which is part of the edit.
+        """
         a_node, b_node = self.pairs[index]
         if a_node is None or b_node is None:
             return
         groups = [(change,) for change in changes] if not b_node.path else [tuple(changes)]
         for group in groups:
-            key = ("settings", not b_node.path, frozenset(group))
-            draft = Draft("settings", changes=group, class_names=(a_node.class_name, b_node.class_name))
+            key = ("settings", not b_node.path, frozenset(group), words)
+            draft = Draft("settings", words, changes=group, class_names=(a_node.class_name, b_node.class_name))
             self.add(key, draft, index, (a_node.path, b_node.path))
 
     def _compare(self, index: int, a_node: ModuleNode, b_node: ModuleNode) -> None:
@@ -106,13 +110,14 @@ class EditSearch:
         edits = change.edits
         if any(draft.subject == "dtype" for draft in self.drafts if draft.kind == "target"):
             edits = tuple(each for each in edits if each.name != "bits per parameter")
+        forward = "" if any(draft.is_global for draft in self.drafts) else change.forward
         if edits:
-            self.add_settings(index, edits)
-        elif change.adaptions:
+            self.add_settings(index, edits, forward if b_node.path else "")
+        elif change.adaptions and not forward:
             self.adaptions[index] = change.adaptions
-        if change.forward and not any(draft.is_global for draft in self.drafts):
-            key = ("forward", b_node.class_name, change.forward)
-            self.add(key, Draft("forward", change.forward, class_names=names), index, root)
+        if forward and not (edits and b_node.path):
+            key = ("forward", b_node.class_name, forward)
+            self.add(key, Draft("forward", forward, class_names=names), index, root)
         if change.shared:
             self.add(("shared", change.shared), Draft("shared", change.shared, class_names=names), index, root)
 
@@ -182,13 +187,23 @@ class EditSearch:
             draft = Draft("target", f"{names[0]} -> {names[1]}", "loss")
             key: Hashable = ("target", "loss")
         else:
+            words = " -> ".join((self._type_words("a", a_node), self._type_words("b", b_node)))
             is_renamed = _own_facts(a_node) == _own_facts(b_node) and self._share_children(a_node.path, b_node.path)
             kind: EditKind = "class_renamed" if is_renamed else "replaced"
-            draft = Draft(kind, f"{names[0]} -> {names[1]}", class_names=names)
-            key = (kind, *names)
+            draft = Draft(kind, words, class_names=names)
+            key = (kind, words)
         number = self.add(key, draft, a_index, (a_node.path, b_node.path))
         self.add(key, draft, b_index)
         return number
+
+    def _type_words(self, side: str, node: ModuleNode) -> str:
+        """The type of a module; for a short sequence with the types of its modules: ``Sequential(LayerNorm, Linear)``."""
+        paths = self._index_a if side == "a" else self._index_b
+        parts = [path for path in paths if path and parent_path(path) == node.path]
+        if node.class_name != "Sequential" or not 0 < len(parts) <= MAX_PARTS_NAMED:
+            return node.class_name
+        nodes = [self.pairs[paths[path]][0 if side == "a" else 1] for path in parts]
+        return f"{node.class_name}({', '.join(each.class_name for each in nodes if each is not None)})"
 
     def _share_children(self, a_path: str, b_path: str) -> bool:
         """Whether all descendants of two modules are partners of each other."""
@@ -244,15 +259,36 @@ class EditSearch:
                 if (change.before, change.after) == counts:
                     self._absorb(cause, number)
                     break
+        sequences: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for number, draft in enumerate(self.drafts):
+            if draft.kind == "repeated" and draft.pairs:
+                sequences[starred(draft.subject), _describe_sequence(draft, self)[1]].append(number)
+        for numbers in sequences.values():
+            for number in numbers[1:]:
+                self._absorb(numbers[0], number)
         by_ratio: dict[Fraction, list[int]] = defaultdict(list)
         for number in others:
             ratio = _common_ratio(self.drafts[number].changes) if self.drafts[number].pairs else None
             if ratio is not None:
                 by_ratio[ratio].append(number)
+        by_name: dict[Hashable, list[int]] = defaultdict(list)
         for numbers in by_ratio.values():
             if len(numbers) >= MIN_SAME_RATIO:
                 for number in numbers[1:]:
                     self._absorb(numbers[0], number)
+        for number in others:
+            draft = self.drafts[number]
+            if draft.pairs and not draft.parts:
+                by_name[tuple(change.name for change in draft.changes), self._place(draft)].append(number)
+        for numbers in by_name.values():  # one setting with a value per block
+            if len(numbers) >= MIN_SAME_RATIO:
+                for number in numbers[1:]:
+                    self._absorb(numbers[0], number)
+
+    def _place(self, draft: Draft) -> tuple[str, str]:
+        """Where the modules of an edit are, with stars for numbers, and their type."""
+        path = draft.roots[0][1] or ""
+        return starred(path), draft.class_names[1]
 
     def _root_cause(self, draft: Draft, roots: Sequence[int]) -> int | None:
         """The root's setting that explains the settings of `draft`: the same values, or else the same ratio."""
@@ -260,7 +296,8 @@ class EditSearch:
         ratio = _common_ratio(draft.changes)
         for number in roots:
             change = self.drafts[number].changes[0]
-            if (change.before, change.after) in values:
+            same_name = {each.name for each in draft.changes} == {change.name.rpartition(".")[2]}
+            if (change.before, change.after) in values or same_name:
                 return number
         by_ratio = [number for number in roots if ratio is not None and self.drafts[number].changes[0].ratio == ratio]
         return by_ratio[0] if by_ratio else None
@@ -346,7 +383,11 @@ def describe(draft: Draft, search: EditSearch) -> tuple[str, str]:
     if draft.kind == "settings":
         return _describe_settings(draft, search)
     if draft.kind == "repeated":
-        return _describe_sequence(draft, search)
+        subject, words = _describe_sequence(draft, search)
+        if not draft.parts:
+            return subject, words
+        names = [subject, *(_describe_sequence(part, search)[0] for part in draft.parts)]
+        return _common_name(names), f"{words} in each of {len(names)}"
     roots = draft.roots
     if draft.kind == "renamed":
         sizes = sum(_subtree_size(search, b_path) for _, b_path in roots)
@@ -373,18 +414,21 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
         words = "".join(f": {plus.partition(': ')[2] or plus} in {where}" for where, plus in sequences[:1])
         others = len(draft.pairs) - 1
         if not sequences and others:
-            words = f" in {plural(others, 'other module')}"
+            words = f" in {plural(others, 'module')}"
         return change.name, f"{change.before} -> {change.after}{words}"
     drafts = [draft, *draft.parts]
     if draft.parts:
-        ratio = _common_ratio(draft.changes)
+        ratio = _common_ratio(change for each in drafts for change in each.changes)
         names = list(dict.fromkeys(change.name for each in drafts for change in each.changes))
         shown = ", ".join(names[:MAX_SETTINGS_NAMED])
         paths = [b for each in drafts for _, b in each.roots]
-        return _common_name(paths), f"{shown} x {_factor(ratio)} in {plural(len(paths), 'layer')}"
+        factor = f"x {float(ratio):.4g}" if ratio is not None else _value_range(drafts)
+        return _common_name(paths), f"{shown} {factor} in {plural(len(paths), 'layer')}"
     words = ", ".join(change.words for change in draft.changes[:MAX_SETTINGS_NAMED])
     if len(draft.changes) > MAX_SETTINGS_NAMED:
         words += f" and {plural(len(draft.changes) - MAX_SETTINGS_NAMED, 'other setting')}"
+    if draft.words:
+        words += f", {draft.words}"
     if len(root_paths) == 1:
         return shown_path(root_paths[0]), words
     classes = {search.class_name(b_path) for b_path in root_paths}
@@ -392,8 +436,15 @@ def _describe_settings(draft: Draft, search: EditSearch) -> tuple[str, str]:
     return _common_name(root_paths), f"{words} in {modules}"
 
 
-def _factor(ratio: Fraction | None) -> str:
-    return "?" if ratio is None else f"{float(ratio):.4g}"
+def _value_range(drafts: Sequence[Draft]) -> str:
+    """The values of one setting in several modules: ``0 -> 0.0125 ... 0.1875``."""
+    sides = []
+    for values in (
+        [each.changes[0].before for each in drafts],
+        [each.changes[0].after for each in drafts],
+    ):
+        sides.append(values[0] if len(set(values)) == 1 else f"{values[0]} ... {values[-1]}")
+    return f"{sides[0]} -> {sides[1]}"
 
 
 def _describe_sequence(draft: Draft, search: EditSearch) -> tuple[str, str]:

@@ -66,7 +66,7 @@ def _subtrees(members: Sequence[LayerChange], words: str, numbers: tuple[int, ..
         LayerGroup(
             role="affected",
             subject=subject,
-            change=(layers[0].change if len(layers) == 1 else words) or "other figures",
+            change=words or (layers[0].change if len(layers) == 1 else "") or "other figures",
             layers=len(layers),
             figures=_figures(layers),
             device_ns=_device_ns(layers),

@@ -83,8 +83,9 @@ def _effect_order(search: EditSearch, links: Mapping[int, Link], reports: tuple[
     totals: defaultdict[str, int] = defaultdict(int)
     sums: dict[int, FigureChanges] = defaultdict(FigureChanges)
     for index, pair in enumerate(search.pairs):
+        figures = [figure_changes(None, node) for node in pair]
         for key in FIGURES:
-            totals[key] += max(abs(getattr(figure_changes(None, node), key)) for node in pair)
+            totals[key] += max(getattr(each, key) for each in figures)
         change = figure_changes(*pair)
         if change and index in links:
             role, numbers = links[index]

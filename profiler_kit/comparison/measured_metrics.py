@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.comparison.ratios import example_count
 from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
+from profiler_kit.records.metrics import reason_of_inputs
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.report_noise import step_difference
@@ -41,7 +43,7 @@ def measured_rows(
     rows: list[MetricRow] = []
     for a_run, b_run in shared_runs:
         failure = failure_reason(a_run, b_run, sides)
-        mismatch = environment_reason(a, b, a_run, b_run)
+        mismatch = run_reason(a, b, a_run, b_run, sides)
         for metric in _METRICS:
             values = metric.value(a_run), metric.value(b_run)
             if values == (None, None) and not (failure and metric.key == STEP_TIME):
@@ -81,6 +83,24 @@ def failure_reason(a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side])
         if run.failure is not None
     ]
     return "; ".join(failures)
+
+
+def run_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> str:
+    """Why the measurements of two runs are not comparable as they are; empty if they are."""
+    return environment_reason(a, b, a_run, b_run) or _input_reason(a, b, a_run, b_run, sides)
+
+
+def _input_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> str:
+    """How the inputs of two runs differ; empty where both steps have the same examples, whatever the targets' batch sizes."""
+    reason = reason_of_inputs(a, b)
+    examples = example_count(a_run, sides[0]), example_count(b_run, sides[1])
+    return "" if has_same_examples(a, b) and examples[0] == examples[1] else reason
+
+
+def has_same_examples(a: Report, b: Report) -> bool:
+    """Whether the inputs of two targets differ at most in their batch sizes."""
+    shapes = [[(tensor.shape[1:], len(tensor.shape), tensor.dtype) for tensor in each.target.inputs] for each in (a, b)]
+    return shapes[0] == shapes[1]
 
 
 def environment_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) -> str:

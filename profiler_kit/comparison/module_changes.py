@@ -12,26 +12,37 @@ from profiler_kit.units import plural
 
 UNSET: Final = "unset"
 MAX_OPS_NAMED: Final = 4
+# Ops that only prepare others are named if no other op differs.
+_LAYOUT_OPS: Final = frozenset(
+    {"alias", "clone", "contiguous", "detach", "empty", "expand", "new_empty", "permute", "reshape", "select", "slice"}
+    | {"split", "squeeze", "t", "transpose", "unbind", "unsafe_view", "unsqueeze", "view"}
+)
 # Settings that follow from the input of a layer: another value alone is no edit of this layer.
 _INPUT_SETTING: Final = re.compile(
     r"(in_?(channels|features|planes|chs|chans|dim|size|width)|inplanes|in_c|num_features|num_channels|normalized_shape|"
     r"input_(size|dim|dims|shape|width|channels))\Z"
 )
 _SHORT_CONFIG: Final = re.compile(r"(?P<input>[^\s,]+)->(?P<output>[^\s,]+)(?P<others>(, .*)?)\Z", re.DOTALL)
+_CONVOLUTION_DEFAULTS: Final = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1"}
 _SHORT_NAMES: Final = {"k": "kernel_size", "s": "stride", "p": "padding", "d": "dilation", "g": "groups"}
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting on both sides as text; ``unset`` where a side lacks it."""
+    """One setting on both sides as text; ``unset`` where a side lacks it. `is_state`: a parameter or buffer with its shape."""
 
     name: str
     before: str
     after: str
+    is_state: bool = False
 
     @property
     def words(self) -> str:
-        """The change: ``stride 2 -> 1``."""
+        """The change: ``stride 2 -> 1``; for a parameter or buffer ``bias added (64)``."""
+        if self.is_state and UNSET in (self.before, self.after):
+            return (
+                f"{self.name} added ({self.after})" if self.before == UNSET else f"{self.name} removed ({self.before})"
+            )
         return f"{self.name} {self.before} -> {self.after}"
 
     @property
@@ -60,14 +71,18 @@ class ModuleChange:
 def module_change(a: ModuleNode, b: ModuleNode) -> ModuleChange:
     """The changes of `b` against its counterpart `a`."""
     changes = _setting_changes(a, b)
+    forward = _forward_change(a, b)
+    if forward:  # new attributes of rewritten code are not the edit; the code is
+        changes = [change for change in changes if UNSET not in (change.before, change.after)]
     adaptions = [change for change in changes if _INPUT_SETTING.match(change.name)]
     if _is_depthwise(a) and _is_depthwise(b):
         adaptions = [change for change in changes if change.name in ("in_channels", "out_channels", "groups")]
     edits = [change for change in changes if change not in adaptions]
     if not changes:
-        adaptions = _state_changes(a, b)
+        for change in _state_changes(a, b):  # parameters come and go by an edit; other shapes may follow from the input
+            (edits if UNSET in (change.before, change.after) else adaptions).append(change)
     edits += _parameter_changes(a, b)
-    return ModuleChange(tuple(edits), tuple(adaptions), "" if edits else _forward_change(a, b), _sharing_change(a, b))
+    return ModuleChange(tuple(edits), tuple(adaptions), forward, _sharing_change(a, b))
 
 
 def plain_settings(node: ModuleNode) -> dict[str, str]:
@@ -86,7 +101,7 @@ def plain_settings(node: ModuleNode) -> dict[str, str]:
     for part in filter(None, match["others"].split(", ")):
         name = _SHORT_NAMES.get(part[0], "") if part[1:2].isdigit() or part[1:2] == "=" else ""
         settings[name or part] = part[1:].removeprefix("=") if name else "True"
-    return settings
+    return _CONVOLUTION_DEFAULTS | settings if "kernel_size" in settings else settings
 
 
 def _setting_changes(a: ModuleNode, b: ModuleNode) -> list[SettingChange]:
@@ -129,7 +144,7 @@ def _state_changes(a: ModuleNode, b: ModuleNode) -> list[SettingChange]:
     before, after = (dict(key.rpartition(" ")[::2] for key in node.state or ()) for node in (a, b))
     names = [*before, *(name for name in after if name not in before)]
     return [
-        SettingChange(name, before.get(name, UNSET), after.get(name, UNSET))
+        SettingChange(name, before.get(name, UNSET), after.get(name, UNSET), is_state=True)
         for name in names
         if before.get(name) != after.get(name)
     ]
@@ -156,14 +171,33 @@ def _trainable_words(node: ModuleNode) -> str:
 
 
 def _forward_change(a: ModuleNode, b: ModuleNode) -> str:
-    """The ops that only one side's own code calls: ``calls gelu instead of relu``."""
-    removed = [_op_name(op) for op in a.forward_ops if op not in b.forward_ops]
-    added = [_op_name(op) for op in b.forward_ops if op not in a.forward_ops]
-    if (not a.forward_ops and not b.forward_ops) or not (added or removed):
+    """The ops that a module's own code calls on one side alone, or a different number of times, in words.
+
+    Numbers count only where the output is the same size: a loop over a longer sequence is no edit.
+    """
+    before, after = (dict(_op_calls(op) for op in node.forward_ops) for node in (a, b))
+    if not a.calls or not b.calls or before == after:
         return ""
+    removed = _notable([name for name in before if name not in after])
+    added = _notable([name for name in after if name not in before])
     if added and removed:
         return f"calls {_names(added)} instead of {_names(removed)}"
-    return f"also calls {_names(added)}" if added else f"no longer calls {_names(removed)}"
+    if added or removed:
+        return f"also calls {_names(added)}" if added else f"no longer calls {_names(removed)}"
+    if a.output_shape != b.output_shape:
+        return ""
+    counts = [f"{name} {before[name]} -> {after[name]} times" for name in after if before[name] != after[name]]
+    return f"calls {_names(counts)}"
+
+
+def _notable(names: list[str]) -> list[str]:
+    return [name for name in names if name not in _LAYOUT_OPS] or names
+
+
+def _op_calls(op: str) -> tuple[str, str]:
+    """The short name of an op and its calls: ``("relu", "2")`` of ``aten.relu_ x2``."""
+    name, _, calls = op.partition(" x")
+    return _op_name(name), calls or "?"
 
 
 def _op_name(op: str) -> str:

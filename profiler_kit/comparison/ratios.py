@@ -38,9 +38,10 @@ def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: 
     if a_examples and b_examples and a_examples != b_examples:
         per_example = step_ratio * a_examples / b_examples
     labels = (sides[0].label, sides[1].label)
-    sentence = _time_sentence(labels, (a_ns, b_ns), (a_flops, b_flops), (a_rate, b_rate))
-    if per_example is not None:
-        sentence += f" {_per_example_sentence(per_example, labels, (a_examples, b_examples))}"
+    if per_example is not None:  # steps of different size: only the times per example compare
+        sentence = _per_example_sentence(per_example, labels, (a_examples, b_examples))
+    else:
+        sentence = _time_sentence(labels, (a_ns, b_ns), (a_flops, b_flops), (a_rate, b_rate))
     return TimeRatio(
         config=a_run.config.name,
         a_ns=a_ns,
@@ -82,8 +83,13 @@ def _per_example_sentence(b_over_a: float, labels: tuple[str, str], examples: tu
     )
 
 
-def memory_splits(a: Report, b: Report, shared_runs: Sequence[tuple[ConfigRun, ConfigRun]]) -> tuple[MemorySplit, ...]:
-    """Both peaks split into parts: measured under every shared configuration, then predicted from tensor lifetimes."""
+def memory_splits(
+    a: Report, b: Report, shared_runs: Sequence[tuple[ConfigRun, ConfigRun]], *, with_predicted: bool = True
+) -> tuple[MemorySplit, ...]:
+    """Both peaks split into parts: measured under every shared configuration, then predicted from tensor lifetimes.
+
+    `with_predicted`: whether the predicted peaks are comparable.
+    """
     splits = [
         _memory_split(
             a_run.config.name, (a_run.memory.peak_bytes, b_run.memory.peak_bytes), (a_run.memory, b_run.memory)
@@ -91,7 +97,7 @@ def memory_splits(a: Report, b: Report, shared_runs: Sequence[tuple[ConfigRun, C
         for a_run, b_run in shared_runs
         if a_run.memory is not None and b_run.memory is not None
     ]
-    if a.static and b.static and a.static.memory and b.static.memory:
+    if with_predicted and a.static and b.static and a.static.memory and b.static.memory:
         before, after = a.static.memory, b.static.memory
         splits.append(_memory_split(None, (before.peak_bytes, after.peak_bytes), (before.categories, after.categories)))
     return tuple(splits)

@@ -13,9 +13,9 @@ from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.units import Unit, plural, signed, text
 
+MAX_PARTS_NAMED: Final = 5
 MAX_NAMED: Final = 3  # edits named in a sentence; the parts have all
 MIN_NAMED_SHARE: Final = 0.02  # of the largest part: a smaller one is not named
-_FIGURE_OF_METRIC: Final = {key: key for key in FIGURES}
 _FIGURE_OF_PART: Final = {
     "parameters": "param_bytes",
     "gradients": "trainable_params",
@@ -64,7 +64,7 @@ def _parts(
         return _layer_parts(row.metric, changes)
     if row.metric in ("peak", "peak_allocated_bytes"):
         split = next((split for split in splits if split.config == row.config), None)
-        return _memory_parts(split, changes, row) if split is not None else []
+        return _memory_parts(split, changes) if split is not None else []
     if row.metric == "uncounted" and a.static is not None and b.static is not None:
         return _op_parts(a.static, b.static)
     if row.metric == "step_ns":
@@ -101,7 +101,7 @@ def _layer_parts(figure: str, changes: ModelChanges) -> list[ReasonPart]:
     )
 
 
-def _memory_parts(split: MemorySplit, changes: ModelChanges, row: MetricRow) -> list[ReasonPart]:
+def _memory_parts(split: MemorySplit, changes: ModelChanges) -> list[ReasonPart]:
     """The categories of the peak that differ, the largest difference first, each with the edit that changes it most."""
     parts = []
     for part in split.parts:
@@ -116,7 +116,6 @@ def _memory_parts(split: MemorySplit, changes: ModelChanges, row: MetricRow) -> 
                     edits=() if number is None else (number,),
                 )
             )
-    del row
     return sorted(parts, key=lambda part: -abs(part.change))
 
 
@@ -179,10 +178,7 @@ def _sentence(
     if row.metric in FIGURES:
         words = _edit_words(parts, changes, row.unit)
     else:
-        words = [_part_words(part, changes.edits, row.unit) for part in parts[: MAX_NAMED + 1]]
-        others = sum(part.change for part in parts[MAX_NAMED + 1 :])
-        if others:
-            words.append(f"others {_signed(others, row.unit)}")
+        words = _part_words(parts, changes.edits, row.unit)
         if row.metric == "step_ns" and changes.edits:
             words.append(f"edited: {', '.join(edit.title for edit in changes.edits[:MAX_NAMED])}")
     return f"{lead}: {'; '.join(words)}." if words else f"{lead}."
@@ -212,14 +208,22 @@ def _edit_words(parts: Sequence[ReasonPart], changes: ModelChanges, unit: Unit) 
         words.append(f"{lead}{', '.join(own)}" if key else f"no single edit: {', '.join(own)}")
     others = [key for key in sums if key not in named]
     if others:
-        count = plural(len(others), "other edit")
-        words.append(f"{count} {_signed(sum(sums[key] for key in others), unit)}")
+        words.append(f"{plural(len(others), 'smaller part')} {_signed(sum(sums[key] for key in others), unit)}")
     return words
 
 
-def _part_words(part: ReasonPart, edits: Sequence[Edit], unit: Unit) -> str:
-    reason = f" ({', '.join(edits[number].title for number in part.edits)})" if part.edits else ""
-    return f"{part.title} {_signed(part.change, unit)}{reason}"
+def _part_words(parts: Sequence[ReasonPart], edits: Sequence[Edit], unit: Unit) -> list[str]:
+    """The parts by the edit that causes them, the edit first: ``optimizer SGD -> AdamW: optimizer state +8.75 MiB``."""
+    named = parts[:MAX_PARTS_NAMED]
+    texts: dict[tuple[int, ...], list[str]] = {}
+    for part in named:
+        texts.setdefault(part.edits, []).append(f"{part.title} {_signed(part.change, unit)}")
+    words = [
+        f"{' and '.join(edits[number].title for number in key)}: {', '.join(items)}" if key else ", ".join(items)
+        for key, items in texts.items()
+    ]
+    others = sum(part.change for part in parts[MAX_PARTS_NAMED:])
+    return [*words, f"others {_signed(others, unit)}"] if others else words
 
 
 def _largest_layers(reports: tuple[Report, Report]) -> str:
@@ -234,4 +238,6 @@ def _largest_layers(reports: tuple[Report, Report]) -> str:
 
 def _signed(value: int, unit: Unit) -> str:
     words = signed(value, unit)
-    return f"{words}FLOPs" if unit == "flops" and words[-1].isalpha() else words
+    if unit != "flops":
+        return words
+    return f"{words}FLOPs" if words[-1].isalpha() else f"{words} FLOPs"

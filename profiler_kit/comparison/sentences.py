@@ -6,16 +6,15 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from profiler_kit.comparison.measured_metrics import environment_reason, failure_reason
+from profiler_kit.comparison.measured_metrics import failure_reason, run_reason
 from profiler_kit.comparison.ratios import example_count
-from profiler_kit.records.comparison import Comparison, Explanation, LayerChange, Side, TimeRatio
+from profiler_kit.records.comparison import Comparison, Explanation, LayerChange, MetricRow, Side, TimeRatio
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.target import inputs_text
 from profiler_kit.statistics.report_noise import noise_between
-from profiler_kit.units import Unit, percent, plural, signed, text
+from profiler_kit.units import percent, plural, text
 
 MAX_NAMED_LAYERS: Final = 4  # layers or ops named in a sentence; the tables list all
 MIN_TIME_RATIO_CHANGE: Final = 1.1  # a configuration that changes the time ratio by less adds no information
@@ -24,7 +23,9 @@ MAX_SHARED_WORK_SHARE: Final = (
     0.5  # of a side's work, in layers on both sides: above it, the sides are versions of one model
 )
 DOMINANT_WORK_SHARE: Final = 0.5  # of a side's work: a layer with this share dominates the side
-MIN_CHANGE_SHARE: Final = 0.001  # of a total: a smaller change of a layer explains nothing
+MAX_NAMED_EDITS: Final = 4
+# The metrics whose reasons are sentences of the result, in this order; the others are in the table of metrics.
+EXPLAINED_METRICS: Final = ("flops", "saved", "params", "trainable_params", "peak", "uncounted")
 
 
 def sentences(
@@ -44,10 +45,10 @@ def sentences(
         for ratio in compared.times
         if ratio.config in compared.telling
     ]
-    if not compared.times and a is not None and b is not None:
+    if not compared.times and a is not None and b is not None and not compared.refusal("flops"):
         lines.append(_work_sentence(a, b, sides))
     dominant_layers = _dominant_layers_sentence(sides, compared.layers) if compared.times else ""
-    lines.append(dominant_layers or layer_change_sentences(compared.layers))
+    lines += [dominant_layers] if dominant_layers else edit_sentences(compared)
     lines += _wrong_explanations(compared.explanations)
     return tuple(_capitalize(line) for line in lines if line)
 
@@ -138,58 +139,47 @@ def _work_sentence(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> 
     if flops[0] == flops[1]:
         return f"{sides[0].label} and {sides[1].label} do the same work: {text(flops[0], 'flops')} FLOPs per step."
     more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
+    if text(flops[more] / flops[less], "ratio") == "1x":
+        return ""  # the reason of the metric has the exact difference
     return (
         f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
         f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs per step."
     )
 
 
-def layer_change_sentences(layers: Sequence[LayerChange]) -> str:
-    """Name the layers with the largest changes, one sentence per changed metric; empty without changes."""
-    lines = [
-        _changes_sentence("FLOPs", "flops", [(layer.a.flops, layer.b.flops, layer) for layer in layers]),
-        _changes_sentence(
-            "Saved for backward", "bytes", [(layer.a.saved_bytes, layer.b.saved_bytes, layer) for layer in layers]
-        ),
-        _changes_sentence("Parameters", "count", [(layer.a.params, layer.b.params, layer) for layer in layers]),
-    ]
-    return " ".join(line for line in lines if line)
-
-
-def _changes_sentence(title: str, unit: Unit, figures: list[tuple[int, int, LayerChange]]) -> str:
-    total = max(sum(before for before, _, _ in figures), sum(after for _, after, _ in figures), 1)
-    changes = [(after - before, layer) for before, after, layer in figures if after != before]
-    changes.sort(key=lambda pair: -abs(pair[0]))
-    named = [pair for pair in changes[:MAX_NAMED_LAYERS] if abs(pair[0]) >= MIN_CHANGE_SHARE * total]
-    if not named:
-        return ""
-    words = [f"{layer_name(layer)} {signed(change, unit)}" for change, layer in named]
-    unnamed = changes[len(named) :]
-    if unnamed:
-        words.append(f"{plural(len(unnamed), 'other layer')} {signed(sum(change for change, _ in unnamed), unit)}")
-    return f"{title} {signed(sum(change for change, _ in changes), unit)}: {', '.join(words)}."
-
-
-def layer_name(layer: LayerChange) -> str:
-    """The layer's name in sentences: ``new block``, ``removed fc1``, ``conv2``."""
-    name = shown_path(layer.path)
-    return {"added": f"new {name}", "removed": f"removed {name}"}.get(layer.kind, name)
+def edit_sentences(compared: Comparison) -> list[str]:
+    """What was edited, and why each main metric differs; then whether checkpoints load. Empty without a difference."""
+    titles = [edit.title for edit in compared.edits[:MAX_NAMED_EDITS]]
+    others = len(compared.edits) - len(titles)
+    lines = []
+    if titles:
+        more = f", and {plural(others, 'other edit')}" if others else ""
+        lines.append(f"Edited: {'; '.join(titles)}{more}.")
+    reasons = {reason.metric: reason for reason in compared.reasons if reason.config is None}
+    if {"params", "trainable_params"} <= set(reasons) and reasons["params"].parts == reasons["trainable_params"].parts:
+        del reasons["trainable_params"]
+    lines += [reasons[key].sentence for key in EXPLAINED_METRICS if key in reasons]
+    if compared.checkpoint is not None and not compared.checkpoint.is_compatible:
+        lines.append(compared.checkpoint.sentence)
+    return lines
 
 
 def notes(
-    a: Report, b: Report, sides: tuple[Side, Side], shared_runs: Sequence[tuple[ConfigRun, ConfigRun]]
+    a: Report,
+    b: Report,
+    sides: tuple[Side, Side],
+    rows: Sequence[MetricRow],
+    shared_runs: Sequence[tuple[ConfigRun, ConfigRun]],
 ) -> tuple[str, ...]:
-    """The limits of the comparison: different inputs, uncounted ops, noise, runs that failed or are not comparable."""
+    """The limits of the comparison: metrics and runs that are not comparable or failed, uncounted ops, noise."""
     lines = []
     if a.static is not None and a.static.convention_name != DEFAULT_CONVENTION:
         lines.append(f"Work is counted by the convention {a.static.convention_name}. {a.static.convention}")
-    a_inputs, b_inputs = inputs_text(a.target.inputs), inputs_text(b.target.inputs)
-    if a_inputs != b_inputs:
-        lines.append(f"The inputs differ: {sides[0].label} {a_inputs}; {sides[1].label} {b_inputs}.")
-    if a.target.mode != b.target.mode or a.target.arithmetic != b.target.arithmetic:
-        lines.append(
-            f"{sides[0].label}: {a.target.mode}, {a.target.arithmetic}; {sides[1].label}: {b.target.mode}, {b.target.arithmetic}."
-        )
+    titles_by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row.config is None and row.verdict == "not_comparable":
+            titles_by_reason.setdefault(row.reason, []).append(row.title)
+    lines += [f"Not comparable: {'; '.join(titles)}: {reason}." for reason, titles in titles_by_reason.items()]
     if a.target.channels_last != b.target.channels_last:
         lines.append(f"Only {sides[0 if a.target.channels_last else 1].label} is in channels_last layout.")
     for side, report in zip(sides, (a, b), strict=True):
@@ -213,7 +203,7 @@ def _run_notes(
     configs_by_reason: dict[str, list[str]] = {}
     configs_by_batches: dict[tuple[int, int], list[str]] = {}
     for a_run, b_run in shared_runs:
-        reason = failure_reason(a_run, b_run, sides) or environment_reason(a, b, a_run, b_run)
+        reason = failure_reason(a_run, b_run, sides) or run_reason(a, b, a_run, b_run, sides)
         if reason:
             configs_by_reason.setdefault(reason, []).append(a_run.config.name)
         a_examples, b_examples = example_count(a_run, sides[0]), example_count(b_run, sides[1])

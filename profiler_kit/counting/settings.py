@@ -76,8 +76,10 @@ def _attributes(value: Any) -> Mapping[str, Any]:
 
 def _plain(value: Any) -> str | None:
     """`value` as text if it is plain; else None."""
-    if type(value) in (bool, int, float):
+    if type(value) in (bool, int):
         return repr(value)
+    if type(value) is float:
+        return f"{value:.6g}"
     if type(value) is str:
         return value if _WORD.match(value) else None
     if isinstance(value, torch.dtype):

@@ -105,10 +105,10 @@ def by_module(
     for index, call in enumerate(calls):
         calls_by_path[call.path].append(call)
         orders.setdefault(call.path, index)
-    forward_ops: defaultdict[str, set[str]] = defaultdict(set)
+    forward_ops: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for op in ops:
         if op.phase == "forward":
-            forward_ops[op.path].add(op.op)
+            forward_ops[op.path][op.op] += op.calls
     saved_bytes: Counter[str] = Counter()
     held_bytes: Counter[str] = Counter()
     for item in saved:
@@ -133,7 +133,7 @@ def by_module(
             held_bytes=held_bytes[fact.path],
             settings=fact.settings,
             state=fact.state,
-            forward_ops=() if fact.is_from_torch else tuple(sorted(forward_ops[fact.path])),
+            forward_ops=() if fact.is_from_torch else _op_calls(forward_ops[fact.path], len(module_calls)),
             order=orders.get(fact.path),
         )
 
@@ -150,3 +150,11 @@ def by_module(
         )
         nodes.append(node(loss, ()))
     return tuple(nodes)
+
+
+def _op_calls(calls: Counter[str], module_calls: int) -> tuple[str, ...]:
+    """The ops of a module with their calls per call of the module, where that is an integer: ``aten.relu x2``."""
+    return tuple(
+        f"{name} x{count // module_calls}" if module_calls and count % module_calls == 0 else name
+        for name, count in sorted(calls.items())
+    )

@@ -2,7 +2,7 @@
 
 ``torch.autocast("cuda")`` has no effect on meta tensors.
 
-Source: ATen/autocast_mode.h (the lists), ATen/autocast_mode.cpp (``cached_cast``).
+Source: ATen/autocast_mode.h (the lists, equal in torch 2.6 to 2.13), ATen/autocast_mode.cpp (``cached_cast``).
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ HALF: Final = (torch.float16, torch.bfloat16)
 _LOW_PRECISION: Final = frozenset(
     """
     conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution prelu addmm addmv
-    addr matmul __matmul__ __rmatmul__ einsum mm mv vecdot linear addbmm baddbmm bmm chain_matmul multi_dot
+    addr matmul __matmul__ __rmatmul__ einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot
     scaled_dot_product_attention lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
     """.split()  # noqa: SIM905
 )
 _FLOAT32: Final = frozenset(
     """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow __pow__ __rpow__ softplus layer_norm
-    native_layer_norm rms_norm group_norm norm cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss_nd
-    nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
-    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist
-    cdist renorm logsumexp upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
-    _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow __pow__ __rpow__ softplus
+    layer_norm native_layer_norm rms_norm group_norm frobenius_norm nuclear_norm cosine_similarity poisson_nll_loss
+    cosine_embedding_loss nll_loss nll_loss_nd nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss
+    mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss
+    binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
     """.split()  # noqa: SIM905
 )
-_FLOAT32_RESULT: Final = frozenset(("softmax", "log_softmax", "sum", "prod", "cumsum", "cumprod"))
+# `linalg_norm` is not on torch's list; it calls one of the other norms, which are.
+_FLOAT32_RESULT: Final = frozenset(
+    "softmax log_softmax sum prod cumsum cumprod norm linalg_norm linalg_vector_norm linalg_matrix_norm".split()  # noqa: SIM905
+)
 _WIDEST: Final = frozenset(
     (
         "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "grid_sampler", "index_put", "scatter_add", "tensordot",

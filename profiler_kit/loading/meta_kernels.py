@@ -1,6 +1,8 @@
-"""Replacement kernels for meta and fake tensors, where torch rejects inputs that real kernels accept.
+"""Replacement kernels for meta and fake tensors, where torch's differ from real kernels.
 
-Currently grouped matrix products in dtypes other than bfloat16.
+- Grouped matrix products reject dtypes other than bfloat16, which real kernels accept.
+- The scalar of a reduced elementwise loss has a storage for all elements. Real kernels reduce into the buffer of the losses of
+  the elements and shrink the tensor, not its storage (ATen/native/Loss.cpp, ATen/native/cuda/Loss.cu).
 """
 
 from __future__ import annotations
@@ -14,8 +16,21 @@ from torch._subclasses.fake_tensor import FakeTensor
 _GROUPED_MM: Final = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)  # from torch 2.7 on
 
 
+# Losses whose scalar keeps the storage of all elements, each with the position of its argument `reduction`.
+_KEPT_STORAGE: Final = {
+    torch.ops.aten.mse_loss.default: 2,
+    torch.ops.aten.smooth_l1_loss.default: 2,
+    torch.ops.aten.soft_margin_loss.default: 2,
+    torch.ops.aten.binary_cross_entropy.default: 3,
+}
+_UNREDUCED: Final = 0
+
+
 def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
     """The function to run instead of `op`; None, in nearly all cases, to run `op` itself."""
+    at = _KEPT_STORAGE.get(op)
+    if at is not None:
+        return _loss_kernel(op, at)
     if op is not _GROUPED_MM or op is None:
         return None
     a, b = args[:2]
@@ -26,6 +41,20 @@ def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | Non
     if shape is None or not a.is_floating_point():
         return None
     return lambda *_, **options: torch.empty(shape, dtype=options.get("out_dtype") or a.dtype, device=a.device)
+
+
+def _loss_kernel(op: Any, at: int) -> Callable[..., Any]:
+    """`op`, with a scalar whose storage has room for the losses of all elements. `at`: the position of `reduction`."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        out = op(*args, **kwargs)
+        reduction = args[at] if len(args) > at else kwargs.get("reduction", 1)
+        if reduction == _UNREDUCED or not (out.is_meta or isinstance(out, FakeTensor)):
+            return out
+        count = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+        return out.new_empty(count).resize_(()) if count > 1 else out
+
+    return run
 
 
 def _grouped_shape(a: torch.Size, b: torch.Size, groups: int | None) -> tuple[int, ...] | None:

@@ -136,7 +136,9 @@ class Memo(Generic[Facts]):
         if entry is not None:
             return entry.result(op, args, kwargs)
         kernel = None if find_kernel is None else find_kernel(op, args)
-        out = (kernel or self.kernel(op, args, key))(*args, **kwargs)
+        if kernel is not None:
+            return kernel(*args, **kwargs)  # not stored: a repeated call could run the op itself
+        out = self.kernel(op, args, key)(*args, **kwargs)
         if key is not None:
             self.store(key, op, args, out, facts)
         return out

@@ -21,6 +21,7 @@ from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.failure import DeviceMoveError, NeedsDataError, explain_forward_failure
+from profiler_kit.loading.garbage_collection import older_objects_frozen
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.user_environment import seeded
@@ -89,7 +90,7 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """
     # The seed makes randomly skipped layers (stochastic depth) the same in every attempt. Compiled functions run
     # uncompiled, because dispatch modes do not disable compilation inside their own handlers.
-    with seeded(target.spec.seed), compilation_disabled():
+    with seeded(target.spec.seed), compilation_disabled(), older_objects_frozen():
         return _on_first_kind(target, attempt)
 
 

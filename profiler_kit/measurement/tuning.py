@@ -35,7 +35,7 @@ MAX_PASSES: Final = 3  # further processes of such a candidate
 MIN_PROCESSES: Final = 2  # of an accepted configuration: it runs again in a fresh process
 RETRIED_LOSS: Final = 1.05  # a candidate that was worse than this is not tried on top of another change
 FINAL_PASSES: Final = 3  # of the final measurement, for which processes are reserved
-MIN_TUNING_PROCESSES: Final = 10  # the baseline, a candidate, its confirmation, and the final measurement
+MIN_TUNING_PROCESSES: Final = 12  # the baseline, a candidate, its confirmation, and the final measurement
 
 ReadConfig = Callable[[str], "RunConfig | str"]  # the configuration of a name, or why it does not apply
 
@@ -220,8 +220,10 @@ class Search:
 
 
 def _with_base(base: RunConfig, candidates: Sequence[RunConfig]) -> Iterator[RunConfig]:
-    """`candidates` between processes of `base`."""
-    for start in range(0, len(candidates), BASE_EVERY):
+    """`candidates` between processes of `base`, two of them early: a round may end for lack of time."""
+    yield base
+    yield from candidates[:1]
+    for start in range(1, len(candidates), BASE_EVERY):
         yield base
         yield from candidates[start : start + BASE_EVERY]
     yield base

@@ -61,7 +61,8 @@ class TuningProcesses:
     interrupted: bool = False
     start_s: float = field(default_factory=lambda: time.monotonic())
     _measured_s: list[float] = field(default_factory=list)
-    _baseline_end_s: float = 0.0
+    _running_s: float = 0.0  # of sequences after the baseline's, each from the start of its first process
+    _preparing_s: float = 0.0  # of the last sequence, until its first process started
 
     @property
     def deadline_s(self) -> float:
@@ -76,7 +77,7 @@ class TuningProcesses:
         """
         others = len(self._measured_s) - 1
         if others > 0:
-            return (time.monotonic() - self._baseline_end_s) / others
+            return self._running_s / others
         first_run = next(iter(self.first_runs.values()), None)
         if first_run is None:
             return 0.0
@@ -87,7 +88,8 @@ class TuningProcesses:
         """Whether `processes` more, and `reserve` shorter ones of the final measurement, fit into the limits."""
         if self.max_count is not None and self.count + processes + reserve > self.max_count:
             return False
-        return time.monotonic() + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
+        start_s = self._preparing_s if reserve else 0.0  # nothing prepares beside the first process of a sequence
+        return time.monotonic() + start_s + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
 
     def measure(
         self, configs: Sequence[RunConfig], purpose: str, *, reserve: int = 0, checks: bool = True, final: bool = False
@@ -104,6 +106,7 @@ class TuningProcesses:
             return runs
         started_s: dict[int, float] = {}
         pending = len(configs)
+        call_s = last_s = time.monotonic()
 
         def visits() -> Iterator[Visit]:
             for index, config in enumerate(configs):
@@ -127,8 +130,12 @@ class TuningProcesses:
         queued: dict[int, Visit] = {}  # keeps the visits alive, so that identities stay unique
 
         def on_start(visit: Visit) -> None:
+            nonlocal last_s
             self.count += 1
             started_s[id(visit)] = time.monotonic()
+            if len(started_s) == 1:
+                last_s = started_s[id(visit)]
+                self._preparing_s = last_s - call_s
             waiting = len(queued) - len(started_s) + pending
             left = waiting + 1 + reserve
             self.on_process(
@@ -156,8 +163,9 @@ class TuningProcesses:
             with contextlib.closing(measured) as finished_visits:
                 for finished in finished_visits:
                     now_s = time.monotonic()
-                    if not self._measured_s:
-                        self._baseline_end_s = now_s
+                    if self._measured_s:
+                        self._running_s += now_s - last_s
+                    last_s = now_s
                     self._measured_s.append(now_s - started_s[id(finished.visit)])
                     run = finished.run
                     if run.trace is not None:

@@ -37,22 +37,28 @@ def segment_size(size: int) -> int:
     return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
-@dataclass(slots=True, eq=False)
 class Block:
     """A part of a segment. `before` and `after` are its neighbors in the same segment."""
 
-    size: int
-    address: int
-    is_small: bool
-    requested: int = 0
-    is_free: bool = True
-    before: Block | None = None
-    after: Block | None = None
+    __slots__ = ("address", "after", "before", "is_free", "is_small", "requested", "size")
+
+    def __init__(self, size: int, address: int, is_small: bool, before: Block | None, after: Block | None) -> None:
+        self.size = size
+        self.address = address
+        self.is_small = is_small
+        self.before = before
+        self.after = after
+        self.is_free = True
+        self.requested = 0
 
 
 @dataclass(slots=True, eq=False)
 class CachingAllocator:
-    """The allocator's state: bytes allocated (in blocks), requested and reserved."""
+    """The allocator's state: bytes allocated (in blocks), requested and reserved.
+
+    The two free lists are sorted by size and address. The methods are written for speed, since a replay calls them for
+    every tensor of a step.
+    """
 
     allocated: int = 0
     requested: int = 0
@@ -64,13 +70,21 @@ class CachingAllocator:
     def allocate(self, nbytes: int) -> Block:
         """Allocate a block for `nbytes` > 0."""
         size = rounded(nbytes)
-        is_small = size <= MAX_SMALL_BLOCK
-        free = self._free_small if is_small else self._free_large
-        index = bisect_left(free, (size, -1))
+        if size <= MAX_SMALL_BLOCK:
+            free, min_remainder, is_small = self._free_small, ROUNDING, True
+        else:
+            free, min_remainder, is_small = self._free_large, MAX_SMALL_BLOCK + 1, False
+        index = bisect_left(free, (size,))  # before all blocks of this size
         block = free.pop(index)[2] if index < len(free) else self._segment(size, is_small)
         remaining = block.size - size
-        if remaining >= ROUNDING if is_small else remaining > MAX_SMALL_BLOCK:
-            self._split(block, size)
+        if remaining >= min_remainder:
+            after = block.after
+            remainder = Block(remaining, block.address + size, is_small, block, after)
+            if after is not None:
+                after.before = remainder
+            block.after = remainder
+            block.size = size
+            insort(free, (remaining, remainder.address, remainder))
         block.is_free = False
         block.requested = nbytes
         self.allocated += block.size
@@ -79,44 +93,32 @@ class CachingAllocator:
 
     def free(self, block: Block) -> None:
         """Free `block` and merge it with free neighbors."""
+        free = self._free_small if block.is_small else self._free_large
         self.allocated -= block.size
         self.requested -= block.requested
         block.is_free = True
         block.requested = 0
-        before, after = block.before, block.after
+        before = block.before
         if before is not None and before.is_free:
-            self._remove_from_pool(before)
-            before.size += block.size
-            self._join(before, after)
+            free.pop(bisect_left(free, (before.size, before.address)))
+            _absorb_next(before, block)
             block = before
+        after = block.after
         if after is not None and after.is_free:
-            self._remove_from_pool(after)
-            block.size += after.size
-            self._join(block, after.after)
-        insort(self._pool(block), (block.size, block.address, block))
+            free.pop(bisect_left(free, (after.size, after.address)))
+            _absorb_next(block, after)
+        insort(free, (block.size, block.address, block))
 
     def _segment(self, size: int, is_small: bool) -> Block:
-        block = Block(segment_size(size), self._next_address, is_small)
+        block = Block(segment_size(size), self._next_address, is_small, None, None)
         self._next_address += block.size
         self.reserved += block.size
         return block
 
-    def _split(self, block: Block, size: int) -> None:
-        remainder = Block(block.size - size, block.address + size, block.is_small)
-        after = block.after
-        self._join(block, remainder)
-        self._join(remainder, after)
-        block.size = size
-        insort(self._pool(remainder), (remainder.size, remainder.address, remainder))
 
-    def _join(self, block: Block, after: Block | None) -> None:
-        block.after = after
-        if after is not None:
-            after.before = block
-
-    def _pool(self, block: Block) -> list[tuple[int, int, Block]]:
-        return self._free_small if block.is_small else self._free_large
-
-    def _remove_from_pool(self, block: Block) -> None:
-        pool = self._pool(block)
-        pool.pop(bisect_left(pool, (block.size, block.address)))
+def _absorb_next(block: Block, after: Block) -> None:
+    """Extend `block` by `after`, its neighbor."""
+    block.size += after.size
+    block.after = after.after
+    if after.after is not None:
+        after.after.before = block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from profiler_kit.memory.workspace import WorkspaceBytes
@@ -105,8 +106,4 @@ class MemoryLog:
 
     def live_bytes(self) -> list[int]:
         """Bytes of all live storages; item i is after the first i events."""
-        total, levels = 0, [0]
-        for change, _ in self.events:
-            total += change
-            levels.append(total)
-        return levels
+        return [0, *accumulate(change for change, _ in self.events)]

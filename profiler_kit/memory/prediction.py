@@ -24,6 +24,10 @@ from profiler_kit.records.counts import (
 )
 
 MAX_POINTS: Final = 64
+# What no rule of workspace covers, such as tables of offsets and handles of other libraries: the peaks of 47 measured networks
+# whose workspace is known differed from the prediction by up to 0.62 %.
+_RESIDUAL_SHARE: Final = 0.005
+_RESIDUAL_BYTES: Final = 256 << 10
 _MAX_UNCERTAIN: Final = 5
 
 Bound = Literal["low", "likely", "high"]
@@ -55,7 +59,7 @@ def predict(log: MemoryLog, device: Device) -> MemoryEstimate:
         after_forward_bytes=levels[forward_end] if forward_end is not None else None,
         end_bytes=levels[-1],
         modules=_modules(saved),
-        device=predict_on_device(log, device) if device.is_cuda else None,
+        device=predict_on_device(log, device, levels) if device.is_cuda else None,
         notes=tuple(log.notes),
     )
 
@@ -106,9 +110,9 @@ def _common_parts(paths: Sequence[str]) -> list[str]:
     return first[: next((i for i in range(length) if any(other[i] != first[i] for other in others)), length)]
 
 
-def predict_on_device(log: MemoryLog, device: Device) -> DeviceMemory:
-    """The memory of the last step of `log` on `device`."""
-    levels = log.live_bytes()
+def predict_on_device(log: MemoryLog, device: Device, levels: list[int] | None = None) -> DeviceMemory:
+    """The memory of the last step of `log` on `device`. `levels`: ``log.live_bytes()``, if it is known already."""
+    levels = levels or log.live_bytes()
     likely = replay(log)
     is_uncertain = any(use.workspace.low != use.workspace.high for use in log.uses)
     low, high = (replay(log, "low"), replay(log, "high")) if is_uncertain else (likely, likely)
@@ -121,12 +125,13 @@ def predict_on_device(log: MemoryLog, device: Device) -> DeviceMemory:
     handle_bytes = sum(
         use.workspace.likely for use in log.uses if use.handle is not None and use.position <= forward_end
     )
+    residual = round(_RESIDUAL_SHARE * likely.allocated_bytes) + _RESIDUAL_BYTES
     return DeviceMemory(
         profile=device.architecture.name,
         card=device.label,
         allocated_bytes=likely.allocated_bytes,
-        allocated_low_bytes=min(low.allocated_bytes, likely.allocated_bytes),
-        allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes),
+        allocated_low_bytes=max(min(low.allocated_bytes, likely.allocated_bytes) - residual, 0),
+        allocated_high_bytes=max(high.allocated_bytes, likely.allocated_bytes) + residual,
         reserved_bytes=likely.reserved_bytes,
         reserved_high_bytes=max(high.reserved_bytes, likely.reserved_bytes),
         categories=categories,
@@ -160,36 +165,35 @@ class Replay:
 def replay(log: MemoryLog, bound: Bound = "likely") -> Replay:
     """Replay `log` through a new allocator, with every workspace at `bound`."""
     allocator = CachingAllocator()
+    allocate, free = allocator.allocate, allocator.free
     blocks: dict[int, Block] = {}
-    starts = set(log.steps)
-    uses = iter(log.uses)
-    use = next(uses, None)
     handle_bytes = 0
-    peaks: list[tuple[int, int, WorkspaceUse | None, int]] = []  # per step: bytes, position, use, handle bytes
-    for position in range(len(log.events) + 1):
-        if position in starts:
-            peaks.append((allocator.allocated, position, None, handle_bytes))
-        while use is not None and use.position == position:
-            nbytes: int = getattr(use.workspace, bound)
-            if nbytes > 0:
-                block = allocator.allocate(nbytes)
-                if use.handle is not None:
-                    handle_bytes += nbytes
-                if peaks and allocator.allocated > peaks[-1][0]:
-                    peaks[-1] = (allocator.allocated, position, use, handle_bytes)
-                if use.handle is None:
-                    allocator.free(block)
-            use = next(uses, None)
-        if position == len(log.events):
-            break
-        change, lifetime = log.events[position]
-        if change > 0:
-            blocks[id(lifetime)] = allocator.allocate(change)
-            if peaks and allocator.allocated > peaks[-1][0]:
-                peaks[-1] = (allocator.allocated, position + 1, None, handle_bytes)
-        else:
-            allocator.free(blocks.pop(id(lifetime)))
-    peak_bytes, peak_position, peak_use, peak_handle_bytes = peaks[-1]
+    # of the current step: bytes, position, use, handle bytes
+    peak: tuple[int, int, WorkspaceUse | None, int] = (0, 0, None, 0)
+    position = 0
+    for stop, is_start, use in _stops(log):
+        peak_bytes = peak[0]
+        for change, lifetime in log.events[position:stop]:
+            position += 1
+            if change > 0:
+                blocks[id(lifetime)] = allocate(change)
+                if allocator.allocated > peak_bytes:
+                    peak_bytes = allocator.allocated
+                    peak = (peak_bytes, position, None, handle_bytes)
+            else:
+                free(blocks.pop(id(lifetime)))
+        if is_start:
+            peak = (allocator.allocated, position, None, handle_bytes)
+        nbytes: int = 0 if use is None else getattr(use.workspace, bound)
+        if use is not None and nbytes > 0:
+            block = allocate(nbytes)
+            if use.handle is not None:
+                handle_bytes += nbytes
+            if allocator.allocated > peak[0]:
+                peak = (allocator.allocated, position, use, handle_bytes)
+            if use.handle is None:
+                free(block)
+    peak_bytes, peak_position, peak_use, peak_handle_bytes = peak
     return Replay(
         allocated_bytes=peak_bytes,
         peak_position=peak_position,
@@ -197,6 +201,16 @@ def replay(log: MemoryLog, bound: Bound = "likely") -> Replay:
         handle_bytes=peak_handle_bytes,
         reserved_bytes=allocator.reserved,
     )
+
+
+def _stops(log: MemoryLog) -> list[tuple[int, bool, WorkspaceUse | None]]:
+    """The positions at which a step starts (True) or a workspace is used, in order, and the end of the log."""
+    starts: list[tuple[int, bool, WorkspaceUse | None]] = [(position, True, None) for position in log.steps]
+    uses = [(use.position, False, use) for use in log.uses]
+    ordered = sorted(
+        [*starts, *uses], key=lambda stop: stop[0]
+    )  # stable: a step starts before the uses at its position
+    return [*ordered, (len(log.events), False, None)]
 
 
 def timeline(log: MemoryLog, levels: list[int]) -> tuple[MemoryPoint, ...]:

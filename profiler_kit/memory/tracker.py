@@ -74,6 +74,7 @@ class Tracker(UndecomposedFlexAttention):
         exclusive_counts()  # measured before the mode is active
         self._ownership = ownership
         self._device_type = device_type
+        self._is_meta = device_type == "meta"
         self._device = device
         self._config = config or LibraryConfig()
         self._watched = watched
@@ -199,7 +200,7 @@ class Tracker(UndecomposedFlexAttention):
 
     def _lifetime(self, tensor: Tensor, op: str) -> Lifetime | None:
         """The lifetime of `tensor`'s storage, logged if it is new or resized; None for tensors that are not simulated."""
-        if tensor.device.type != self._device_type:
+        if not (tensor.is_meta if self._is_meta else tensor.device.type == self._device_type):
             return None
         if tensor.layout is not torch.strided:
             self._note_ignored(str(tensor.layout).rpartition(".")[2])

@@ -8,7 +8,7 @@ from typing import Any
 from profiler_kit.errors import UsageError
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
-from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.packages import collection_paused, require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -95,11 +95,12 @@ def count_spec(
     require_torch()
     on_progress("importing torch")
     gpu = gpu or rooflines.datasheet_name(hardware)
-    simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
-    from profiler_kit.counting import count_by_conventions
-    from profiler_kit.loading import load
-    from profiler_kit.loading.alternatives import inference_as_hint
-    from profiler_kit.loading.progress import progress_to
+    with collection_paused():
+        simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
+        from profiler_kit.counting import count_by_conventions
+        from profiler_kit.loading import load
+        from profiler_kit.loading.alternatives import inference_as_hint
+        from profiler_kit.loading.progress import progress_to
 
     with as_target_errors(spec.spec), progress_to(on_progress):
         on_progress(f"loading {spec.spec}")

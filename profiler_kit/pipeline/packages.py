@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from profiler_kit.errors import TargetError
@@ -46,6 +49,18 @@ def require_torch() -> None:
         installed = False
     if not installed:
         raise TargetError("counting and measuring need torch, which is not installed", hint=INSTALL_TORCH)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Inside the block, the garbage collector does not run. For imports, which create many objects and hardly any garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def missing_package(error: Exception) -> TargetError | None:

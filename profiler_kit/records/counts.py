@@ -114,7 +114,8 @@ class ModuleNode:
     - `config`: the constructor arguments of the layer as text.
     - `settings`: its public plain attributes, each as ``name=value``; of the root also those of its ``config`` object.
     - `state`: its own keys in ``state_dict()`` with shapes, each as ``weight 64x3x7x7``; None in older reports.
-    - `forward_ops`: the names of the ops that its own code calls in forward, sorted; empty for modules of torch.
+    - `forward_ops`: the ops that its own code calls in forward, with the number per call of the module (``aten.relu x2``),
+      sorted; empty for modules of torch.
     - `order`: the position of the end of its first call among all calls of the step's forward pass; None if it was not called.
     - `calls`: forward calls per step.
     - `params`, `param_bytes`: each parameter counts once, in the first module that has it.
@@ -249,7 +250,8 @@ class DeviceMemory:
 
     - `profile`: the memory profile of the device family. `card`: the card it was predicted for.
     - `allocated_bytes`: the likely peak. It equals the sum of `categories` plus `rounding_bytes`, exactly.
-    - `allocated_low_bytes`, `allocated_high_bytes`: the peak if every uncertain workspace is as small, or as large, as possible.
+    - `allocated_low_bytes`, `allocated_high_bytes`: the peak if every uncertain workspace is as small, or as large, as possible,
+      with a margin of 0.5 % and 256 KiB for what no rule covers.
     - `reserved_bytes`, `reserved_high_bytes`: segments that the allocator holds after the steps.
     - `categories`: the likely peak by purpose.
     - `peak_phase`, `peak_path`, `peak_op`: the op at the likely peak.

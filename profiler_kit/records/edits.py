@@ -147,7 +147,7 @@ class CheckpointGroup:
     """State-dict keys of one subtree that a checkpoint of a does not give to b.
 
     - `kind`: ``missing`` (b has the key, a does not), ``unexpected`` (only a has it), ``reshaped`` (another shape), ``renamed``
-      (the same keys and shapes below another path; each counts once as missing and once as unexpected).
+      (the same keys and shapes below another path; these are missing and unexpected).
     - `path`: the subtree in b, in a where b lacks it. `a_path`: the subtree in a; None for ``missing``.
     - `keys`: how many. `change`: an example: ``weight 64x3x7x7 -> 64x3x3x3``, ``bias``.
     """
@@ -163,7 +163,8 @@ class CheckpointGroup:
 class CheckpointChange:
     """What ``load_state_dict(strict=True)`` of a checkpoint of a would report for the model of b.
 
-    - `missing`, `unexpected`, `reshaped`: numbers of keys. A renamed key is missing and unexpected.
+    - `missing`, `unexpected`, `reshaped`: numbers of keys. A renamed key is missing and unexpected. Counters of batches that
+      torch adds itself are not missing.
     - `groups`: the keys by subtree, the largest group first.
     - `sentence`: the result in one sentence.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.counts import PSEUDO_PATHS, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import InputInfo, inputs_text
 from profiler_kit.units import Unit
@@ -157,7 +157,10 @@ def reason_of_another_model(a: Report, b: Report) -> str:
     if a.target.spec == b.target.spec or a.static is None or b.static is None:
         return ""
     roots = [next((node.class_name for node in count.modules if not node.path), "") for count in (a.static, b.static)]
-    layers = [{(node.path, node.class_name) for node in count.modules if node.path} for count in (a.static, b.static)]
+    layers = [
+        {(node.path, node.class_name) for node in count.modules if node.path and node.path not in PSEUDO_PATHS}
+        for count in (a.static, b.static)
+    ]
     smaller = min(len(layers[0]), len(layers[1]))
     if roots[0] == roots[1] or len(layers[0] & layers[1]) > MIN_SHARED_LAYERS * smaller:
         return ""

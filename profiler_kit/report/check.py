@@ -10,7 +10,14 @@ from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
 from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
-from profiler_kit.report.comparison import complete_tables, layer_blocks, note_sections
+from profiler_kit.report.comparison import (
+    TOP_LAYERS,
+    checkpoint_blocks,
+    complete_tables,
+    group_blocks,
+    layer_blocks,
+    note_sections,
+)
 from profiler_kit.units import text
 
 
@@ -59,7 +66,9 @@ def _sections(result: CheckResult) -> list[Section]:
         sections.append(Section(title="Step time", blocks=(Paragraph(text=time_sentence(result.time)),)))
     if compared is not None:
         sections.append(Section(title="Why", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)))
-        sections.append(Section(title="Layers", blocks=layer_blocks(compared, None)))
+        sections.append(Section(title="Edits and affected layers", blocks=group_blocks(compared, TOP_LAYERS)))
+        sections.append(Section(title="Checkpoints", blocks=checkpoint_blocks(compared)))
+        sections.append(Section(title="Layers", blocks=layer_blocks(compared, None), detail=bool(compared.groups)))
     return [*sections, *note_sections((*result.notes, *(compared.notes if compared is not None else ())))]
 
 

@@ -26,16 +26,21 @@ from profiler_kit.report.charts.aligned_trees import layer_tree
 from profiler_kit.report.charts.comparisons import layer_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.comparison import (
+    CHECKPOINT_COLUMNS,
+    EDIT_COLUMNS,
     EFFICIENCY_COLUMNS,
     EXPLANATION_COLUMNS,
     LAYER_CHANGE_COLUMNS,
+    LAYER_GROUP_COLUMNS,
     METRIC_COLUMNS,
     PEAK_PART_COLUMNS,
     RATIO_COLUMNS,
+    REASON_COLUMNS,
     EfficiencyRow,
     PeakPart,
+    ReasonRow,
 )
-from profiler_kit.units import text
+from profiler_kit.units import plural, text
 
 TOP_LAYERS: Final = 20
 # GitHub rejects a comment above 65,536 characters. Only the layer table grows with the model; 45,000 leaves space for the
@@ -64,7 +69,9 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         Section(title="Efficiency by layer", blocks=_efficiency_blocks(comparison)),
         Section(title="Peak memory by category", blocks=peaks),
         Section(title="Usual explanations", blocks=_explanation_blocks(comparison)),
-        Section(title="Layers", blocks=layer_blocks(comparison, top)),
+        Section(title="Edits and affected layers", blocks=group_blocks(comparison, top)),
+        Section(title="Checkpoints", blocks=checkpoint_blocks(comparison)),
+        Section(title="Layers", blocks=layer_blocks(comparison, top), detail=bool(comparison.groups)),
         Section(
             title="Metrics under the other configurations",
             blocks=(_metric_table(comparison, other_metrics),) if other_metrics else (),
@@ -89,7 +96,29 @@ def complete_tables(comparison: Comparison) -> tuple[Table, ...]:
         data_table("times", RATIO_COLUMNS, comparison.times),
         data_table("peak_parts", PEAK_PART_COLUMNS, [row for split in comparison.memory for row in _peak_parts(split)]),
         data_table("explanations", EXPLANATION_COLUMNS, comparison.explanations),
+        data_table("layer_groups", LAYER_GROUP_COLUMNS, comparison.groups),
+        data_table("edits", EDIT_COLUMNS, comparison.edits),
+        data_table("reasons", REASON_COLUMNS, tuple(_reason_rows(comparison))),
+        data_table(
+            "checkpoint", CHECKPOINT_COLUMNS, comparison.checkpoint.groups if comparison.checkpoint is not None else ()
+        ),
     )
+
+
+def _reason_rows(comparison: Comparison) -> Iterator[ReasonRow]:
+    units = {(row.metric, row.config): row.unit for row in comparison.metrics}
+    for reason in comparison.reasons:
+        for part in reason.parts:
+            yield ReasonRow(
+                metric=reason.metric,
+                config=reason.config,
+                unit=units[reason.metric, reason.config],
+                role=part.role,
+                title=part.title,
+                edits="; ".join(comparison.edits[number].title for number in part.edits),
+                change=part.change,
+                layers=part.layers,
+            )
 
 
 def _labels(comparison: Comparison) -> dict[str, str]:
@@ -216,6 +245,33 @@ def _peak_parts(split: MemorySplit) -> list[PeakPart]:
         for part in split.parts
         if part.a or part.b
     ]
+
+
+def group_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
+    """The edits, then the affected layers by subtree; empty for files from before edits were recorded."""
+    groups = comparison.groups if top is None else comparison.groups[:top]
+    if not groups:
+        return ()
+    timed = comparison.config is not None
+    where = f", {clock_name(comparison.clock)} under {comparison.config}" if timed else ""
+    caption = f"Excluding children, {comparison.b.label} minus {comparison.a.label}{where}; edits first"
+    blocks: list[Block] = [
+        page_table("layer_groups", caption, LAYER_GROUP_COLUMNS, groups, labels=_labels(comparison)),
+    ]
+    left_out = len(comparison.groups) - len(groups)
+    if left_out:
+        blocks.append(Paragraph(text=f"{plural(left_out, 'further row')}: see JSON and CSV.", role="note"))
+    return tuple(blocks)
+
+
+def checkpoint_blocks(comparison: Comparison) -> tuple[Block, ...]:
+    """Keys that do not load, by module; empty where all load."""
+    checkpoint = comparison.checkpoint
+    if checkpoint is None or checkpoint.is_compatible:
+        return ()
+    caption = f"Loading a checkpoint of {comparison.a.label} into {comparison.b.label}"
+    groups = checkpoint.groups[:TOP_LAYERS]
+    return (page_table("checkpoint", caption, CHECKPOINT_COLUMNS, groups),)
 
 
 def layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:

@@ -78,6 +78,12 @@ def _answer(tuning: Tuning) -> str:
         accepted = f" So far accepted: {', '.join(tuning.changes)}." if tuning.changes else ""
         return f"Interrupted: the search has not ended, and nothing is confirmed.{accepted}"
     if tuning.chosen is None or tuning.gain is None:
+        seen = dict.fromkeys(attempt.change for attempt in tuning.attempts if attempt.outcome == "better")
+        if seen:
+            return (
+                f"Nothing is confirmed: {', '.join(seen)} seemed to improve the {figure}, but the limits left no process to run "
+                "it again. Raise --budget or --processes."
+            )
         return f"Nothing better was found: no change surely improves the {figure} with an acceptable error."
     changes = ", ".join(tuning.changes)
     saved, gain = tuning.gain.saved, tuning.gain
@@ -134,8 +140,8 @@ def _side_rows(tuning: Tuning) -> list[SideRow]:
 
 def _code(tuning: Tuning) -> Iterator[Block]:
     for block in tuning.code:
-        yield Paragraph(text=f"{PLACES[block.place]} ({', '.join(block.changes)}):")
-        yield Paragraph(text=block.code, role="code")
+        place = f"# {PLACES[block.place]}: {', '.join(block.changes)}"
+        yield Paragraph(text=f"{place}\n{block.code}", role="code")
 
 
 def _contributions(tuning: Tuning) -> Iterator[Block]:

@@ -17,6 +17,7 @@ import gc
 import importlib
 import importlib.util
 import logging
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -63,6 +64,7 @@ def main() -> None:
             print(f"{name}: skipped, {NETWORKS[name].needs} is not installed")
             continue
         rows.append([name, *measure(NETWORKS[name], options.repeats)])
+        print(f"{name}: {rows[-1][-2]:.2f}", file=sys.stderr, flush=True)
     heads = [
         "network",
         "bare ms (foreach)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_the_answer_comes_first_with_the_lines(
     assert main([*COMMAND, "-o", "tuned.json"]) == 0
     printed = capfd.readouterr()
     out = " ".join(printed.out.split())
-    assert out.startswith("Net: tuned for time Use amp_bf16: 5")
+    assert re.match(r"Net: tuned for time Use amp_bf16: (49|50)\.\d % less ", out)
     assert '\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    output = model(inputs)\n' in printed.out
     assert "channels_last on top of amp_bf16: worse" in out
     assert "fused_optimizer: failed, no" in out

@@ -117,7 +117,9 @@ def test_other_batch_sizes_are_told_per_sample() -> None:
     assert per_sample is not None
     assert per_sample == pytest.approx(2 * found.times[0].time_ratio)
     assert "convnet_v0 takes 2.03x the time" in found.times[0].sentence
-    assert any("inputs differ" in note for note in found.notes)
+    assert row(found, "flops").verdict == row(found, "step_ns", "no-tf32").verdict == "not_comparable"
+    assert any("different inputs" in note and "FLOPs, step" in note for note in found.notes)
+    assert row(found, "params").verdict == "worse"
 
 
 def test_more_saved_but_a_lower_peak_is_explained_by_the_workspace() -> None:

@@ -10,6 +10,7 @@ import pytest
 from simulated_device import SimulatedDevice
 
 from profiler_kit.measurement import sweep, tuning_processes
+from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
 from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.progress import ProcessStart
@@ -368,3 +369,10 @@ def test_a_failure_in_the_final_measurement_is_not_confirmed(tune: Tune, monkeyp
     assert result.outcome == "not confirmed"
     assert result.code == ()
     assert result.notes[0] == "A process of the final measurement failed: illegal memory access"
+
+
+def test_the_smallest_number_of_processes_suffices_for_one_change(tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    result = tune(device, TuningOptions(processes=MIN_TUNING_PROCESSES), ("benchmark", "fused_optimizer"))
+    assert (result.outcome, result.changes) == ("better", ("benchmark",))
+    assert len(device.started) <= MIN_TUNING_PROCESSES

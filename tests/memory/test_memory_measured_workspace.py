@@ -101,7 +101,8 @@ def test_measured_workspace_takes_the_place_of_the_rule_wherever_the_call_is_mad
     calls = [replace(each, workspace_bytes=0) for each in real_calls() if "convolution" in each.op]
     free = device_of(*calls)
     assert free.uncertain == ()
-    assert free.allocated_low_bytes == free.allocated_bytes == free.allocated_high_bytes
+    below, above = free.allocated_bytes - free.allocated_low_bytes, free.allocated_high_bytes - free.allocated_bytes
+    assert 0 < below == above < MIB  # only what no workspace explains
     assert free.categories.workspace == 0
     assert free.kept_bytes == 0
     first = next(each for each in calls if each.op == BACKWARD)  # of `wide`, which comes first in backward

@@ -44,15 +44,23 @@ def markdown(document: Document) -> str:
 def test_the_verdict_comes_first() -> None:
     document = check_document(result("flops=+10%", "params=+5%"))
     assert document.title == "net: 1 of 2 budgets broken"
-    assert [entry.title for entry in document.sections][:3] == ["Budgets", "Why", "Layers"]
+    assert [entry.title for entry in document.sections][:4] == [
+        "Budgets",
+        "Why",
+        "Edits and affected layers",
+        "Layers",
+    ]
     rows = next(block for block in section(document, "Budgets").blocks if isinstance(block, Table)).rows
     by_name = {row[0]: row for row in rows}
     assert by_name["FLOPs, step"] == ("FLOPs, step", "6 K", "9.084 K", "+51.4 %", "+10%", "BROKEN")
 
 
-def test_why_names_the_layers_with_their_share() -> None:
+def test_why_names_the_edit_before_its_consequence() -> None:
     sentence = paragraphs(check_document(result("flops=+10%")))
-    assert "FLOPs +3.084 K: conv +3 K, new added.layer0 +42, new added.layer1 +42." in sentence
+    edit = "added.layer* added: 2 x Conv2d"
+    assert f"Edited: {edit}." in sentence
+    assert f"FLOPs, step +3.084 KFLOPs: {edit}: +84 FLOPs, +3 KFLOPs in 1 layer affected." in sentence
+    assert sentence.index("Edited: ") < sentence.index("FLOPs, step +")
     assert "This change does 1.51x the work of the base" in sentence
     assert "Raise the budget under [tool.profiler-kit.budgets]" in sentence
     assert "--budget flops=+10%" in sentence
@@ -94,7 +102,9 @@ def test_nothing_is_left_out_of_a_small_change() -> None:
     document = check_document(result("flops=+10%"))
     assert "left out here" not in paragraphs(document)
     table = next(block for block in section(document, "Layers").blocks if isinstance(block, Table))
-    assert {row[1] for row in table.rows} == {"conv", "added.layer0", "added.layer1"}
+    assert {row[2] for row in table.rows} == {"conv", "added.layer0", "added.layer1"}
+    groups = next(block for block in section(document, "Edits and affected layers").blocks if isinstance(block, Table))
+    assert [(row[0], row[1], row[3]) for row in groups.rows] == [("edited", "added.layer*", 2), ("affected", "conv", 1)]
 
 
 def test_a_check_as_json_has_its_stable_names() -> None:
@@ -134,6 +144,7 @@ def test_a_comparison_shows_all_its_parts() -> None:
         "Efficiency by layer",
         "Peak memory by category",
         "Usual explanations",
+        "Edits and affected layers",
         "Layers",
         "Peak memory under the other configurations",
         "Notes",

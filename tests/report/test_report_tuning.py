@@ -45,7 +45,7 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     assert "peak 1 GiB -> 2 GiB, error against float64 1.0e-4 -> 2.0e-4." in result[1]
     assert "Accepted error: up to 1.0e-2 (tolerance 10x,0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")
-    assert code == ["Before the model is built (benchmark):", "torch.backends.cudnn.benchmark = True"]
+    assert code == ["# Before the model is built: benchmark\ntorch.backends.cudnn.benchmark = True"]
 
 
 def test_every_rejected_change_has_its_reason_once(tmp_path: Path) -> None:
@@ -104,7 +104,8 @@ def test_code_is_copied_from_the_terminal_and_from_markdown(tmp_path: Path) -> N
     for block in result.code:
         ast.parse(block.code)
         assert f"\n{block.code.strip()}\n" in printed
-        assert f"```python\n{block.code.strip()}\n```" in markdown.replace("\n\n```", "\n```")
+        assert f"\n{block.code.strip()}\n```" in markdown.replace("\n\n```", "\n```")
+    assert markdown.count("```python\n# ") == 3
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
@@ -159,3 +160,12 @@ def test_gains_in_words() -> None:
     unsure = Gain(ratio=0.98, low=0.93, high=1.03, limit=0.1, outcome="same")
     assert unsure.saved == "2.0 % less (-3.0 to 7.0 %)"
     assert Gain(ratio=0.5, low=0.5, high=0.5, limit=0.01, outcome="better").saved == "50.0 % less"
+
+
+def test_a_gain_that_could_not_be_confirmed_is_named(tmp_path: Path) -> None:
+    result = tuning(tmp_path, SimulatedDevice(times={"benchmark": 0.5}), None, "benchmark")
+    attempts = tuple(replace(attempt, outcome="better") for attempt in result.attempts[:1])
+    result = replace(result, attempts=attempts, chosen=None, gain=None, changes=(), outcome="nothing better")
+    answer = section(tuning_document(result), "Result")[0]
+    assert answer.startswith("Nothing is confirmed: benchmark seemed to improve the step time")
+    assert answer.endswith("Raise --budget or --processes.")

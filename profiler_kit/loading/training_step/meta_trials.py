@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.loading.garbage_collection import older_objects_frozen
 from profiler_kit.loading.op_memo import MemoMode
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory
@@ -30,6 +31,7 @@ class MetaTrials:
         self._model: nn.Module | None = None
         self._output: Any = None
         self._has_output = False
+        self._memo = MemoMode()  # shared, since trials repeat the ops of the forward pass
 
     @property
     def batch(self) -> Batch:
@@ -61,9 +63,10 @@ class MetaTrials:
             torch.enable_grad(),
             contextlib.redirect_stdout(sys.stderr),
             compilation_disabled(),
+            older_objects_frozen(),
         ):
             try:
-                with MemoMode():
+                with self._memo:
                     return function()
             except Exception as error:
                 if is_out_of_memory(error):

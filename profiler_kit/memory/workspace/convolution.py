@@ -30,6 +30,7 @@ _WITHOUT_CUDNN: Final = "ATen unfolds one sample at a time or none; not measured
 _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}
 
 _DEPTHWISE: Final = "H100, cuDNN 9.19: depthwise convolutions, by layout"
+_MAX_DIRECT_SIDE: Final = 5  # ATen's kernels in half precision are for kernels of 1, 3 and 5
 _PARTIAL_SHARE: Final = 0.01  # of the copies: typical partial sums of the weight's gradient with channels last
 
 
@@ -88,13 +89,20 @@ def _depthwise(direction: Pass, shape: Geometry) -> WorkspaceBytes:
     is_3d = len(shape.kernel) == 3
     if direction == "weight_gradient":
         if shape.is_channels_last:
-            high = 15 * copies if is_3d else (7 if shape.precision == "tf32" else 2) * copies
+            high = 15 * copies if is_3d else (7 if shape.precision == "tf32" else 5) * copies
             return WorkspaceBytes(0, int(_PARTIAL_SHARE * copies), high, _DEPTHWISE)
         if shape.is_transposed:
             return WorkspaceBytes(0, copies, int(6.5 * copies), _DEPTHWISE)
         if shape.precision == "half" and min(shape.kernel) > 1:
             return WorkspaceBytes(0, 0, copies + copies // 20, _DEPTHWISE)
         return NOTHING
+    if (
+        shape.is_channels_last
+        and shape.precision == "half"
+        and direction == "forward"
+        and min(shape.kernel) > _MAX_DIRECT_SIDE
+    ):
+        return WorkspaceBytes(0, 0, copies * 9 // 2, _DEPTHWISE)
     has_multiplier = shape.result_channels > shape.image_channels
     if direction == "input_gradient" and (has_multiplier or (shape.is_channels_last and is_3d)):
         return WorkspaceBytes(0, 0, copies * 9 // 2, _DEPTHWISE)

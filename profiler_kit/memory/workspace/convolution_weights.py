@@ -42,8 +42,8 @@ _MAX_FEW_POSITIONS: Final = 16_384
 _MAX_SPLITS_FEW_POSITIONS: Final = 5
 _MIN_SPLIT_POSITIONS: Final = {"half": 8192, "tf32": 2048, "float32": 2048, "float64": 2048}
 _POSITIONS_PER_SPLIT: Final = 32
-_MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used a transform
-_MIN_FOURIER_PAIRS: Final = 8192
+_MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used Winograd's algorithm
+_MIN_FOURIER_PAIRS: Final = 1024
 _MAX_FEW_SAMPLES: Final = 4
 _MIN_FOURIER_KERNEL_SIDE: Final = 5
 _FACTOR_3D: Final = 2  # factor for three dimensions
@@ -110,10 +110,10 @@ def _max_split(shape: Geometry) -> int:
 
 def _transform(shape: Geometry) -> int:
     pairs = shape.image_channels * shape.result_channels
-    if pairs < _MIN_TRANSFORM_PAIRS:
-        return 0
     if min(shape.kernel) < _MIN_FOURIER_KERNEL_SIDE:
-        return winograd_bytes(shape)
+        return winograd_bytes(shape) if pairs >= _MIN_TRANSFORM_PAIRS else 0
+    if pairs < _MIN_FOURIER_PAIRS:
+        return 0
     is_small = _positions(shape) <= _MAX_FEW_POSITIONS and pairs >= _MIN_FOURIER_PAIRS
     return fourier_bytes(shape) if is_small or shape.batch <= _MAX_FEW_SAMPLES else 0
 
@@ -149,4 +149,6 @@ def _without_tensor_cores(shape: Geometry) -> WorkspaceBytes:
 
 def _in_place_or_split(shape: Geometry) -> WorkspaceBytes:
     high = _max_split(shape) + (2 if shape.groups > 1 else 1) * shape.copies_bytes
+    if shape.precision == "float32" and may_transform(shape):
+        high = max(high, fourier_bytes(shape), winograd_bytes(shape))
     return WorkspaceBytes(0, _partial(shape), high, _COPIES)

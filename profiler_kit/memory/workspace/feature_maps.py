@@ -6,7 +6,12 @@ from typing import Final
 
 from profiler_kit.memory.workspace import WorkspaceBytes
 from profiler_kit.memory.workspace.geometry import Geometry, Pass
-from profiler_kit.memory.workspace.transforms import fourier_bytes, may_transform, tiled_fourier_bytes
+from profiler_kit.memory.workspace.transforms import (
+    fourier_bytes,
+    has_transform_shape,
+    may_transform,
+    tiled_fourier_bytes,
+)
 
 _SOURCE: Final = "H100, cuDNN 9.19: "
 _COPIES: Final = _SOURCE + "copies of image, weight and result with channels last"
@@ -27,8 +32,12 @@ _MIN_DIRECT_CHANNELS: Final = 32
 _MAX_MEDIUM_WEIGHT_BYTES: Final = 620_000
 _MIN_LONG_SIDE: Final = 328
 _MAX_SHORT_SIDE: Final = 92
+_MAX_TILED_SIDE: Final = 5
 _MAX_TILED_PAIRS: Final = 4096
 _MAX_FOURIER_POSITIONS: Final = 3600
+_MAX_FOURIER_SIDE: Final = 64  # image and kernel together
+_MAX_HALF_FOURIER_CHANNELS: Final = 16
+_SMALL_SIDE: Final = 20
 _MAX_SMALL_MACS: Final = 2_200_000_000
 _MAX_SMALL_IMAGE_BYTES: Final = 800_000
 _MAX_SMALL_WEIGHT_BYTES: Final = 420_000
@@ -66,6 +75,9 @@ def _with_tensor_cores(direction: Pass, shape: Geometry) -> WorkspaceBytes:
     high = copies + _shared_bytes(direction, shape)
     if shape.precision == "tf32" and may_transform(shape):
         high = max(high, _transform(direction, shape))
+    if direction == "input_gradient" and shape.precision == "half" and has_transform_shape(shape):
+        few = shape.image_channels <= _MAX_HALF_FOURIER_CHANNELS and min(shape.kernel) > _MAX_TILED_SIDE
+        high = max(high, tiled_fourier_bytes(shape) * 3 // 2) if few else high
     if _needs_no_copies(direction, shape):
         return WorkspaceBytes(0, 0, high, _EITHER)
     if direction == "forward" and shape.precision == "tf32" and _writes_in_place(shape):
@@ -141,7 +153,8 @@ def _transform(direction: Pass, shape: Geometry) -> int:
         tiled = 4 <= min(shape.kernel) <= 5 and shape.image_channels * shape.result_channels <= _MAX_TILED_PAIRS
         return tiled_fourier_bytes(shape) if tiled else 0
     places, side = shape.batch * shape.result_positions, min(shape.kernel)
-    if (side >= 5 and shape.batch == 1) or (side >= 13 and places <= _MAX_FOURIER_POSITIONS):
+    is_small = max(shape.image_sides) + max(shape.kernel) <= _MAX_FOURIER_SIDE
+    if side >= 5 and (shape.batch == 1 or is_small or (side >= 13 and places <= _MAX_FOURIER_POSITIONS)):
         return fourier_bytes(shape)
     return 0
 
@@ -151,13 +164,16 @@ def _without_tensor_cores(direction: Pass, shape: Geometry) -> WorkspaceBytes:
         return WorkspaceBytes(0, 0, _TABLE_BYTES, _SOURCE + "float32 without tensor cores: kernels without workspace")
     if direction == "forward":
         return WorkspaceBytes(0, 0, fourier_bytes(shape), _SOURCE + "no workspace, or a Fourier transform")
-    return WorkspaceBytes(0, 0, tiled_fourier_bytes(shape), _SOURCE + "no workspace, or a tiled Fourier transform")
+    high = tiled_fourier_bytes(shape)
+    if max(shape.image_sides) <= _SMALL_SIDE:  # some transforms are of larger tiles than the image needs
+        high = max(3 * high, 2 * fourier_bytes(shape))
+    return WorkspaceBytes(0, 0, high, _SOURCE + "no workspace, or a tiled Fourier transform")
 
 
 def _channels_last(shape: Geometry) -> WorkspaceBytes:
     high = shape.copies_bytes * 5 // 2
     if shape.precision == "float32" and may_transform(shape):
-        high = max(high, tiled_fourier_bytes(shape))
+        high = max(high, tiled_fourier_bytes(shape), fourier_bytes(shape))
     return WorkspaceBytes(0, 0, high, _EITHER)
 
 

@@ -15,6 +15,7 @@ from profiler_kit.memory.workspace import NOTHING, LibraryConfig, WorkspaceBytes
 
 _SOURCE: Final = "ATen/native/cuda/Reduce.cuh: setReduceConfig, global_memory_size"
 _ACCUMULATED: Final = 4  # float32, also for sums in half precision
+_HALVES: Final = frozenset(("float16", "bfloat16"))
 _WIDE: Final = frozenset(("float64", "int64"))
 _MEASURED: Final = "measured on an H100, torch 2.11"
 _UNREDUCED: Final = 0
@@ -23,7 +24,6 @@ _LOSSES: Final = {
     "aten.mse_loss": (2, 1, 0),
     "aten.smooth_l1_loss": (2, 1, 0),
     "aten.huber_loss": (2, 1, 0),
-    "aten.binary_cross_entropy": (3, 1, 0),
     "aten.binary_cross_entropy_with_logits": (4, 2, 1),  # includes a copy of one term
 }
 _WITH_INDEX: Final = 16  # bytes of a value and its index; Welford's mean, sum of squares and count have the same size
@@ -31,9 +31,26 @@ _WITH_INDEX: Final = 16  # bytes of a value and its index; Welford's mean, sum o
 
 @rule("aten.sum", "aten.mean", "aten.prod", "aten.linalg_vector_norm", "aten.norm")
 def reduction(call: OpCall, device: Device, config: LibraryConfig) -> WorkspaceBytes:
-    """Partial results in the accumulation dtype."""
+    """Partial results in the accumulation dtype, and a copy of the input in the result's dtype if no kernel converts."""
     at = 2 if call.op in ("aten.linalg_vector_norm", "aten.norm") else 1
-    return exactly(reduce_bytes(call.args[0], _dims(call, at), device), _SOURCE)
+    tensor = call.args[0]
+    converted = _converted_bytes(tensor, call) if call.op in ("aten.sum", "aten.prod") else 0
+    return exactly(converted + reduce_bytes(tensor, _dims(call, at), device), _SOURCE)
+
+
+def _converted_bytes(tensor: TensorFacts, call: OpCall) -> int:
+    """Bytes of the input in the result's dtype (ATen/native/ReduceOpsUtils.h, ``make_reduction``); 0 without conversion.
+
+    Kernels read half precision for a float32 result. A sum of booleans, as in the gradient of ``amax``, is one of int64.
+    """
+    out = call.outputs[0] if call.outputs else tensor
+    if (
+        not isinstance(out, TensorFacts)
+        or out.dtype == tensor.dtype
+        or (tensor.dtype in _HALVES and out.dtype == "float32")
+    ):
+        return 0
+    return tensor.numel * out.element_bytes
 
 
 @rule("aten.amax", "aten.amin", "aten.any", "aten.all")

@@ -17,11 +17,15 @@ _WINOGRAD_SIDE: Final = 4  # results per tile of Winograd's algorithm, along one
 
 
 def may_transform(shape: Geometry) -> bool:
-    """Whether these algorithms support the convolution."""
+    """Whether these algorithms support the convolution in float32."""
+    return shape.element_bytes == 4 and has_transform_shape(shape)
+
+
+def has_transform_shape(shape: Geometry) -> bool:
+    """Whether these algorithms support the convolution's kernel, stride and dilation."""
     return (
         len(shape.kernel) == 2
         and shape.groups == 1
-        and shape.element_bytes == 4
         and min(shape.kernel) > 1
         and max(shape.stride) == 1
         and max(shape.dilation) == 1

@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler_kit.records.comparison import Explanation, LayerChange, LayerEfficiency, MetricRow, TimeRatio
 from profiler_kit.records.counts import Phase
+from profiler_kit.records.edits import CheckpointGroup, Edit, LayerGroup
 from profiler_kit.records.paths import shown_path
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
@@ -32,6 +33,20 @@ class PeakPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonRow:
+    """One part of the difference of one metric: the fields of `ReasonPart`, with the metric's name and unit."""
+
+    metric: str
+    config: str | None
+    unit: Unit
+    role: str
+    title: str
+    edits: str
+    change: int
+    layers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyRow:
     """One layer and phase of a side, several layers, or the whole step. `beyond_ns`: as in `LayerEfficiency`."""
 
@@ -49,7 +64,7 @@ def _signed(value: int | None, unit: Unit) -> str | None:
     return None if value is None else signed(value, unit)
 
 
-def _shortened_change(row: LayerChange) -> str:
+def _shortened_change(row: LayerChange | LayerGroup | CheckpointGroup) -> str:
     return row.change if len(row.change) <= CHANGE_CHARACTERS else row.change[: CHANGE_CHARACTERS - 3] + "..."
 
 
@@ -107,6 +122,7 @@ PEAK_PART_COLUMNS: tuple[Column[PeakPart], ...] = (
 )
 
 LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
+    Column("role", "Role", "text", lambda r: r.role, "edited: the layer itself was changed; affected: only its figures changed"),
     Column("kind", "Kind", "text", lambda r: r.kind, "changed, added, removed, renamed or same"),
     Column("layer", "Layer", "text", lambda r: shown_path(r.path), "the module's path in the second side, or in the first where the second lacks it", place="page", name=True),
     Column("a_path", "path in a", "text", lambda r: r.a_path, "the module's path in the first side", place="data"),
@@ -120,6 +136,10 @@ LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
     Column("a_macs", "MACs in a", "macs", lambda r: r.a.macs, "multiply-accumulates per step, first side", place="data"),
     Column("b_macs", "MACs in b", "macs", lambda r: r.b.macs, "multiply-accumulates per step, second side", place="data"),
     Column("params_change", "Parameters", "text", lambda r: signed(r.b.params - r.a.params, "count"), "second side's parameter count minus the first side's", place="page", rank=3),
+    Column("a_forward_flops", "forward FLOPs in a", "flops", lambda r: r.a.forward_flops, "FLOPs of the forward pass, first side", place="data"),
+    Column("b_forward_flops", "forward FLOPs in b", "flops", lambda r: r.b.forward_flops, "FLOPs of the forward pass, second side", place="data"),
+    Column("a_backward_flops", "backward FLOPs in a", "flops", lambda r: r.a.backward_flops, "FLOPs of the backward pass with recomputation, first side", place="data"),
+    Column("b_backward_flops", "backward FLOPs in b", "flops", lambda r: r.b.backward_flops, "FLOPs of the backward pass with recomputation, second side", place="data"),
     Column("a_params", "parameters in a", "count", lambda r: r.a.params, "parameter count, first side", place="data"),
     Column("b_params", "parameters in b", "count", lambda r: r.b.params, "parameter count, second side", place="data"),
     Column("saved_change", "Saved", "text", lambda r: signed(r.b.saved_bytes - r.a.saved_bytes, "bytes"), "bytes saved for backward, second side minus first side", place="page", rank=2),
@@ -129,6 +149,54 @@ LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
     Column("a_device_ns", "time in a", "ns", lambda r: r.a.device_ns, "device time per step (on a CPU: self time of operators), first side", place="data"),
     Column("b_device_ns", "time in b", "ns", lambda r: r.b.device_ns, "device time per step (on a CPU: self time of operators), second side", place="data"),
     Column("contribution", "contribution", "fraction", lambda r: r.contribution, "the layer's largest share of any total change (FLOPs, parameters, saved bytes or time)", place="data"),
+)
+
+LAYER_GROUP_COLUMNS: tuple[Column[LayerGroup], ...] = (
+    Column("role", "Role", "text", lambda r: r.role, "edited: the layers themselves were changed; affected: only their figures changed"),
+    Column("subject", "What", "text", lambda r: r.subject, "the edited modules or setting, or the subtree of affected layers; a star stands for different numbers", name=True),
+    Column("change_text", "Change", "text", _shortened_change, "the edit, or its effect on these layers, shortened", place="page", rank=1),
+    Column("change", "change", "text", lambda r: r.change, "the edit, or its effect on these layers", place="data"),
+    Column("layers", "Layers", "count", lambda r: r.layers, "the number of layers in the row"),
+    Column("flops_change", "FLOPs, step", "text", lambda r: signed(r.figures.flops, "flops"), "second side's FLOPs per step minus the first side's", place="page"),
+    Column("flops", "FLOPs", "flops", lambda r: r.figures.flops, "FLOPs per step, second side minus first side", place="data"),
+    Column("params_change", "Parameters", "text", lambda r: signed(r.figures.params, "count"), "second side's parameter count minus the first side's", place="page", rank=3),
+    Column("params", "parameters", "count", lambda r: r.figures.params, "parameter count, second side minus first side", place="data"),
+    Column("saved_change", "Saved", "text", lambda r: signed(r.figures.saved, "bytes"), "bytes saved for backward, second side minus first side", place="page", rank=2),
+    Column("saved_bytes", "saved", "bytes", lambda r: r.figures.saved, "bytes saved for backward, second side minus first side", place="data"),
+    Column("device_change", "{clock}", "text", lambda r: _signed(r.device_ns, "ns"), "device time per step (on a CPU: self time of operators), second side minus first side", place="page"),
+    Column("device_ns", "time", "ns", lambda r: r.device_ns, "device time per step (on a CPU: self time of operators), second side minus first side", place="data"),
+)
+
+EDIT_COLUMNS: tuple[Column[Edit], ...] = (
+    Column("kind", "Kind", "text", lambda r: r.kind, "target, settings, added, removed, replaced, class_renamed, renamed, repeated, forward or shared"),
+    Column("subject", "What", "text", lambda r: r.subject, "what was edited", name=True),
+    Column("change", "Change", "text", lambda r: r.change, "the edit"),
+    Column("a_path", "path in a", "text", lambda r: r.a_path, "the edited module in the first side, or the innermost that contains all", place="data"),
+    Column("b_path", "path in b", "text", lambda r: r.b_path, "the edited module in the second side, or the innermost that contains all", place="data"),
+    Column("modules", "Modules", "count", lambda r: r.modules, "the number of edited modules"),
+    Column("flops", "FLOPs", "flops", lambda r: r.figures.flops, "FLOPs per step of the edited layers themselves, second side minus first side", place="data"),
+    Column("params", "parameters", "count", lambda r: r.figures.params, "parameters of the edited layers themselves, second side minus first side", place="data"),
+    Column("saved_bytes", "saved", "bytes", lambda r: r.figures.saved, "bytes that the edited layers themselves save for backward, second side minus first side", place="data"),
+)
+
+REASON_COLUMNS: tuple[Column[ReasonRow], ...] = (
+    Column("metric", "Metric", "text", lambda r: r.metric, "the metric that differs"),
+    Column("config", "configuration", "text", lambda r: r.config, "the configuration of the measurement; empty for counted metrics", place="data"),
+    Column("role", "Role", "text", lambda r: r.role, "edit (the edited layers), consequence (affected layers), memory (a category of the peak), ops (an uncounted op), time, or remainder"),
+    Column("part", "Part", "text", lambda r: r.title, "the part of the difference"),
+    Column("edits", "edits", "text", lambda r: r.edits, "the edits that cause it; with several, their effects cannot be separated", place="data"),
+    Column("layers", "Layers", "count", lambda r: r.layers or None, "the number of layers"),
+    Column("change_text", "Difference", "text", lambda r: signed(r.change, r.unit), "second side minus first side; the parts of a metric sum to its difference exactly", place="page"),
+    Column("change", "difference", "count", lambda r: r.change, "second side minus first side, in the metric's unit; the parts of a metric sum to its difference exactly", place="data"),
+)
+
+CHECKPOINT_COLUMNS: tuple[Column[CheckpointGroup], ...] = (
+    Column("kind", "Keys", "text", lambda r: r.kind, "missing (only the second model has the key), unexpected (only the first has it), reshaped, or renamed (both of these)"),
+    Column("path", "Module", "text", lambda r: shown_path(r.path), "the module in the second model, or in the first where the second lacks it", name=True),
+    Column("a_path", "path in a", "text", lambda r: r.a_path, "the module in the first model", place="data"),
+    Column("keys", "Number", "count", lambda r: r.keys, "the number of keys"),
+    Column("change_text", "Example", "text", _shortened_change, "one key with its shape, or the renaming", place="page", rank=1),
+    Column("change", "example", "text", lambda r: r.change, "one key with its shape, or the renaming", place="data"),
 )
 
 EFFICIENCY_COLUMNS: tuple[Column[EfficiencyRow], ...] = (
@@ -154,6 +222,10 @@ TABLES = (
     ColumnTable("metrics", METRIC_COLUMNS, "`compare`: one row per metric and configuration."),
     ColumnTable("times", RATIO_COLUMNS, "`compare`: the step-time ratio split into work and efficiency, one row per configuration."),
     ColumnTable("peak_parts", PEAK_PART_COLUMNS, "`compare`: both memory peaks by category, measured under a configuration or predicted."),
+    ColumnTable("layer_groups", LAYER_GROUP_COLUMNS, "`compare` and `check`: the changed layers in few rows, by edit and by affected subtree."),
+    ColumnTable("edits", EDIT_COLUMNS, "`compare` and `check`: what was edited between the two sides."),
+    ColumnTable("reasons", REASON_COLUMNS, "`compare` and `check`: the parts of each metric's difference."),
+    ColumnTable("checkpoint", CHECKPOINT_COLUMNS, "`compare` and `check`: state-dict keys that a checkpoint of the first side lacks or has in excess, by module."),
     ColumnTable("layer_changes", LAYER_CHANGE_COLUMNS, "`compare` and `check`: one row per layer of either side, excluding children. `compare -o FILE.csv` writes this table."),
     ColumnTable("efficiency", EFFICIENCY_COLUMNS, "`compare`: each side's step by layer. The excess times add up to the efficiency part of the difference."),
     ColumnTable("explanations", EXPLANATION_COLUMNS, "`compare`: common explanations, tested against the measurements."),

@@ -23,8 +23,18 @@ from scripts.bench.networks.holdout_plain import PLAIN
 
 # One network per family of timm.
 TIMM_SETS: Final = {
-    1: ["dla34", "cspresnet50", "res2net50_26w_4s", "skresnet18", "resnest14d", "hrnet_w18_small", "ghostnet_100", "mixnet_s", "regnety_008", "ese_vovnet19b_dw", "efficientnetv2_rw_t", "mobilevit_s", "coat_lite_tiny", "poolformer_s12", "gcvit_xxtiny", "edgenext_small", "selecsls42", "convit_tiny", "pvt_v2_b0", "focalnet_tiny_srf"],
-    2: ["xception41", "dpn68", "repvgg_a0", "nfnet_l0", "resnext26ts", "tf_efficientnet_b0", "rexnet_100", "hgnet_tiny", "lcnet_100", "repvit_m1", "starnet_s1", "fastvit_t8", "mambaout_femto", "visformer_tiny", "xcit_nano_12_p16_224", "twins_svt_small", "levit_128", "sequencer2d_s", "resmlp_12_224", "gernet_s", "botnet26t_256", "densenet121", "inception_v4"],
+    1: [
+        "dla34", "cspresnet50", "res2net50_26w_4s", "skresnet18", "resnest14d", "hrnet_w18_small", "ghostnet_100",
+        "mixnet_s", "regnety_008", "ese_vovnet19b_dw", "efficientnetv2_rw_t", "mobilevit_s", "coat_lite_tiny",
+        "poolformer_s12", "gcvit_xxtiny", "edgenext_small", "selecsls42", "convit_tiny", "pvt_v2_b0",
+        "focalnet_tiny_srf",
+    ],
+    2: [
+        "xception41", "dpn68", "repvgg_a0", "nfnet_l0", "resnext26ts", "tf_efficientnet_b0", "rexnet_100",
+        "hgnet_tiny", "lcnet_100", "repvit_m1", "starnet_s1", "fastvit_t8", "mambaout_femto", "visformer_tiny",
+        "xcit_nano_12_p16_224", "twins_svt_small", "levit_128", "sequencer2d_s", "resmlp_12_224", "gernet_s",
+        "botnet26t_256", "densenet121", "inception_v4",
+    ],
 }  # fmt: skip
 PLAIN_SETS: Final = {
     1: ("dilated_residual", "point_set", "denoiser", "warped", "enlarged", "forecast", "tagger", "pyramid"),
@@ -85,7 +95,9 @@ class HoldoutCase:
                 self.model(self.inputs)  # a lazy layer takes its size from its first input
             if layout == "cl":
                 self.inputs = self.inputs.contiguous(memory_format=torch.channels_last)
-                self.model = self.model.to(memory_format=torch.channels_last)
+                for parameter in self.model.parameters():  # as Module.to, which rejects weights of other ranks than 4
+                    if parameter.dim() == 4:
+                        parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.model.train(self.work != "infer")
         self.device = device
         out = self._first(self._output())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Final
 
@@ -119,10 +120,8 @@ class Unpooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 48, 96, 160)
-        self.down = nn.ModuleList(nn.Sequential(*conv_norm(i, o)) for i, o in zip(widths, widths[1:], strict=False))
-        self.up = nn.ModuleList(
-            nn.Sequential(*conv_norm(o, max(i, 12))) for i, o in zip(widths, widths[1:], strict=False)
-        )
+        self.down = nn.ModuleList(nn.Sequential(*conv_norm(i, o)) for i, o in itertools.pairwise(widths))
+        self.up = nn.ModuleList(nn.Sequential(*conv_norm(o, max(i, 12))) for i, o in itertools.pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores per position."""
