@@ -105,7 +105,7 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
         caption = "Counted for one step; a decrease never breaks a budget"
         blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
     blocks += [
-        Paragraph(text=f"{row.title}: {row.reason} ({row.where}). {row.why}".rstrip(), role="warning")
+        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning")
         for row in result.budgets
         if row.reason and result.status != "failed"
     ]
