@@ -136,7 +136,7 @@ ROWS = [
     usage("check net.py --base base.json --budget flops", "METRIC=LIMIT", "--budget flops=+10%"),
     usage("check net.py --base base.json --budget flops=10%", "'10%'", "+10%"),
     usage("check net.py --base base.json --budget flips=+1%", "'flips'", "flops"),
-    usage("check net.py --base base.json --budget step_time=+1%", "step_time", "metric"),
+    usage("check net.py --base base.json --budget step_tims=+1%", "step_tims", "metric"),
     target("check net.py --base gone.json --budget flops=+1%", "gone.json: ", "report.json"),
 ]  # fmt: skip
 
