@@ -36,14 +36,17 @@ def timed_factor(run: ConfigRun) -> float:
 
 
 def with_doubt(report: Report, finding: Finding) -> Finding:
-    """`finding`; if it is about time on the host and the baseline's host was disturbed, less severe and with the reason."""
+    """`finding`; less severe, with the reason, if it is about the host or threads and the baseline's host was disturbed."""
     run = report.baseline()
     disturbance = disturbance_of(run) if run is not None else None
-    if disturbance is None or not disturbance.is_large or _HOST_CLAIMS.isdisjoint(finding.claims):
+    is_about_threads = "threads=" in (finding.config or "")
+    if disturbance is None or not disturbance.is_large:
+        return finding
+    if _HOST_CLAIMS.isdisjoint(finding.claims) and not is_about_threads:
         return finding
     doubt = (
         f"Threads of the process waited for a core for {percent(disturbance.waiting_share)} of their time (rule busy_host), so "
-        "the share is smaller on a free host."
+        f"{'the gain' if is_about_threads else 'the share'} is smaller on a free host."
     )
     severity = _LESS_SEVERE.get(finding.severity, finding.severity)
     return replace(finding, severity=severity, explanation=join_sentences(finding.explanation, doubt))

@@ -43,6 +43,7 @@ MIN_UNEXPLAINED: Final = 0.05
 MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
+BUSY_HOST: Final = "busy_host"
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
@@ -74,6 +75,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
         _cost(report),
+        _busy_host(report.findings),
         _bound(parts) if parts is not None else _largest_count(report),
         *_cause(report, parts, cause),
         _remedy(useful) or _untried(report, parts, cause),
@@ -90,6 +92,14 @@ def verdict(report: Report | TraceReport) -> Verdict:
         remedies=useful,
         without_gain=without_gain,
     )
+
+
+def _busy_host(findings: tuple[Finding, ...]) -> str:
+    """A warning that other work took the cores while the baseline was measured."""
+    for number, finding in enumerate(findings, start=1):
+        if finding.rule == BUSY_HOST and finding.severity in ("high", "medium"):
+            return f"Read first: {_clause(finding.title)} [{number}]."
+    return ""
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:

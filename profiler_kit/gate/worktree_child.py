@@ -10,24 +10,16 @@ from __future__ import annotations
 
 import os
 import runpy
-import site
 import sys
-import sysconfig
 from pathlib import Path
 
 FROM_CURRENT_CHECKOUT = 3
 
 
-def path_in_worktree(path: str, top: Path, worktree: Path) -> str:
-    """`path` redirected from the checkout at `top` into the worktree; paths of installed packages stay unchanged."""
-    full_path = Path(path).resolve() if path else Path.cwd()
-    if not full_path.is_relative_to(top) or _is_installed(full_path, top):
-        return path
-    return str(worktree / full_path.relative_to(top))
-
-
 def modules_outside_worktree(top: Path, worktree: Path, package: Path) -> list[str]:
     """The names of modules imported from the checkout at `top` instead of the worktree. `package`: this package's folder."""
+    from profiler_kit.records.checkouts import is_installed
+
     names = []
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -35,18 +27,9 @@ def modules_outside_worktree(top: Path, worktree: Path, package: Path) -> list[s
             continue
         full_path = Path(file).resolve()
         is_expected = full_path.is_relative_to(worktree) or full_path.is_relative_to(package)
-        if full_path.is_relative_to(top) and not is_expected and not _is_installed(full_path, top):
+        if full_path.is_relative_to(top) and not is_expected and not is_installed(full_path, top):
             names.append(name)
     return names
-
-
-def _is_installed(path: Path, top: Path) -> bool:
-    """Whether `path` belongs to a Python installation or its packages inside the checkout (``.venv``)."""
-    folders = (
-        Path(folder).resolve()
-        for folder in {sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values()}
-    )
-    return any(path.is_relative_to(folder) for folder in folders if folder.is_relative_to(top) and folder != top)
 
 
 def main(argv: list[str]) -> None:
@@ -54,10 +37,13 @@ def main(argv: list[str]) -> None:
     top, worktree = Path(argv[0]).resolve(), Path(argv[1]).resolve()
     package = Path(__file__).resolve().parent.parent
     sys.path[0] = str(package.parent)  # Python set it to this file's folder
-    import profiler_kit.errors  # noqa: F401  imported now, so that later changes of the path do not affect the package
+    from profiler_kit.records.checkouts import (
+        Checkout,
+    )  # now, so that later changes of the path do not affect the package
 
+    checkout = Checkout(top=str(top), folder=str(worktree))
     sys.path[0] = os.getcwd()  # noqa: PTH109  as ``python -m`` sets it
-    sys.path[1:] = [path_in_worktree(path, top, worktree) for path in sys.path[1:]]
+    sys.path[1:] = [checkout.redirected(path) for path in sys.path[1:]]
     sys.path[1:1] = [str(folder) for folder in (worktree, worktree / "src") if folder.is_dir()]
     sys.argv = ["profiler_kit", *argv[2:]]
     try:

@@ -123,6 +123,20 @@ def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> T
     )
 
 
+def _is_empty(folder: Path) -> bool:
+    return not folder.is_dir() or not any(folder.iterdir())
+
+
+def _submodule(folder: Path, name: str) -> str | None:
+    """The path of the empty git submodule in the repository at `folder` whose folder is called `name`; None without one."""
+    modules = folder / ".gitmodules"
+    if not modules.is_file():
+        return None
+    lines = modules.read_text(encoding="utf-8", errors="replace").splitlines()
+    paths = (line.partition("=")[2].strip() for line in lines if line.strip().startswith("path"))
+    return next((path for path in paths if Path(path).name == name and _is_empty(folder / path)), None)
+
+
 def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> TargetError:
     message = f"import failed: No module named {name!r}"
     top = name.split(".")[0]
@@ -132,13 +146,22 @@ def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> Targ
             where=spec.spec,
             hint=f"run the command in the folder that contains {top!r}, or use the path: {bare_command(spec, 'path/to/file.py')}",
         )
-    for folder in [] if file is None else list(file.parents)[1:6]:
+    folders = [] if file is None else list(file.parents)[:6]
+    for folder in folders:
+        submodule = _submodule(folder, top)
+        if submodule is not None:
+            return TargetError(
+                message, where=where, hint=f"fetch the submodule: git submodule update --init {submodule}"
+            )
+        # a name that the repository has must never be installed: a package index may have somebody else's of that name
         if "." in name and (folder / top).is_dir():
             return TargetError(
                 message,
                 where=where,
                 hint=f"change the import: {display_path(folder / top)} has no {name.partition('.')[2]!r}",
             )
+        if folder == folders[0]:
+            continue
         if (folder / f"{top}.py").is_file() or (folder / top).is_dir():
             return TargetError(
                 message,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MethodType
@@ -42,6 +42,7 @@ from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
 from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
 
 UNCOMPILED: Final = (
@@ -76,6 +77,7 @@ def load(
     with (
         moves_redirected(HOST if on_meta else where) as moves,
         compilation_disabled() if on_meta else contextlib.nullcontext(),
+        _search_path_of(spec.checkout),
     ):
         if spec.live is not None:
             target = _from_file_of_live_model(spec, where, on_built)
@@ -83,6 +85,21 @@ def load(
             target = _load(spec, where, compiled, imported_source, on_built)
     target.requested_devices |= moves.requested
     return target
+
+
+@contextlib.contextmanager
+def _search_path_of(checkout: Checkout | None) -> Iterator[None]:
+    """Import the repository's modules from `checkout` inside the block."""
+    if checkout is None:
+        yield
+        return
+    path = list(sys.path)
+    folders = [folder for folder in (Path(checkout.folder), Path(checkout.folder, "src")) if folder.is_dir()]
+    sys.path[:] = [*map(str, folders), *map(checkout.redirected, path)]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
 
 
 def _load(

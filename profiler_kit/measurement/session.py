@@ -16,6 +16,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
+from profiler_kit.measurement.repetition import FurtherPasses
 from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
@@ -117,6 +118,11 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
         last=[_visit(session, config, share_s, folder) for config in again],
         optional=list(plan.optional),
         optional_visit=optional_visit,
+        further_pass=FurtherPasses(
+            runs=session.runs,
+            budget_s=session.budget_s,
+            visit_of=lambda config: _visit(session, config, share_s, folder),
+        ).next_pass,
     )
     _measure(session, order)
     if session.interrupted:
@@ -306,7 +312,7 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
         at = next(i for i, earlier in enumerate(runs) if earlier.config == run.config)
         if runs[at].repeat is None and runs[at].failure is None:
             runs[at] = sweep.with_repeat(runs[at], run)
-        elif keeps_repeats and run.failure is None:
+        elif (keeps_repeats or finished.visit.further) and run.failure is None:
             runs[at] = replace(runs[at], further_repeats=(*runs[at].further_repeats, sweep.repeat_of(run)))
         return
     trace = Path(run.trace) if run.trace is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
+from profiler_kit.gate.revisions import RevisionTarget
 from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
@@ -114,6 +116,17 @@ def report_sides(
             hint = f"see the log: profiler-kit analyze {side.spec}"
             failures.append(TargetError(failed.message, where=side.spec, hint=hint))
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
+
+
+def with_labels(sides: Sides, revisions: Mapping[str, RevisionTarget], texts: tuple[str, str]) -> Sides:
+    """`sides` with what the user wrote in place of paths into temporary checkouts."""
+    reports = []
+    for text, report in zip(texts, (sides.a, sides.b), strict=True):
+        at_revision = revisions.get(text)
+        if at_revision is not None:
+            report = replace(report, target=replace(report.target, spec=at_revision.label))
+        reports.append(report)
+    return replace(sides, a=reports[0], b=reports[1])
 
 
 def _named_progress(on_progress: OnProgress, spec: TargetSpec, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Records of `compare` for two reports, and of `check`.
+"""Records of `compare` for two reports.
 
 Every `ratio` is b divided by a, and None where a is zero or unknown. Lower is better for every metric here.
 """
@@ -378,67 +378,3 @@ class Comparison(Views, Saved, kind="comparison"):
         ratio = f"{text(self.times[0].time_ratio, 'ratio')} the step time, " if self.times else ""
         changed = sum(layer.kind != "same" for layer in self.layers)
         return f"<Comparison {self.a.label} -> {self.b.label}: {ratio}{changed} of {plural(len(self.layers), 'layer')} changed>"
-
-
-BudgetSeverity = Literal["error", "warn", "off"]
-BudgetOutcome = Literal["ok", "broken", "warned", "not_comparable"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """A limit on one metric. Exactly one of `increase`, `increase_by` and `limit` is set.
-
-    - `written`: the limit as written by its author. `where`: the file or option it comes from.
-    - `increase`: the allowed increase as a fraction of the base. `increase_by`, `limit`: in the metric's unit.
-    """
-
-    metric: str
-    written: str
-    where: str
-    severity: BudgetSeverity = "error"
-    increase: float | None = None
-    increase_by: int | None = None
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetRow:
-    """The result of one budget.
-
-    - `base`, `head`: the values; None where unknown. `change`: head divided by base, minus one; None where base is 0 or unknown.
-    - `allowed`: the largest value within the budget.
-    """
-
-    metric: str
-    title: str
-    unit: Unit
-    base: int | None
-    head: int | None
-    change: float | None
-    allowed: int | None
-    limit: str
-    severity: BudgetSeverity
-    outcome: BudgetOutcome
-    reason: str
-    where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult(Views, Saved, kind="check"):
-    """The result of `check`.
-
-    - `exit_code`: 1 if a budget is broken; otherwise 4 if a budget of severity ``error`` cannot be judged, or if nothing
-      is comparable; otherwise 0.
-    - `verdict`: the result in a few words.
-    - `comparison`: the comparison behind the result; None where nothing is comparable.
-    """
-
-    target: str
-    exit_code: int
-    verdict: str
-    budgets: tuple[BudgetRow, ...]
-    notes: tuple[str, ...] = ()
-    comparison: Comparison | None
-
-    def __repr__(self) -> str:
-        return f"<CheckResult {self.target}: {self.verdict}>"

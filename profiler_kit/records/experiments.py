@@ -103,6 +103,8 @@ class HostLoad:
     - `contended_ns`: the time in which any thread of the machine (of the container) was ready to run and waited for a core.
     - `throttled_ns`: the time in which a CPU limit of the container stopped it.
     - `start_clock_hz`, `end_clock_hz`: the clock of the core that ran the main thread, before and after the steps.
+    - `start_loop_ns`, `end_loop_ns`: how long the main thread needed for a fixed piece of Python, before and after the steps. It
+      shows the speed of the core where its clock is unknown, as in virtual machines.
     """
 
     wall_ns: int
@@ -116,6 +118,8 @@ class HostLoad:
     throttled_ns: int | None = None
     start_clock_hz: int | None = None
     end_clock_hz: int | None = None
+    start_loop_ns: int | None = None
+    end_loop_ns: int | None = None
 
     @property
     def other_cores(self) -> float | None:

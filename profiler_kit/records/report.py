@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
@@ -121,6 +122,12 @@ class Tool:
     version: str
 
 
+def baseline_of(runs: Sequence[ConfigRun]) -> ConfigRun | None:
+    """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""
+    successful = [run for run in runs if run.failure is None and run.config.repeat_of is None]
+    return next((run for run in successful if run.config.is_plain), successful[0] if successful else None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Views, Saved, kind="report"):
     """The report of `analyze` and `count`: target, static count, runs and findings.
@@ -148,8 +155,7 @@ class Report(Views, Saved, kind="report"):
 
     def baseline(self) -> ConfigRun | None:
         """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""
-        successful = [r for r in self.runs if r.failure is None and r.config.repeat_of is None]
-        return next((r for r in successful if r.config.is_plain), successful[0] if successful else None)
+        return baseline_of(self.runs)
 
     def run(self, name: str) -> ConfigRun | None:
         """The run of the configuration `name`, successful or failed; None where there is none."""

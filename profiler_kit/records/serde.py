@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union
 
 from profiler_kit.errors import ReportError
-from profiler_kit.records.comparison import CheckResult, Comparison
+from profiler_kit.records.check import CheckResult, CheckResults
+from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, Saved, kind_words
@@ -26,7 +27,7 @@ from profiler_kit.records.tuning import Tuning
 
 T = TypeVar("T")
 SavedRecord = (
-    Report | TraceReport | Comparison | TraceComparison | CheckResult | Machine | Tuning
+    Report | TraceReport | Comparison | TraceComparison | CheckResult | CheckResults | Machine | Tuning
 )  # the records that `show` renders
 SAVED_KINDS: Final[dict[str, type[SavedRecord]]] = {record.kind: record for record in typing.get_args(SavedRecord)}
 

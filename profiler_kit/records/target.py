@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.units import shape_text
 
@@ -37,6 +38,7 @@ class TargetSpec:
     - `batch_factor`: multiplies the default batch size.
     - `live`: the file of a model passed from Python, which the process that measures it wrote. Only such a file is unpickled.
     - `pinned`: what an earlier load of the same spec chose.
+    - `checkout`: the checkout of another revision that the target is in. Its imports from the repository come from there.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
 
@@ -57,6 +59,7 @@ class TargetSpec:
     live: str | None = None
     sliced: bool = True
     command: tuple[str, ...] = ("analyze", "")
+    checkout: Checkout | None = None
     pinned: Pinned | None = None
 
 

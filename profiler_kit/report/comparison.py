@@ -9,7 +9,6 @@ from typing import Final
 
 from profiler_kit.records.comparison import (
     PART_TITLES,
-    CheckResult,
     Comparison,
     EfficiencySplit,
     Explanation,
@@ -23,10 +22,8 @@ from profiler_kit.records.comparison import (
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.serde import dumps
-from profiler_kit.records.target import inputs_text
 from profiler_kit.report.charts.aligned_trees import layer_tree
 from profiler_kit.report.charts.comparisons import layer_waterfall
-from profiler_kit.report.columns.budgets import BUDGET_COLUMNS
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.comparison import (
     CHECKPOINT_COLUMNS,
@@ -72,9 +69,9 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         Section(title="Efficiency by layer", blocks=_efficiency_blocks(comparison)),
         Section(title="Peak memory by category", blocks=peaks),
         Section(title="Usual explanations", blocks=_explanation_blocks(comparison)),
-        Section(title="Edits and affected layers", blocks=_group_blocks(comparison, top)),
-        Section(title="Checkpoints", blocks=_checkpoint_blocks(comparison)),
-        Section(title="Layers", blocks=_layer_blocks(comparison, top), detail=bool(comparison.groups)),
+        Section(title="Edits and affected layers", blocks=group_blocks(comparison, top)),
+        Section(title="Checkpoints", blocks=checkpoint_blocks(comparison)),
+        Section(title="Layers", blocks=layer_blocks(comparison, top), detail=bool(comparison.groups)),
         Section(
             title="Metrics under the other configurations",
             blocks=(_metric_table(comparison, other_metrics),) if other_metrics else (),
@@ -87,32 +84,12 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
         title=f"{comparison.a.label} and {comparison.b.label}",
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(comparison),
-        full=_complete_tables(comparison),
+        full=complete_tables(comparison),
     )
 
 
-def check_document(result: CheckResult) -> Document:
-    """A result of the gate for a pull-request comment: verdict, budgets, reasons, layers. Markdown below 65,536 characters."""
-    compared = result.comparison
-    sections = [Section(title="Budgets", blocks=_budget_blocks(result))]
-    if compared is not None:
-        sections.append(Section(title="Why", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)))
-        sections.append(Section(title="Edits and affected layers", blocks=_group_blocks(compared, TOP_LAYERS)))
-        sections.append(Section(title="Checkpoints", blocks=_checkpoint_blocks(compared)))
-        sections.append(Section(title="Layers", blocks=_layer_blocks(compared, None), detail=bool(compared.groups)))
-    sections += note_sections((*result.notes, *(compared.notes if compared is not None else ())))
-    return Document(
-        title=f"{result.target}: {result.verdict}",
-        sections=tuple(section for section in sections if section.blocks),
-        json=dumps(result),
-        full=(
-            data_table("budgets", BUDGET_COLUMNS, result.budgets),
-            *(_complete_tables(compared) if compared is not None else ()),
-        ),
-    )
-
-
-def _complete_tables(comparison: Comparison) -> tuple[Table, ...]:
+def complete_tables(comparison: Comparison) -> tuple[Table, ...]:
+    """All tables of `comparison` with all their rows."""
     return (
         data_table("layers", LAYER_CHANGE_COLUMNS, comparison.layers),
         data_table("metrics", METRIC_COLUMNS, comparison.metrics),
@@ -148,29 +125,6 @@ def _labels(comparison: Comparison) -> dict[str, str]:
     """The labels of the two sides and of the clock in column titles."""
     clock = clock_name(comparison.clock).capitalize()
     return {"a": comparison.a.label, "b": comparison.b.label, "clock": clock}
-
-
-def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
-    blocks: list[Block] = []
-    compared = result.comparison
-    if compared is not None:
-        side = compared.b
-        blocks.append(Paragraph(text=f"{side.spec}: {inputs_text(side.inputs)}, {side.mode}. 1 MAC = 2 FLOPs."))
-    if result.budgets:
-        caption = "Counted for one step; a decrease never breaks a budget"
-        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
-    blocks += [
-        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning")
-        for row in result.budgets
-        if row.reason
-    ]
-    if any(row.outcome == "broken" for row in result.budgets):
-        blocks.append(
-            Paragraph(
-                text="Intended? Raise the budget under [tool.profiler-kit.budgets] in this change, and give the reason."
-            )
-        )
-    return tuple(blocks)
 
 
 def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
@@ -293,7 +247,7 @@ def _peak_parts(split: MemorySplit) -> list[PeakPart]:
     ]
 
 
-def _group_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
+def group_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     """The edits, then the affected layers by subtree; empty for files from before edits were recorded."""
     groups = comparison.groups if top is None else comparison.groups[:top]
     if not groups:
@@ -310,7 +264,7 @@ def _group_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _checkpoint_blocks(comparison: Comparison) -> tuple[Block, ...]:
+def checkpoint_blocks(comparison: Comparison) -> tuple[Block, ...]:
     """Keys that do not load, by module; empty where all load."""
     checkpoint = comparison.checkpoint
     if checkpoint is None or checkpoint.is_compatible:
@@ -320,7 +274,7 @@ def _checkpoint_blocks(comparison: Comparison) -> tuple[Block, ...]:
     return (page_table("checkpoint", caption, CHECKPOINT_COLUMNS, groups),)
 
 
-def _layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
+def layer_blocks(comparison: Comparison, top: int | None) -> tuple[Block, ...]:
     """Counts by kind of change, the changed layers that fit, and a note on the others."""
     if not comparison.layers:
         return ()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.records.comparison import CheckResult, Comparison
+from profiler_kit.records.check import CheckResult
+from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.document import Table, Value
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import kind_words

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from profiler_kit.records.comparison import CheckResult, Comparison
+from profiler_kit.records.check import CheckResult, CheckResults
+from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.document import Document
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.machine import Machine
@@ -13,7 +14,8 @@ from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SavedRecord
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.tuning import Tuning
-from profiler_kit.report.comparison import check_document, comparison_document
+from profiler_kit.report.check import check_document, checks_document
+from profiler_kit.report.comparison import comparison_document
 from profiler_kit.report.document import report_document
 from profiler_kit.report.machine import machine_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
@@ -47,6 +49,8 @@ def result_document(
             return trace_comparison_document(record, **limit)
         case CheckResult():
             return check_document(record)
+        case CheckResults():
+            return checks_document(record)
         case Machine():
             return machine_document(record)
         case Tuning():

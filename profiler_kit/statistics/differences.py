@@ -9,13 +9,16 @@ runs on) that more steps do not average out, so processes are the samples, and t
 - Few processes estimate a spread badly. The estimate is moderated by what other steps showed, as if it had a few more degrees
   of freedom: `DEVICE_BOUND` for steps that kernels fill, and `HOST_BOUND` for others, whose processes differ by 1 % on one
   host and by 20 % on another. The second does not replace a repetition: without one, the outcome is unknown.
-- A difference counts if it exceeds Student's t at `DEVICE_LEVEL` times its standard error, plus the drift of clocks; at
-  `HOST_LEVEL` if kernels do not fill the step, because the noise of hosts is not normal. With fewer than `MIN_PROCESSES`
-  processes on a side, all processes of one side must also be faster than all of the other.
+- A difference counts if it exceeds Student's t at `DEVICE_LEVEL` times its standard error, plus the drift of clocks. If kernels
+  do not fill the step, the level is `HOST_LEVEL`, because the noise of hosts is not normal, and because a sweep looks again after
+  each further process; from `MAX_PROCESSES` on, the last look, it is `DEVICE_LEVEL` (most of the false alarms are spent on the
+  last look, as by O'Brien and Fleming). With fewer than `MIN_PROCESSES` processes on a side, all processes of one side must also
+  be faster than all of the other.
 
 **Source**: Georges, Buytaert, Eeckhout, Statistically rigorous Java performance evaluation, OOPSLA 2007 (few runs); Kalibera,
 Jones, Rigorous benchmarking in reasonable time, ISMM 2013 (sample at the highest level that varies); Smyth, Linear models and
-empirical Bayes methods, 2004 (moderated t). Rates of false and missed differences: ``python -m scripts.bench.decisions``.
+empirical Bayes methods, 2004 (moderated t); O'Brien, Fleming, A multiple testing procedure for clinical trials, 1979. Rates
+of false and missed differences: ``python -m scripts.bench.decisions``.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ SHOWN_LEVEL: Final = 0.95
 # Of the step. Clocks drift by 1 % during a sweep. An interleaved order cancels a steady drift, and part of any other.
 DRIFT_ALLOWANCE: Final = 0.005
 MIN_PROCESSES: Final = 4
+# Of a configuration whose comparison is open (`statistics.sequential`). The last look has the larger part of the false alarms.
+MAX_PROCESSES: Final = 12
 _FREEDOMS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60)
 _STUDENT: Final[Mapping[float, tuple[float, ...]]] = {
     HOST_LEVEL: (
@@ -91,6 +96,7 @@ _STUDENT: Final[Mapping[float, tuple[float, ...]]] = {
     ),
 }
 MAX_LOG_RATIO: Final = 700.0  # larger ones exceed a float
+MIN_FACTOR: Final = 2.0
 SIGMAS_OF_INTERVAL: Final = 2 * 1.96  # the width of a 95 % interval in standard errors
 
 
@@ -196,12 +202,13 @@ def compare_times(
     pooled += moderation
     error = math.sqrt(math.fsum(_variance(side, pooled) / len(side) for side in sides))
     half = student(SHOWN_LEVEL, pooled.freedom) * error
-    level = HOST_LEVEL if moderation is HOST_BOUND else DEVICE_LEVEL
+    is_last_look = min(counts) >= MAX_PROCESSES
+    level = HOST_LEVEL if moderation is HOST_BOUND and not is_last_look else DEVICE_LEVEL
     limit = student(level, pooled.freedom) * error + drift
     outcome: Outcome = "same"
     reason = ""
     if abs(change) <= limit:
-        reason = f"changes below {percent(_ratio(limit) - 1.0, 2)} are noise here"
+        reason = f"changes {_size(_ratio(limit))} are noise here"
     elif min(counts) < MIN_PROCESSES and not _is_separate(before, after, factor):
         reason = "the processes of the two sides overlap"
     else:
@@ -215,6 +222,11 @@ def compare_times(
         reason=reason,
         processes=counts,
     )
+
+
+def _size(ratio: float) -> str:
+    """The size of a change up to `ratio`, as a percentage, or as a factor if it is large: a saving of 100 % is impossible."""
+    return f"below {percent(ratio - 1.0, 2)}" if ratio < MIN_FACTOR else f"by less than a factor of {ratio:.2g}"
 
 
 def _ratio(log_change: float) -> float:

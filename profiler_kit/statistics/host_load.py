@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.units import percent
 
 # On an idle host, the threads of a step wait for a core for less than 1 % of their time.
 MAX_WAITING_SHARE: Final = 0.10
@@ -71,10 +72,22 @@ def disturbance_of(run: ConfigRun) -> Disturbance | None:
 
 def load_allowance(before: ConfigRun, after: ConfigRun) -> float:
     """The logarithm of the ratio that different waits for cores may have caused between the steps of two runs."""
-    shares = [found.waiting_share if (found := disturbance_of(run)) is not None else 0.0 for run in (before, after)]
+    shares = [
+        disturbance.waiting_share if (disturbance := disturbance_of(run)) is not None else 0.0
+        for run in (before, after)
+    ]
     if max(shares) < MAX_WAITING_SHARE:
         return 0.0
     return abs(math.log1p(-min(shares[0], 0.99)) - math.log1p(-min(shares[1], 0.99)))
+
+
+def load_sentence(*runs: ConfigRun) -> str:
+    """A sentence on the waits for cores while `runs` were measured; empty if they were small."""
+    shares = [disturbance.waiting_share for run in runs if (disturbance := disturbance_of(run)) is not None]
+    largest = max(shares, default=0.0)
+    if largest < MAX_WAITING_SHARE:
+        return ""
+    return f"The host was busy: threads waited for a core for {percent(largest)} of their time."
 
 
 def _share(total_ns: int, loads: list[HostLoad]) -> float:

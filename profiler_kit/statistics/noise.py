@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,6 +23,7 @@ from profiler_kit.statistics.differences import (
     spread_of,
 )
 from profiler_kit.statistics.host_load import load_allowance
+from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval
 from profiler_kit.units import percent
 
 # Of the step. A smaller saving does not justify a flag, however precisely it was measured: a device's clock drifts by more
@@ -44,14 +46,18 @@ class Noise:
     - `spread`: of all configurations without benchmark. With benchmark, a second process may pick other algorithms.
     - `gap`: the largest difference between two of these processes, as a share of the step; None if nothing was repeated.
     - `repeated_configs`: the number of configurations behind both.
+    - `low_spread`: the same spread of lower deciles, which steps that wait for the host are compared by.
     - `repeat_steps`: the steps of second processes that are runs of their own (A/A runs), by the repeated configuration.
+      `repeat_lows`: their lower deciles.
     - `drift`: the share by which clocks may have drifted between two sides.
     """
 
     spread: Spread = field(default_factory=Spread)
     gap: float | None = None
     repeated_configs: int = 0
+    low_spread: Spread = field(default_factory=Spread)
     repeat_steps: Mapping[str, Interval] = field(default_factory=dict)
+    repeat_lows: Mapping[str, Interval | None] = field(default_factory=dict)
     drift: float = DRIFT_ALLOWANCE
 
     def sentence(self, significant: int | None = None) -> str:
@@ -71,6 +77,19 @@ class Noise:
         steps = (run.step_ns, *repeats, self.repeat_steps.get(run.config.name))
         return tuple(step for step in steps if step is not None)
 
+    def low_steps(self, run: ConfigRun) -> tuple[Interval, ...]:
+        """The lower deciles of the steps of all processes, in the order of `processes`.
+
+        Empty where a process has no samples, and for steps that load data: a loader makes some steps wait and others not, and a
+        lower quantile would not see the wait.
+        """
+        if run.failure is not None or any(timing.phase == "data" for timing in run.phases):
+            return ()
+        lows = [low_step(run.steps_ns, run.step_ns)]
+        lows += [low_step(repeat.steps_ns, repeat.step_ns) for repeat in run.repeats if repeat.step_ns is not None]
+        lows += [self.repeat_lows.get(name) for name in self.repeat_steps if name == run.config.name]
+        return tuple(low for low in lows if low is not None) if None not in lows else ()
+
     def repeat_gap(self, run: ConfigRun) -> float | None:
         """The largest difference between two processes of `run`, as a share of the first one's step; None without two."""
         medians = [step.median for step in self.processes(run)]
@@ -82,10 +101,13 @@ class Noise:
         if not all(sides) or before.step_ns is None or after.step_ns is None:
             return None
         pooled = self.spread
-        for run, processes in zip((before, after), sides, strict=True):
-            pooled += spread_of(processes) if run.config.benchmark else Spread()
         is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
         moderation = DEVICE_BOUND if is_device_bound else HOST_BOUND
+        lows = self.low_steps(before), self.low_steps(after)
+        if not is_device_bound and all(lows) and self.low_spread.freedom == self.spread.freedom:
+            sides, pooled = lows, self.low_spread
+        for run, processes in zip((before, after), sides, strict=True):
+            pooled += spread_of(processes) if run.config.benchmark else Spread()
         factor = example_factor(before, after)
         drift = self.drift + load_allowance(before, after)
         outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=drift)
@@ -96,16 +118,35 @@ class Noise:
 
 def noise_of(report: Report) -> Noise:
     """The noise of `report`, from its A/A runs and the further processes of its configurations."""
+    return noise_of_runs(report.runs)
+
+
+def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
+    """The noise of `all_runs`, as that of their report."""
     repeat_steps = {
         run.config.repeat_of: run.step_ns
-        for run in report.runs
+        for run in all_runs
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
-    noise = Noise(repeat_steps=repeat_steps)
-    runs = [run for run in report.runs if run.config.repeat_of is None and not run.config.benchmark]
+    repeat_lows = {
+        run.config.repeat_of: low_step(run.steps_ns, run.step_ns)
+        for run in all_runs
+        if run.config.repeat_of is not None and run.failure is None
+    }
+    noise = Noise(repeat_steps=repeat_steps, repeat_lows=repeat_lows)
+    runs = [run for run in all_runs if run.config.repeat_of is None and not run.config.benchmark]
     gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
     spread = sum((spread_of(noise.processes(run)) for run in runs), Spread())
-    return replace(noise, spread=spread, gap=max(gaps, default=None), repeated_configs=len(gaps))
+    low_spread = sum((spread_of(noise.low_steps(run)) for run in runs), Spread())
+    gap = max(gaps, default=None)
+    return replace(noise, spread=spread, low_spread=low_spread, gap=gap, repeated_configs=len(gaps))
+
+
+def low_step(steps_ns: Sequence[int], step_ns: Interval | None) -> Interval | None:
+    """The lower decile of a process's steps; None without samples, or where `step_ns` is not their median."""
+    if step_ns is None or not steps_ns or round(statistics.median(steps_ns)) != step_ns.median:
+        return None
+    return quantile_interval(steps_ns, HOST_QUANTILE)
 
 
 def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:

@@ -23,6 +23,7 @@ def noise_between(a: Report, b: Report) -> Noise:
     noises = noise_of(a), noise_of(b)
     return Noise(
         spread=noises[0].spread + noises[1].spread,
+        low_spread=noises[0].low_spread + noises[1].low_spread,
         gap=max((noise.gap for noise in noises if noise.gap is not None), default=None),
         repeated_configs=sum(noise.repeated_configs for noise in noises),
         drift=REPORT_DRIFT,
@@ -36,6 +37,10 @@ def step_difference(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) ->
 
 def _side(report: Report, run: ConfigRun) -> ConfigRun:
     """`run` prepared for another report's noise: its processes become its repeats, whole steps are compared."""
-    noise = noise_of(report)
-    steps = noise.processes(run)[1:]
-    return replace(run, repeat=None, further_repeats=tuple(Repeat(step_ns=step) for step in steps), samples=None)
+    again = [other for other in report.runs if other.config.repeat_of == run.config.name and other.failure is None]
+    further = [
+        *(repeat for repeat in run.repeats if repeat.failure is None),
+        *(Repeat(step_ns=other.step_ns, steps_ns=other.steps_ns, host_load=other.host_load) for other in again),
+    ]
+    repeats = tuple(repeat for repeat in further if repeat.step_ns is not None)
+    return replace(run, repeat=None, further_repeats=repeats, samples=None)

@@ -11,6 +11,7 @@ from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference, spread_of
+from profiler_kit.statistics.host_load import load_sentence
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.noise import Noise, example_factor
 
@@ -52,10 +53,12 @@ def pair_trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
     sides = [_as_one_run(runs, run) for runs, run in zip((before_runs, after_runs), swept, strict=True)]
-    trial_noise = replace(noise, repeat_steps={})
+    trial_noise = replace(noise, repeat_steps={}, repeat_lows={})
     for side in sides:
         if not side.config.benchmark:  # with benchmark, the difference adds it
-            trial_noise = replace(trial_noise, spread=trial_noise.spread + spread_of(trial_noise.processes(side)))
+            spread = trial_noise.spread + spread_of(trial_noise.processes(side))
+            low_spread = trial_noise.low_spread + spread_of(trial_noise.low_steps(side))
+            trial_noise = replace(trial_noise, spread=spread, low_spread=low_spread)
     difference = trial_noise.difference(sides[0], sides[1])
     if difference is None:
         return None
@@ -89,7 +92,7 @@ def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: st
         before_ns=before.step_ns,
         after_ns=after.step_ns,
         verdict=difference.outcome,
-        note=" ".join(part for part in (note, difference.sentence()) if part),
+        note=" ".join(part for part in (note, difference.sentence(), load_sentence(before, after)) if part),
         per_example=example_factor(before, after) != 1.0,
         gain_percent=_percent(difference.saved),
         gain_low_percent=_percent(low),
@@ -100,9 +103,17 @@ def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: st
 def _as_one_run(runs: Sequence[ConfigRun], swept: ConfigRun | None) -> ConfigRun:
     """Several processes of one configuration as one run with repeats, with the kernels of the `swept` run."""
     first, *others = [replace(run, step_ns=median_interval(run.steps_ns)) for run in runs]
-    repeats = [Repeat(step_ns=run.step_ns) for run in others]
+    repeats = [Repeat(step_ns=run.step_ns, steps_ns=run.steps_ns, host_load=run.host_load) for run in others]
     base = swept if swept is not None and swept.failure is None else first
-    return replace(base, step_ns=first.step_ns, samples=first.samples, repeat=None, further_repeats=tuple(repeats))
+    return replace(
+        base,
+        step_ns=first.step_ns,
+        steps_ns=first.steps_ns,
+        host_load=first.host_load,
+        samples=first.samples,
+        repeat=None,
+        further_repeats=tuple(repeats),
+    )
 
 
 def _with_effects(trial: Trial, before: ConfigRun | None, after: ConfigRun | None) -> Trial:

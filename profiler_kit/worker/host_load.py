@@ -1,7 +1,7 @@
 """The load of the host: what this process, its children and everything else used between two readings.
 
-Linux reports all of it in `/proc` and `/sys`; elsewhere only the CPU time of the process is known. A reading takes less than a
-millisecond. Children that end between two readings count with what they used, because their parent waits for them.
+Linux reports all of it in `/proc` and `/sys`; elsewhere only the CPU time of the process is known. A reading takes two
+milliseconds. Children that end between two readings count with what they used, because their parent waits for them.
 
 **Source**: Linux, Documentation/filesystems/proc.rst (stat), scheduler/sched-stats.rst (schedstat: time running, time waiting),
 accounting/psi.rst (pressure), admin-guide/cgroup-v2.rst (cpu.stat).
@@ -27,6 +27,10 @@ _WORK_FIELDS: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, st
 _CPU_TIMES, _PROCESSOR = slice(11, 15), 36
 
 
+LOOPS: Final = 5
+LOOP_LENGTH: Final = 5000  # takes 0.2 ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
     """Counters of the host at one moment, in ns; None where the system has none."""
@@ -37,12 +41,15 @@ class HostReading:
     contended_ns: int | None = None
     throttled_ns: int | None = None
     clock_hz: int | None = None
+    loop_ns: int | None = None  # the duration of a fixed piece of Python
     threads: dict[str, tuple[int, int]] = field(default_factory=dict)  # running and waiting time by thread
 
 
 def read_host() -> HostReading:
-    """The counters now."""
+    """The counters now, and the speed of the core."""
+    loop_ns = _loop_ns()
     return HostReading(
+        loop_ns=loop_ns,
         at_ns=time.perf_counter_ns(),
         busy_ns=_busy_ns(),
         own_ns=_own_ns(),
@@ -75,7 +82,21 @@ def load_between(begin: HostReading, end: HostReading) -> HostLoad:
         throttled_ns=_difference(begin.throttled_ns, end.throttled_ns),
         start_clock_hz=begin.clock_hz,
         end_clock_hz=end.clock_hz,
+        start_loop_ns=begin.loop_ns,
+        end_loop_ns=end.loop_ns,
     )
+
+
+def _loop_ns() -> int:
+    """The shortest of several runs of the same loop: interruptions lengthen some of them."""
+    durations_ns = []
+    for _ in range(LOOPS):
+        begin_ns = time.perf_counter_ns()
+        total = 0
+        for number in range(LOOP_LENGTH):
+            total += number
+        durations_ns.append(time.perf_counter_ns() - begin_ns)
+    return min(durations_ns)
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -4,6 +4,7 @@ Networks of torchvision and transformers are skipped if these packages are missi
 
     python -m scripts.bench.memory [--only resnet50,lstm] [--worst 10]   # error by network
     python -m scripts.bench.memory --more                                # the networks of networks/models.py
+    python -m scripts.bench.memory --holdout                             # networks and settings of networks/holdout.py
     python -m scripts.bench.memory --cost                                # time, compared with a bare step on meta and MemTracker
 
 A prediction that is too low must be flagged: its interval must include the measurement. The script returns 1 otherwise.
@@ -32,12 +33,15 @@ from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.records.target import TargetSpec
 from scripts.bench.networks.counted import MODELS
+from scripts.bench.networks.holdout import setup_of as holdout_setup_of
+from scripts.bench.networks.holdout import target_of as holdout_target_of
 from scripts.bench.networks.measured import NETWORKS, target_of
 from scripts.bench.networks.targets import target_of as model_target_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"
 MEASURED_MODELS: Final = ROOT / "docs" / "measured" / "memory_more_h100.json"
+MEASURED_HOLDOUT: Final = ROOT / "docs" / "measured" / "memory_holdout_h100.json"
 TOLERANCE_PERCENT: Final = 3.0
 MIB: Final = 1 << 20
 
@@ -60,14 +64,18 @@ class Outcome:
         return self.error < -TOLERANCE_PERCENT and self.high < 0
 
 
-def simulate_cases(cases: dict[str, dict[str, int]], make_target: Callable[[str], Target]) -> list[Outcome]:
+def simulate_cases(
+    cases: dict[str, dict[str, int]],
+    make_target: Callable[[str], Target],
+    setup_of: Callable[[str], Setup] = lambda _: Setup(),
+) -> list[Outcome]:
     """Simulate every case. Cases that cannot run on meta tensors are printed and skipped."""
     outcomes = []
     for case, measured in cases.items():
         if "bench" in case:  # the algorithm search changes the peak by at most 1.5 % and is not simulated
             continue
         try:
-            memory = simulate(make_target(case)).device
+            memory = simulate(make_target(case), setup=setup_of(case)).device
         except TargetError as error:
             print(f"skipped {case}: {error.message.splitlines()[0][:90]}")
             continue
@@ -222,6 +230,7 @@ def main() -> int:
     parser.add_argument("--only", help="networks, separated by commas")
     parser.add_argument("--worst", type=int, default=8, help="number of worst cases to print with their interval")
     parser.add_argument("--more", action="store_true", help="the networks of networks/models.py")
+    parser.add_argument("--holdout", action="store_true", help="the networks of networks/holdout.py; most need timm")
     parser.add_argument("--cost", action="store_true", help="measure time instead of errors")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
@@ -232,6 +241,9 @@ def main() -> int:
         return 0
     if args.more:
         return report(simulate_cases(json.loads(MEASURED_MODELS.read_text())["cases"], model_target_of), args.worst)
+    if args.holdout:
+        cases = json.loads(MEASURED_HOLDOUT.read_text())["cases"]
+        return report(simulate_cases(cases, holdout_target_of, holdout_setup_of), args.worst)
     only = args.only.split(",") if args.only else list(NETWORKS)
     missing = [name for name in only if importlib.util.find_spec(NETWORKS[name].needs) is None]
     if missing:

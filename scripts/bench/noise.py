@@ -1,16 +1,21 @@
-"""Measure how often `analyze` reports a false difference, and how often it detects a real one.
+"""Measure how often `analyze` and `compare` report a false difference, and how often they detect a real one::
 
-The script copies the target and plants a known truth in its model. The model resets two flags when it is called. The
-configuration that sets the first flag is therefore identical to the default. After resetting the second flag, the model
-spins for a share of the step, so that this configuration is slower by exactly this share. `analyze` runs the default, both
-configurations and the default again, each in fresh processes, several times::
+    python -m scripts.bench.noise --case mnist --count 20 --log noise.jsonl
+    python -m scripts.bench.noise --case mnist --count 10 --plant 10% --log noise.jsonl
+    python -m scripts.bench.noise --log noise.jsonl
 
-    python -m scripts.bench.noise --target models/convnet_v1.py --times 10
-    python -m scripts.bench.noise --device cpu --target models/single_conv.py --times 3 --slow 10
+`analyze` runs a copy of the target whose model resets two switches when it is called. The configurations that set them are
+therefore identical to the default. With `--plant`, the model spins after resetting the second one, for a share of the step, so
+that this configuration is slower by exactly this share. The default, both configurations and the default again run in fresh
+processes. `compare` runs two copies of the file; with `--plant`, the second one spins.
 
-On CUDA the flags are ``cudnn.benchmark`` (identical) and ``cudnn.deterministic`` (slower), and the model spins on the
-device. Use ``--spin host`` for a model that is limited by launches, since it hides time on the device. On a CPU the flags are
-``torch.use_deterministic_algorithms`` and oneDNN. The exit code is 1 after a false difference or a missed one.
+`--log` appends a line of JSON for every analysis. A second call continues where the first one stopped, `--for` stops before an
+analysis that would exceed the time, and a call without `--case` prints the table of the log. The exit code is 1 after a false
+difference or a missed one. A planted difference below what the report says that it could have seen is not missed.
+
+On CUDA the switches are ``cudnn.benchmark`` and TF32 of matrix products, on a CPU ``torch.use_deterministic_algorithms`` and
+oneDNN. The model spins on the host, or on the device (`--spin device`) for a model whose kernels fill the step: elsewhere, time
+on the device hides behind launches.
 """
 
 from __future__ import annotations
@@ -21,243 +26,217 @@ import math
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final
 
 from tabulate import tabulate
 
 from profiler_kit import analyze
-from profiler_kit.loading import load
+from profiler_kit.pipeline.compare import report_sides
+from profiler_kit.records.counts import DEFAULT_CONVENTION
+from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.host_load import disturbance_of
 from profiler_kit.statistics.noise import noise_of
+from profiler_kit.statistics.report_noise import step_difference
 from profiler_kit.worker.environment import pick_device
+from scripts.bench.planted_models import IDENTICAL, SLOWER, Kind, Spin, busy_cores, plant
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+MODELS: Final = Path(__file__).resolve().parents[2] / "models"
 AGAIN: Final = "default (again)"
 CALIBRATION_S: Final = 6.0  # time for measuring the step before planting
+STRICT: Final = ("better", "worse")
 
-Kind = Literal["cuda", "cpu"]
+Analyze = Callable[..., Report]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """A flag: the configuration that sets it, the expression that tests it and the statement that resets it."""
+class Case:
+    """What is analyzed: a model file that defines the class of its model.
 
-    config: str
-    is_on: str
-    reset: str
+    - `device`: where it runs. `spin`: where the slower configuration spins.
+    - `batch`: the number of examples, None for the file's own. `beside_load`: other processes keep all cores busy meanwhile.
+    - `compares`: `compare` of two copies instead of `analyze`.
+    """
+
+    file: str
+    device: str = "cuda"
+    batch: int | None = None
+    spin: Spin = "host"
+    beside_load: bool = False
+    compares: bool = False
 
 
-IDENTICAL: Final[dict[Kind, Flag]] = {
-    "cuda": Flag(
-        config="benchmark",
-        is_on="torch.backends.cudnn.benchmark",
-        reset="torch.backends.cudnn.benchmark = False",
-    ),
-    "cpu": Flag(
-        config="deterministic_algorithms",
-        is_on="torch.are_deterministic_algorithms_enabled()",
-        reset="torch.use_deterministic_algorithms(False)",
-    ),
+CASES: Final[dict[str, Case]] = {
+    "mnist": Case(file="mnist_cnn.py"),
+    "launch-bound": Case(file="resnet.py", batch=1),
+    "gpt": Case(file="transformer.py", batch=1),
+    "device-bound": Case(file="convnet_v1.py", spin="device"),
+    "cpu-load": Case(file="mnist_cnn.py", device="cpu", beside_load=True),
+    "compare": Case(file="mnist_cnn.py", device="auto", compares=True),
 }
-SLOWER: Final[dict[Kind, Flag]] = {
-    "cuda": Flag(
-        config="deterministic",
-        is_on="torch.backends.cudnn.deterministic",
-        reset="torch.backends.cudnn.deterministic = False",
-    ),
-    "cpu": Flag(
-        config="no_onednn",
-        is_on="not torch.backends.mkldnn.enabled",
-        reset="torch.backends.mkldnn.enabled = True",
-    ),
-}
-
-# Code appended to the copy of the target. It does nothing on the meta device, so that the count does not change.
-PLANTED_CODE: Final = '''
-
-import functools as _functools
-import time as _time
-
-import torch
-
-
-def _spin_on_host(ns):
-    until = _time.perf_counter_ns() + ns
-    while _time.perf_counter_ns() < until:
-        pass
-
-
-@_functools.cache
-def _cycles(ns):
-    """Return the number of device cycles for `ns` at the clock under load."""
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(2):  # the first run includes loading the kernel
-        begin.record()
-        torch.cuda._sleep(20_000_000)
-        end.record()
-        torch.cuda.synchronize()
-    return round(20_000_000 * ns / (begin.elapsed_time(end) * 1e6))
-
-
-class Planted({name}):
-    _slow = False
-
-    @_functools.wraps({name}.forward)
-    def forward(self, *args, **kwargs):
-        if next(iter(self.parameters())).device.type == {kind!r}:
-            if {identical.is_on}:
-                {identical.reset}
-            if {slower.is_on}:
-                {slower.reset}
-                Planted._slow = True
-            if Planted._slow and {spin_ns}:
-                {spin}
-        return super().forward(*args, **kwargs)
-'''
-SPIN_CODE: Final = {"device": "torch.cuda._sleep(_cycles({spin_ns}))", "host": "_spin_on_host({spin_ns})"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two configurations, compared once per analysis.
+    """The verdict of one analysis on `after` against the default configuration (on the second side of `compare`).
 
-    `claims` are the verdicts. `findings` are the numbers of findings that report one of the two as better or worse.
-    `gaps_percent` is the extra step time of `after`, over all processes. `limits_percent` is the smallest change that each
-    report says it would have seen; infinite if that is unknown. `planted_percent` is the true difference.
+    - `planted_percent`: the true difference. `gap_percent`: the measured one.
+    - `limit_percent`: the smallest change that the report says it would have seen; None if that is unknown.
+    - `findings`: the number of findings that report `after` as better or worse. `processes`: those of the two sides.
     """
 
-    before: str
     after: str
-    expected: Literal["same", "worse"]
-    claims: tuple[str, ...]
-    findings: tuple[int, ...]
-    gaps_percent: tuple[float, ...]
-    limits_percent: tuple[float, ...]
     planted_percent: float
+    outcome: str
+    findings: int
+    gap_percent: float
+    limit_percent: float | None
+    processes: tuple[int, int]
 
     @property
-    def correct(self) -> int:
-        """The number of analyses whose verdict and findings are correct.
-
-        A report that says that it could not have seen the planted difference is correct without reporting it.
-        """
-        analyses = zip(self.claims, self.findings, self.limits_percent, strict=True)
-        if self.expected == "same":
-            return sum(claim in ("same", "unknown") and count == 0 for claim, count, _ in analyses)
-        return sum(
-            claim == "worse" or (claim != "better" and limit > self.planted_percent) for claim, _, limit in analyses
-        )
+    def is_correct(self) -> bool:
+        """Whether the report is right: no false difference, and a planted one found or declared too small to see."""
+        if self.planted_percent <= 0:
+            return self.outcome not in STRICT and not self.findings
+        too_small = self.limit_percent is None or self.limit_percent > self.planted_percent
+        return self.outcome == "worse" or (self.outcome != "better" and too_small)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of `times` analyses of `target`. A step takes `step_ns`; the slower configuration adds `spin_ns`."""
+class Analysis:
+    """One analysis of a case: a line of the log.
 
-    target: str
+    - `plant_percent`, `spin`: the planted slow-down. `step_ns`: the step of the default configuration.
+    - `seconds`: the duration. `waiting_percent`: how long the threads of the default waited for a core, of their time.
+    """
+
+    case: str
     device: str
     torch: str
-    times: int
+    plant_percent: float
+    spin: str
     step_ns: int
-    spin_ns: int
+    seconds: float
+    waiting_percent: float | None
     pairs: tuple[Pair, ...]
 
     @property
-    def passed(self) -> bool:
-        """Whether there was no false difference and no missed one."""
-        return all(pair.correct == self.times for pair in self.pairs)
+    def series(self) -> tuple[str, float, str]:
+        """Analyses of one series are repetitions of each other."""
+        return self.case, self.plant_percent, self.spin if self.plant_percent else ""
 
 
-def plant(target: str, folder: Path, *, kind: Kind, spin_ns: int, spin: str) -> str:
-    """Write a copy of `target` to `folder` that spins for `spin_ns` in the slower configuration; return its TARGET text.
-
-    Raises: SystemExit if the target is not one file, or if its model is not a class of that file.
-    """
-    file, _, _ = target.partition(":")
-    path = Path(file)
-    name = type(load(TargetSpec(spec=target), device="meta").model).__name__
-    text = path.read_text(encoding="utf-8")
-    if f"class {name}" not in text:
-        raise SystemExit(f"{target}: {path.name} does not define class {name} of its model; use a target that does")
-    copy = folder / f"planted_{path.name}"
-    spin_code = SPIN_CODE[spin].format(spin_ns=spin_ns)
-    code = PLANTED_CODE.format(
-        name=name, kind=kind, identical=IDENTICAL[kind], slower=SLOWER[kind], spin_ns=spin_ns, spin=spin_code
-    )
-    copy.write_text(text + code, encoding="utf-8")
-    return f"{copy}:Planted"
-
-
-def measure(
-    target: str,
+def analyze_case(
+    name: str,
+    case: Case,
     *,
-    device: str,
-    times: int,
-    slow_percent: float,
-    spin: str,
+    plant_percent: float,
+    spin: Spin,
+    step_ns: int | None,
     budget_s: float,
-    run_analysis: Callable[..., Report] = analyze,
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Result:
-    """Analyze `target` `times` times, with the slower configuration slowed down by `slow_percent` of the step."""
+    run: Analyze = analyze,
+) -> Analysis:
+    """Analyze a copy of the case once. `step_ns` is its step, measured first if it is None and something is planted."""
+    device = pick_device(case.device)
     kind: Kind = "cuda" if device.startswith("cuda") else "cpu"
-    configs = ["default", IDENTICAL[kind].config, SLOWER[kind].config]
-    with tempfile.TemporaryDirectory(prefix="profiler_kit_noise_") as temporary:
+    options: dict[str, Any] = {"device": device} if case.batch is None else {"device": device, "batch": case.batch}
+    with tempfile.TemporaryDirectory(prefix="profiler_kit_noise_") as temporary, busy_cores(case.beside_load):
         folder = Path(temporary)
-        plain = plant(target, folder, kind=kind, spin_ns=0, spin=spin)
-        on_progress("measuring the step")
-        calibration = _run(run_analysis(plain, device=device, configs=["default"], budget_s=CALIBRATION_S), "default")
-        step_ns = _median_ns(calibration)
-        spin_ns = round(step_ns * slow_percent / 100)
-        slow = plant(target, folder, kind=kind, spin_ns=spin_ns, spin=spin)
-        reports = []
-        for number in range(1, times + 1):
-            on_progress(f"analysis {number} of {times}")
-            reports.append(run_analysis(slow, device=device, configs=configs, budget_s=budget_s))
-    return Result(
-        target=target,
-        device=calibration.environment.device_name if calibration.environment is not None else device,
-        torch=calibration.environment.torch if calibration.environment is not None else "",
-        times=times,
-        step_ns=step_ns,
-        spin_ns=spin_ns,
-        pairs=(
-            compare_configs(reports, AGAIN, 0.0),
-            compare_configs(reports, IDENTICAL[kind].config, 0.0),
-            compare_configs(reports, SLOWER[kind].config, slow_percent),
-        ),
+        file = str(MODELS / case.file)
+        if step_ns is None and plant_percent:
+            plain = plant(file, folder, kind=kind, spin_ns=0, spin=spin)
+            step_ns = step_of(run_of(run(plain, configs=["default"], budget_s=CALIBRATION_S, **options), "default"))
+        spin_ns = round((step_ns or 0) * plant_percent / 100)
+        begin_s = time.monotonic()
+        if case.compares:
+            sides = [folder / side for side in ("a", "b")]
+            for side in sides:
+                side.mkdir()
+            specs = [
+                plant(file, side, kind=kind, spin_ns=ns, spin=spin, always=True)
+                for side, ns in zip(sides, (0, spin_ns), strict=True)
+            ]
+            reports = compare_sides(specs[0], specs[1], device=device, batch=case.batch, budget_s=budget_s)
+            pairs = [compared_pair(*reports, plant_percent)]
+            report = reports[0]
+        else:
+            configs = ["default", IDENTICAL[kind].config, SLOWER[kind].config]
+            slow = plant(file, folder, kind=kind, spin_ns=spin_ns, spin=spin)
+            report = run(slow, configs=configs, budget_s=budget_s, **options)
+            planted = {SLOWER[kind].config: plant_percent}
+            pairs = [analyzed_pair(report, name, planted.get(name, 0.0)) for name in (AGAIN, *configs[1:])]
+        seconds = time.monotonic() - begin_s
+    baseline = run_of(report, "default")
+    environment, disturbance = baseline.environment, disturbance_of(baseline)
+    return Analysis(
+        case=name,
+        device=environment.device_name if environment is not None else device,
+        torch=environment.torch if environment is not None else "",
+        plant_percent=plant_percent,
+        spin=spin,
+        step_ns=step_ns or step_of(baseline),
+        seconds=round(seconds, 1),
+        waiting_percent=round(100 * disturbance.waiting_share, 1) if disturbance is not None else None,
+        pairs=tuple(pairs),
     )
 
 
-def compare_configs(reports: Sequence[Report], after: str, planted_percent: float) -> Pair:
-    """Compare the default configuration with `after`, which is slower by `planted_percent`, in all `reports`."""
-    claims, findings, gaps, limits = [], [], [], []
-    for report in reports:
-        difference = noise_of(report).difference(_run(report, "default"), _run(report, after))
-        if difference is None:
-            raise SystemExit(f"{after}: the report has no step times")
-        claims.append(difference.outcome)
-        findings.append(_count_findings(report, after))
-        gaps.append(-100 * difference.saved)
-        limits.append(100 * difference.limit if difference.limit is not None else math.inf)
-    return Pair(
-        before="default", after=after, expected="worse" if planted_percent > 0 else "same",
-        claims=tuple(claims), findings=tuple(findings), gaps_percent=tuple(gaps),
-        limits_percent=tuple(limits), planted_percent=planted_percent,
-    )  # fmt: skip
+def compare_sides(a: str, b: str, *, device: str, batch: int | None, budget_s: float) -> tuple[Report, Report]:
+    """The reports of two targets, measured as `compare` does."""
+    sides = report_sides(
+        TargetSpec(spec=a, batch=batch),
+        TargetSpec(spec=b, batch=batch),
+        static=False,
+        convention=DEFAULT_CONVENTION,
+        device=device,
+        configs=("default",),
+        budget_s=budget_s,
+        steps=None,
+        timeout_s=None,
+        on_progress=lambda _: None,
+        on_process=ignore_processes,
+    )
+    if sides.failure is not None:
+        raise SystemExit(str(sides.failure))
+    return sides.a, sides.b
 
 
-def _count_findings(report: Report, config: str) -> int:
-    """Count the findings that report `config` as better or worse."""
+def compared_pair(a: Report, b: Report, planted_percent: float) -> Pair:
+    """The verdict of `compare` on the steps of two reports."""
+    return _pair("second file", step_difference(a, b, run_of(a, "default"), run_of(b, "default")), 0, planted_percent)
+
+
+def analyzed_pair(report: Report, after: str, planted_percent: float) -> Pair:
+    """The verdict of `report` on the configuration `after`, which is slower by `planted_percent`."""
+    difference = noise_of(report).difference(run_of(report, "default"), run_of(report, after))
     trials = [finding.trial for finding in report.findings if finding.trial is not None]
-    return sum(trial.config == config and trial.verdict in ("better", "worse") for trial in trials)
+    count = sum(trial.config == after and trial.verdict in STRICT for trial in trials)
+    return _pair(after, difference, count, planted_percent)
 
 
-def _run(report: Report, config: str) -> ConfigRun:
+def _pair(after: str, difference: Difference | None, findings: int, planted_percent: float) -> Pair:
+    if difference is None:
+        raise SystemExit(f"{after}: the report has no step times")
+    return Pair(
+        after=after,
+        planted_percent=planted_percent,
+        outcome=difference.outcome,
+        findings=findings,
+        gap_percent=round(-100 * difference.saved, 2),
+        limit_percent=round(100 * difference.limit, 2) if difference.limit is not None else None,
+        processes=difference.processes,
+    )
+
+
+def run_of(report: Report, config: str) -> ConfigRun:
+    """The successful run of `config`. Raises SystemExit without one."""
     run = report.run(config)
     if run is None:
         raise SystemExit(f"{config}: the report has no run of this configuration. {' '.join(report.notes)}")
@@ -266,76 +245,100 @@ def _run(report: Report, config: str) -> ConfigRun:
     return run
 
 
-def _median_ns(run: ConfigRun) -> int:
+def step_of(run: ConfigRun) -> int:
+    """The median step of the first process."""
     return round(statistics.median(run.steps_ns))
 
 
-def format_result(result: Result) -> str:
-    """Return the result as a table below a line with target, device and planted slowdown."""
-    rows = [
-        (f"{p.before} / {p.after}", p.expected, f"{p.correct}/{result.times}",
-         f"{sum(c in ('better', 'worse') for c in p.claims)}/{result.times}", f"{sum(map(bool, p.findings))}/{result.times}",
-         f"{statistics.median(p.limits_percent):.1f} %", f"{statistics.median(p.gaps_percent):+.2f} %",
-         f"{min(p.gaps_percent):+.2f} .. {max(p.gaps_percent):+.2f} %")
-        for p in result.pairs
-    ]  # fmt: skip
-    heads = (
-        "pair",
-        "truth",
-        "correct",
-        "difference reported",
-        "finding",
-        "smallest change",
-        "median gap",
-        "range of gaps",
-    )
-    slowdown = f"{100 * result.spin_ns / result.step_ns:.3g} % of the step of {result.step_ns / 1e6:.4g} ms"
-    return (
-        f"{result.target} on {result.device}, torch {result.torch}; planted slowdown: {slowdown}\n\n"
-        f"{tabulate(rows, headers=heads, disable_numparse=True)}"
-    )
+def read_log(file: Path) -> list[Analysis]:
+    """The analyses in a log; none if the file does not exist."""
+    if not file.exists():
+        return []
+    analyses = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        fields = json.loads(line)
+        pairs = tuple(Pair(**{**pair, "processes": tuple(pair["processes"])}) for pair in fields.pop("pairs"))
+        analyses.append(Analysis(**fields, pairs=pairs))
+    return analyses
+
+
+def append(analysis: Analysis, file: Path) -> None:
+    """Append a line to the log."""
+    with file.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(asdict(analysis)) + "\n")
+
+
+def format_log(analyses: Sequence[Analysis]) -> str:
+    """The table of a log: one row for each series and pair."""
+    rows = []
+    for series in dict.fromkeys(analysis.series for analysis in analyses):
+        group = [analysis for analysis in analyses if analysis.series == series]
+        for after in dict.fromkeys(pair.after for analysis in group for pair in analysis.pairs):
+            pairs = [pair for analysis in group for pair in analysis.pairs if pair.after == after]
+            limits = [pair.limit_percent if pair.limit_percent is not None else math.inf for pair in pairs]
+            gaps = [pair.gap_percent for pair in pairs]
+            planted = pairs[0].planted_percent
+            rows.append(
+                (
+                    series[0],
+                    after,
+                    f"{planted:g} % ({series[2]})" if planted else "-",
+                    f"{sum(pair.outcome in STRICT or pair.findings > 0 for pair in pairs)}/{len(pairs)}",
+                    f"{sum(pair.is_correct for pair in pairs)}/{len(pairs)}",
+                    f"{statistics.median(limits):.1f} %",
+                    f"{min(gaps):+.1f} .. {max(gaps):+.1f} %",
+                    f"{statistics.fmean(sum(pair.processes) / 2 for pair in pairs):.1f}",
+                    f"{statistics.median(analysis.seconds for analysis in group):.0f} s",
+                )
+            )
+    heads = ("case", "after", "planted", "reported", "correct", "smallest change", "gaps", "processes", "duration")
+    return tabulate(rows, headers=heads, disable_numparse=True)
 
 
 def main(argv: list[str]) -> int:
-    """Run the analyses and print the table; return 1 after a false difference or a missed one."""
+    """Run the analyses that the log lacks, and print the table; return 1 after a false difference or a missed one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", nargs="*", choices=tuple(CASES), default=[], help="what to analyze, in turns")
+    parser.add_argument("--count", type=int, default=20, help="analyses of each case in the log (default: 20)")
     parser.add_argument(
-        "--target", default=str(ROOT / "models" / "mnist_cnn.py"), help="FILE.py that defines the class of its model"
-    )
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--times", type=int, default=10, help="number of analyses (default: 10)")
+        "--plant", type=lambda text: float(text.rstrip(" %")), default=0.0, metavar="PERCENT",
+        help="planted slow-down in percent of the step (default: none)",
+    )  # fmt: skip
     parser.add_argument(
-        "--slow",
-        type=float,
-        default=5.0,
-        metavar="PERCENT",
-        help="planted slowdown in percent of the step (default: 5); 0 plants none",
+        "--spin", choices=("host", "device"), help="where the slower configuration spins (default: the case's)"
     )
     parser.add_argument(
-        "--spin",
-        choices=tuple(SPIN_CODE),
-        help="where the slower configuration spins (default: device on CUDA, else host)",
+        "--budget", type=float, default=20.0, metavar="S", help="seconds of measurement per analysis (default: 20)"
     )
     parser.add_argument(
-        "--budget", type=float, default=15.0, metavar="S", help="seconds of measurement per analysis (default: 15)"
+        "--for", dest="limit_s", type=float, default=math.inf, metavar="S", help="start none later than this"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="save the result")
+    parser.add_argument("--log", type=Path, required=True, metavar="FILE", help="JSON lines to continue")
     args = parser.parse_args(argv)
-    device = pick_device(args.device)
-    result = measure(
-        args.target,
-        device=device,
-        times=args.times,
-        slow_percent=args.slow,
-        spin=args.spin or ("device" if device.startswith("cuda") else "host"),
-        budget_s=args.budget,
-        on_progress=lambda text: print(f"{text} …", file=sys.stderr),
-    )
-    if args.json is not None:
-        saved = {"kind": "noise_bench", "schema": 1, **asdict(result)}
-        args.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
-    print(format_result(result))
-    return 0 if result.passed else 1
+    begin_s = time.monotonic()
+    turns = [(number, name) for number in range(args.count) for name in args.case]
+    for number, name in turns:
+        case = CASES[name]
+        spin: Spin = args.spin or case.spin
+        analyses = read_log(args.log)
+        series = (name, args.plant, spin if args.plant else "")
+        same = [analysis for analysis in analyses if analysis.series == series]
+        if len(same) > number:
+            continue
+        left_s = args.limit_s - (time.monotonic() - begin_s)
+        if left_s < max((analysis.seconds for analysis in same), default=0.0) or left_s <= 0:
+            continue
+        print(f"{name}, analysis {len(same) + 1} of {args.count} ...", file=sys.stderr, flush=True)
+        step_ns = next((analysis.step_ns for analysis in same), None)
+        append(
+            analyze_case(
+                name, case, plant_percent=args.plant, spin=spin, step_ns=step_ns, budget_s=args.budget
+            ),
+            args.log,
+        )  # fmt: skip
+    analyses = read_log(args.log)
+    print(format_log(analyses))
+    return 0 if all(pair.is_correct for analysis in analyses for pair in analysis.pairs) else 1
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ TARGETS: Final = {
     "ConvNet V1": TargetSpec(spec=str(ROOT / "models" / "convnet_v1.py")),
 }
 
+WITH_LOADER: Final = ("MNIST with loader",)
+
 
 def record(
     spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float
@@ -75,7 +77,7 @@ def main(argv: list[str]) -> int:
     device = pick_device(args.device)
     rows: list[dict[str, Any]] = []
     for name in args.only:
-        rows.append({"target": name, "beside": args.ahead, "processes": []})
+        rows.append({"target": name, "beside": args.ahead, "loader": name in WITH_LOADER, "processes": []})
         deadline_s = time.monotonic() + args.limit
         with closing(record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget)) as processes:
             for steps_ns in processes:
@@ -92,9 +94,8 @@ def write(rows: list[dict[str, Any]], file: Path) -> None:
     blocks = []
     for row in rows:
         lines = ",\n".join(json.dumps(steps_ns, separators=(",", ":")) for steps_ns in row["processes"])
-        blocks.append(
-            f'{{"target": {json.dumps(row["target"])}, "beside": {row["beside"]}, "processes": [\n{lines}\n]}}'
-        )
+        facts = json.dumps({name: value for name, value in row.items() if name != "processes"})
+        blocks.append(f'{facts[:-1]}, "processes": [\n{lines}\n]}}')
     file.write_text("[\n" + ",\n".join(blocks) + "\n]\n", encoding="utf-8")
 
 

@@ -21,7 +21,8 @@ WRITTEN_BY: Final = {
     "trace_report": "`inspect`",
     "comparison": "`compare` of targets and reports",
     "trace_comparison": "`compare` of traces",
-    "check": "`check`",
+    "check": "`check` of one target",
+    "checks": "`check` of several targets",
     "machine": "`env`",
     "tuning": "`tune`",
 }

@@ -73,8 +73,8 @@ def sampled_case(rng: random.Random, kind: str, dtype: str) -> Conv:
         kernel = 1
         stride = rng.choice((1, 1, 1, 2))
     elif kind == "rectangular":
-        sides = (rng.choice((1, 2, 3, 5, 7)), rng.choice((3, 4, 5, 7, 9, 11)))
-        kernel = sides if rng.random() < 0.5 else sides[::-1]
+        rectangle = (rng.choice((1, 2, 3, 5, 7)), rng.choice((3, 4, 5, 7, 9, 11)))
+        kernel = rectangle if rng.random() < 0.5 else rectangle[::-1]
     elif kind == "transposed":
         kernel, stride = rng.choice((2, 3, 4, 4, 5)), rng.choice((1, 2, 2, 3))
     elif kind == "grouped":

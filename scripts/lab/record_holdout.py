@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -119,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.time() + options.seconds
     warnings.filterwarnings("ignore")
     with contextlib.suppress(ImportError):
-        import timm
+        importlib.import_module("timm")
     torch.set_num_threads(1)
     cases = holdout_cases(options.set, options.per_network)
     with tempfile.TemporaryDirectory() as folder:
@@ -127,9 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     errors = {case: figures.pop("error") for case, figures in answer.items() if "error" in figures}
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "set": options.set}
     with contextlib.suppress(ImportError):
-        import timm
-
-        versions["timm"] = timm.__version__
+        versions["timm"] = importlib.import_module("timm").__version__
     write_json(options.out, {**versions, "cases": {c: f for c, f in answer.items() if f}, "errors": errors})
     print(f"{len(answer)} of {len(cases)} cases, {len(errors)} failed")
     for case, error in list(errors.items())[:8]:

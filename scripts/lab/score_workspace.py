@@ -80,7 +80,10 @@ class Point:
 def points_of(path: Path) -> Iterator[Point]:
     """The points of a file of `probe_workspace`; passes that failed are left out."""
     for fields, is_tuned, row in json.loads(gzip.decompress(path.read_bytes()))["rows"]:
-        conv = Conv(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        arguments: dict[str, Any] = {
+            n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()
+        }
+        conv = Conv(**arguments)
         config = LibraryConfig(conv_tf32=conv.dtype != "fp32", benchmark=bool(is_tuned))
         for direction in ("forward", "dgrad", "wgrad"):
             figures = row.get(direction)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from diagnose_cases import MS, around, cpu, report, v0
 
-from profiler_kit.diagnosis import diagnose
+from profiler_kit.diagnosis import diagnose, verdict
+from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import DeviceState, HostLoad, Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -118,6 +119,43 @@ def test_findings_about_the_host_are_weaker_on_a_busy_one() -> None:
     assert (clear.severity, doubtful.severity) == ("high", "medium")
     assert "waited for a core for 40.0 %" in doubtful.explanation
     assert "busy_host" not in clear.explanation
+
+
+def threads(load: HostLoad | None) -> Report:
+    """Half of the threads take a two-hundredth of the time, in both processes."""
+    source = cpu()
+    first = source.runs[0]
+    slow = replace(
+        first,
+        step_ns=around(336 * MS),
+        span_ns=336 * MS,
+        host_load=load,
+        repeat=Repeat(step_ns=around(330 * MS), host_load=load),
+    )
+    half = replace(
+        slow,
+        config=RunConfig(name="threads=1", settings=(NamedValue(name="threads", value="1"),)),
+        step_ns=around(166 * MS // 100), repeat=Repeat(step_ns=around(17 * MS // 10)), host_load=QUIET,
+    )  # fmt: skip
+    return replace(source, runs=(slow, half))
+
+
+def test_half_the_threads_beside_load_say_so() -> None:
+    (finding,) = findings(threads(QUIET), "further_axes")
+    assert "99.5 % less time" in finding.title
+    assert finding.severity == "high"
+    (doubtful,) = findings(threads(BUSY), "further_axes")
+    assert doubtful.severity == "medium"
+    assert "the gain is smaller on a free host" in doubtful.explanation
+    assert doubtful.trial is not None
+    assert "The host was busy" in doubtful.trial.note
+
+
+def test_the_verdict_warns_of_a_busy_host_first() -> None:
+    for load, warns in ((QUIET, False), (BUSY, True)):
+        source = threads(load)
+        sentences = verdict(replace(source, findings=diagnose(source))).sentences
+        assert any(sentence.startswith("Read first: Busy host") for sentence in sentences) is warns
 
 
 @pytest.mark.parametrize(("factor", "fires"), [(1.5, False), (29.0, True)])

@@ -10,9 +10,11 @@ import pytest
 from gate_reports import node, report
 
 from profiler_kit.errors import KitError, NotComparableError, ReportError, TargetError, UsageError
-from profiler_kit.gate import base, worktree_child
-from profiler_kit.gate.base import find_base, load_base, worktree
+from profiler_kit.gate import git, worktree_child
+from profiler_kit.gate.base import load_base
+from profiler_kit.gate.git import find_base, worktree
 from profiler_kit.process import Outcome
+from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.serde import dumps
 
 NET = """
@@ -64,7 +66,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", None)
-    for name in base.HOOK_VARIABLES:
+    for name in git.HOOK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     made = Repo(tmp_path / "repo")
     made.write("models/net.py", NET.format(package=""))
@@ -305,9 +307,10 @@ def test_a_base_that_fails_is_called_the_base(repo: Repo, fake: Fake, said: str,
 def test_paths_into_the_checkout_lead_into_the_worktree(tmp_path: Path) -> None:
     top, there = tmp_path / "top", tmp_path / "base"
     (top / "src").mkdir(parents=True)
-    assert worktree_child.path_in_worktree(str(top / "src"), top, there) == str(there / "src")
-    assert worktree_child.path_in_worktree(str(top), top, there) == str(there)
-    assert worktree_child.path_in_worktree("/usr/lib", top, there) == "/usr/lib"
+    checkout = Checkout(top=str(top), folder=str(there))
+    assert checkout.redirected(str(top / "src")) == str(there / "src")
+    assert checkout.redirected(str(top)) == str(there)
+    assert checkout.redirected("/usr/lib") == "/usr/lib"
 
 
 def width_of(rev: str, argv: list[str], repo: Path) -> int:

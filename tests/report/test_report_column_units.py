@@ -21,9 +21,10 @@ from profiler_kit.records.counts import PHASES, Cost, Phase
 from profiler_kit.records.document import Document, Table, Value
 from profiler_kit.records.serde import read_report
 from profiler_kit.report import columns, report_document, traces_document
+from profiler_kit.report.check import check_document
 from profiler_kit.report.columns.column import Column
 from profiler_kit.report.columns.runs import NEVER
-from profiler_kit.report.comparison import check_document, comparison_document
+from profiler_kit.report.comparison import comparison_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.units import Unit
 

@@ -8,12 +8,13 @@ from gate_reports import MIB, node, peak, report, run
 from profiler_kit.comparison.compare import compare
 from profiler_kit.gate.budgets import parse_budget
 from profiler_kit.pipeline.check import check_reports
-from profiler_kit.records.comparison import CheckResult
+from profiler_kit.records.check import CheckResult
 from profiler_kit.records.document import Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.render import RenderOptions, renderer_by_name
-from profiler_kit.report.comparison import check_document, comparison_document
+from profiler_kit.report.check import check_document
+from profiler_kit.report.comparison import comparison_document
 
 
 def net(macs: int = 1000, extra: int = 0, **options: object) -> Report:

@@ -24,6 +24,7 @@ from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker.run import run_job
 from scripts.bench import noise as bench_noise
+from scripts.bench import planted_models
 
 MS = 1_000_000
 NET = (
@@ -55,7 +56,7 @@ def restored_flags() -> Iterator[None]:
 
 
 def load_planted(target: str, folder: Path, spin_ns: int) -> Any:
-    text = bench_noise.plant(target, folder, kind="cpu", spin_ns=spin_ns, spin="host")
+    text = planted_models.plant(target, folder, kind="cpu", spin_ns=spin_ns, spin="host")
     return load(TargetSpec(spec=text), device="cpu")
 
 
@@ -91,25 +92,25 @@ def test_the_flag_of_the_slower_configuration_is_reset_and_the_model_spins(targe
 
 
 def test_the_code_planted_for_cuda_resets_both_flags(target: str, tmp_path: Path) -> None:
-    text = bench_noise.plant(target, tmp_path, kind="cuda", spin_ns=5, spin="device")
+    text = planted_models.plant(target, tmp_path, kind="cuda", spin_ns=5, spin="device")
     code = (tmp_path / "planted_net.py").read_text()
     compile(code, "planted_net.py", "exec")
     assert "cudnn.benchmark = False" in code
-    assert "cudnn.deterministic = False" in code
+    assert "matmul.allow_tf32 = False" in code
     assert "torch.cuda._sleep(_cycles(5))" in code
     planted = load(TargetSpec(spec=text), device="cpu")
-    deterministic = torch.backends.cudnn.deterministic
+    allow_tf32 = torch.backends.cuda.matmul.allow_tf32
     try:
-        torch.backends.cudnn.deterministic = True
+        torch.backends.cuda.matmul.allow_tf32 = True
         planted.step_module(*planted.batch.args)  # the device is not CUDA, so the planted code does nothing
-        assert torch.backends.cudnn.deterministic
+        assert torch.backends.cuda.matmul.allow_tf32
     finally:
-        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cuda.matmul.allow_tf32 = allow_tf32
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_the_configurations_exist_on_their_device(kind: bench_noise.Kind) -> None:
-    configs = ["default", bench_noise.IDENTICAL[kind].config, bench_noise.SLOWER[kind].config]
+def test_the_configurations_exist_on_their_device(kind: planted_models.Kind) -> None:
+    configs = ["default", planted_models.IDENTICAL[kind].config, planted_models.SLOWER[kind].config]
     planned = make_plan("cudnn" if kind == "cuda" else "cpu", only=configs)
     assert sorted(config.name for config in planned.configs) == sorted([*configs, bench_noise.AGAIN])
     assert planned.notes == () or kind == "cpu"
@@ -119,7 +120,7 @@ def test_a_target_without_the_class_of_its_model_is_refused(tmp_path: Path) -> N
     file = tmp_path / "lambda_model.py"
     file.write_text("import torch\nmodel = torch.nn.Linear(4, 3)\nexample_inputs = torch.ones(2, 4)\n")
     with pytest.raises(SystemExit, match="class Linear"):
-        bench_noise.plant(str(file), tmp_path, kind="cpu", spin_ns=0, spin="host")
+        planted_models.plant(str(file), tmp_path, kind="cpu", spin_ns=0, spin="host")
 
 
 def run(name: str, step_ms: float, second_ms: float | None = None, repeat_of: str | None = None) -> ConfigRun:
@@ -144,54 +145,124 @@ def test_verdicts_are_compared_with_the_truth() -> None:
     base, aa_run = run("default", 10), run(bench_noise.AGAIN, 10.01, repeat_of="default")
     equal = report(base, aa_run, run("other", 10.01, 10.02))
     slower = report(base, aa_run, run("other", 20, 20.01))
-    same = bench_noise.compare_configs([equal, slower], "other", 0.0)
-    assert (same.claims, same.correct) == (("same", "worse"), 1)
-    worse = bench_noise.compare_configs([equal, slower], "other", 100.0)
-    assert (worse.claims, worse.correct) == (("same", "worse"), 1)
-    assert worse.gaps_percent[1] == pytest.approx(100, abs=0.2)
-    assert bench_noise.compare_configs([equal], bench_noise.AGAIN, 0.0).correct == 1
+    same = [bench_noise.analyzed_pair(source, "other", 0.0) for source in (equal, slower)]
+    assert [(pair.outcome, pair.is_correct) for pair in same] == [("same", True), ("worse", False)]
+    worse = [bench_noise.analyzed_pair(source, "other", 100.0) for source in (equal, slower)]
+    assert [(pair.outcome, pair.is_correct) for pair in worse] == [("same", False), ("worse", True)]
+    assert worse[1].gap_percent == pytest.approx(100, abs=0.2)
+    assert worse[1].processes == (2, 2)
+    assert bench_noise.analyzed_pair(equal, bench_noise.AGAIN, 0.0).is_correct
 
 
 def test_a_report_that_says_that_it_cannot_see_the_difference_is_correct() -> None:
     noisy = report(run("default", 10, 14), run("other", 11, 15))
-    pair = bench_noise.compare_configs([noisy], "other", 10.0)
-    assert pair.claims == ("same",)
-    assert pair.limits_percent[0] > 10.0
-    assert pair.correct == 1
+    pair = bench_noise.analyzed_pair(noisy, "other", 10.0)
+    assert pair.outcome == "same"
+    assert pair.limit_percent is not None
+    assert pair.limit_percent > 10.0
+    assert pair.is_correct
+    assert replace(pair, limit_percent=None).is_correct
+    assert not replace(pair, limit_percent=9.0).is_correct
+    assert not replace(pair, outcome="better").is_correct
+
+
+def test_a_finding_about_an_identical_configuration_is_false() -> None:
+    pair = bench_noise.analyzed_pair(report(run("default", 10, 10), run("other", 10, 10)), "other", 0.0)
+    assert pair.is_correct
+    assert not replace(pair, findings=1).is_correct
 
 
 def test_a_missing_or_failed_run_stops_the_benchmark() -> None:
     failed = ConfigRun(config=RunConfig(name="other"), failure=Failure(kind="crash", message="gone"))
     with pytest.raises(SystemExit, match=r"other.*gone"):
-        bench_noise.compare_configs([report(run("default", 10), failed)], "other", 0.0)
+        bench_noise.analyzed_pair(report(run("default", 10), failed), "other", 0.0)
     with pytest.raises(SystemExit, match="other"):
-        bench_noise.compare_configs([report(run("default", 10))], "other", 0.0)
+        bench_noise.analyzed_pair(report(run("default", 10)), "other", 0.0)
 
 
-def test_the_benchmark_detects_the_planted_slowdown(target: str) -> None:
-    """Runs in one process, whereas `analyze` starts one per run. The slowdown is three steps, since other tests may run."""
+def in_this_process(spec: str, *, device: str, configs: list[str], budget_s: float) -> Report:
+    """The runs of `configs`, in this process instead of fresh ones."""
+    runs = []
+    for config in make_plan("cpu", only=configs).configs:
+        job = RunJob(spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20, checks=False)
+        first, second = (run_job(job, lambda _: None) for _ in range(2))
+        assert first.failure is None, first.failure
+        runs.append(replace(first, repeat=Repeat(steps_ns=second.steps_ns, step_ns=second.step_ns), host_load=None))
+    return report(*runs)
+
+
+@pytest.fixture
+def slow_case(target: str, monkeypatch: pytest.MonkeyPatch) -> bench_noise.Case:
+    """A case whose step takes four milliseconds."""
     Path(target).write_text(
         NET.replace("return self.fc(x)", "time.sleep(0.004); return self.fc(x)").replace("import", "import time,", 1)
     )
+    monkeypatch.setattr(bench_noise, "MODELS", Path(target).parent)
+    return bench_noise.Case(file=Path(target).name, device="cpu")
 
-    def run_analysis(spec: str, *, device: str, configs: list[str], budget_s: float) -> Report:
-        runs = []
-        for config in make_plan("cpu", only=configs).configs:
-            job = RunJob(
-                spec=TargetSpec(spec=spec), config=config, device=device, budget_s=0.1, steps=20, checks=False
-            )  # fmt: skip
-            first, second = (run_job(job, lambda _: None) for _ in range(2))
-            assert first.failure is None, first.failure
-            runs.append(replace(first, repeat=Repeat(steps_ns=second.steps_ns, step_ns=second.step_ns)))
-        return report(*runs)
 
+def test_the_benchmark_detects_the_planted_slowdown(slow_case: bench_noise.Case) -> None:
+    """The slowdown is three steps, since other tests may run."""
     with restored_flags():
-        result = bench_noise.measure(
-            target, device="cpu", times=1, slow_percent=300, spin="host", budget_s=1, run_analysis=run_analysis
+        analysis = bench_noise.analyze_case(
+            "slow", slow_case, plant_percent=300, spin="host", step_ns=None, budget_s=1, run=in_this_process
         )
-    slower = result.pairs[-1]
-    assert (slower.after, slower.expected, slower.correct) == ("no_onednn", "worse", 1)
-    assert result.spin_ns == pytest.approx(3 * result.step_ns, abs=1)
-    assert slower.gaps_percent[0] > 150
-    assert "300 % of the step" in bench_noise.format_result(result)
-    assert [pair.after for pair in result.pairs] == [bench_noise.AGAIN, "deterministic_algorithms", "no_onednn"]
+    again, identical, slower = analysis.pairs
+    assert (again.after, identical.after) == (bench_noise.AGAIN, "deterministic_algorithms")
+    assert (slower.after, slower.planted_percent, slower.outcome) == ("no_onednn", 300, "worse")
+    assert slower.gap_percent > 150
+    assert analysis.step_ns > 4 * MS
+    assert "300 % (host)" in bench_noise.format_log([analysis])
+
+
+def test_the_log_continues_where_it_stopped(
+    slow_case: bench_noise.Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[tuple[float, int | None]] = []
+    pair = bench_noise.analyzed_pair(report(run("default", 10, 10), run("other", 10, 10)), "other", 0.0)
+
+    def analyze_case(name: str, case: bench_noise.Case, **options: Any) -> bench_noise.Analysis:
+        calls.append((options["plant_percent"], options["step_ns"]))
+        return bench_noise.Analysis(
+            case=name, device="a", torch="b", plant_percent=options["plant_percent"], spin="host", step_ns=7, seconds=2.0,
+            waiting_percent=None, pairs=(pair,),
+        )  # fmt: skip
+
+    monkeypatch.setattr(bench_noise, "analyze_case", analyze_case)
+    log = ["--log", str(tmp_path / "log.jsonl")]
+    assert bench_noise.main(["--case", "mnist", "gpt", "--count", "2", *log]) == 0
+    assert calls == [(0.0, None), (0.0, None), (0.0, 7), (0.0, 7)]
+    bench_noise.main(["--case", "mnist", "--count", "3", *log])
+    assert len(calls) == 5
+    bench_noise.main(["--case", "mnist", "--count", "1", "--plant", "10%", *log])
+    assert calls[-1] == (10.0, None)
+    bench_noise.main(["--case", "mnist", "--count", "9", "--for", "1", *log])  # an analysis takes two seconds
+    assert len(calls) == 6
+    assert len(bench_noise.read_log(tmp_path / "log.jsonl")) == 6
+    capsys.readouterr()
+    bench_noise.main(log)
+    assert "3/3" in capsys.readouterr().out
+    false = replace(pair, outcome="worse")
+    analysis = replace(bench_noise.read_log(tmp_path / "log.jsonl")[0], pairs=(false,))
+    bench_noise.append(analysis, tmp_path / "log.jsonl")
+    assert bench_noise.main(log) == 1
+
+
+def test_both_files_of_a_comparison_are_the_same_unless_one_is_slower(
+    slow_case: bench_noise.Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[tuple[str, str]] = []
+
+    def sides(a: str, b: str, **_: object) -> tuple[Report, Report]:
+        texts.append((Path(a.partition(":")[0]).read_text(), Path(b.partition(":")[0]).read_text()))
+        return report(run("default", 10, 10.01)), report(run("default", 10, 10.02))
+
+    monkeypatch.setattr(bench_noise, "compare_sides", sides)
+    case = replace(slow_case, compares=True)
+    same = bench_noise.analyze_case("x", case, plant_percent=0, spin="host", step_ns=None, budget_s=1)
+    assert texts[0][0] == texts[0][1]
+    assert [(pair.after, pair.outcome) for pair in same.pairs] == [("second file", "same")]
+    bench_noise.analyze_case("x", case, plant_percent=10, spin="host", step_ns=50 * MS, budget_s=1)
+    assert "_spin_on_host(0)" in texts[1][0]
+    assert f"_spin_on_host({5 * MS})" in texts[1][1]
+    assert "_slow = True" in texts[1][1]

@@ -3,73 +3,229 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import (
     TARGET_HELP,
     add_convention_options,
+    add_device_option,
     add_output_options,
     add_target_options,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
+from profiler_kit.errors import KitError, UsageError
+
+if TYPE_CHECKING:
+    from profiler_kit.pipeline.check import CheckTarget, TargetSettings
+    from profiler_kit.records.check import Budget, CheckResult, CheckResults
+    from profiler_kit.records.target import TargetSpec
+
+_BASE_OPTIONS: Final = {"base_input": "-i", "base_kw": "--kw"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of target, base, budgets and output."""
-    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    """Add the options of targets, base, budgets and output."""
     parser.add_argument(
+        "targets",
+        metavar="TARGET",
+        nargs="*",
+        help="names of targets in pyproject.toml (default: all of them), or: " + TARGET_HELP,
+    )
+    group = parser.add_argument_group("base")
+    group.add_argument(
         "--base",
         metavar="REV",
         help="git revision or report.json to compare with (default: merge base with the main branch)",
     )
+    group.add_argument(
+        "--base-target", metavar="TARGET", help="the target at the base, if its file or class was renamed"
+    )
+    group.add_argument(
+        "--base-input",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="input at the base, instead of -i (repeatable)",
+    )
+    group.add_argument(
+        "--base-kw", action="append", default=[], metavar="K=V",
+        help="constructor argument at the base, instead of --kw (repeatable)",
+    )  # fmt: skip
     parser.add_argument(
         "--budget", action="append", default=[], metavar="METRIC=LIMIT",
-        help="limit of a metric, for example flops=+10%% (relative to the base) or params=26M (repeatable)",
+        help="limit of a metric, for example flops=+10%% (relative to the base), params=26M or params@encoder.*=20M for a "
+        "part of the model (repeatable)",
     )  # fmt: skip
+    parser.add_argument(
+        "--accept", metavar="REASON",
+        help="raise broken budgets in pyproject.toml to the values of this change, with the reason as a comment, and check "
+        "again",
+    )  # fmt: skip
+    policies = ("allow", "warn", "error")
+    parser.add_argument(
+        "--new", choices=policies, help="verdict on a target that the base does not have (default: allow)"
+    )
+    parser.add_argument("--deleted", choices=policies, help="verdict on a target that was deleted (default: warn)")
     add_target_options(parser)
+    parser.add_argument("--gpu", metavar="NAME", help="predict peak memory and step time for this device, such as A100")
+    parser.add_argument(
+        "--time", action="store_true",
+        help="also measure the step of both sides in interleaved fresh processes, for budgets on step_time",
+    )  # fmt: skip
+    add_device_option(parser)
     add_convention_options(parser, strict=True)
     add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check the target against its budgets and return the exit status of the verdict."""
-    from profiler_kit.pipeline.check import check_target
-    from profiler_kit.records.uncounted import require_counted
-    from profiler_kit.report.comparison import check_document
+    """Check the targets against their budgets and return the exit status of the verdict."""
+    from profiler_kit.report.check import check_document, checks_document
 
-    output.check_options(options, inputs=[options.target, options.base or "", *options.input])
-    command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
+    output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        result, head = check_target(
-            target_spec(options, allow_guess=False, command=command),
-            [options.target, *_target_arguments(options)],
-            name=output.folder_name(options.target),
-            folder=Path.cwd(),
-            base=options.base,
-            budgets=options.budget,
-            strict=options.strict,
-            convention=options.convention,
-            on_progress=progress.show,
-        )
+        targets, results = _check(options, progress)
+        if options.accept is not None and _accept(options, targets, results):
+            _, results = _check(options, progress)
+    if len(results.results) > 1:
+        output.emit(checks_document(results), options)
+        return results.exit_code
+    (result,) = results.results
     output.emit(check_document(result), options)
-    if options.strict:
-        require_counted(head)
+    if result.status == "failed":
+        raise _error(result)
     return result.exit_code
 
 
-def _target_arguments(options: argparse.Namespace) -> list[str]:
-    """The target options as command line arguments again, because a separate process counts the base."""
+def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
+    """The targets of the command line or of pyproject.toml, and their results."""
+    from dataclasses import replace
+
+    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
+
+    names = [output.folder_name(target) for target in options.targets]
+    settings = settings_for(Path.cwd(), names)
+    settings = replace(settings, new=options.new or settings.new, deleted=options.deleted or settings.deleted)
+    limits = [parse_budget(text) for text in options.budget]
+    configured = settings.targets
+    selected = options.targets or _all_targets(list(configured), settings.file_name)
+    targets = [
+        _configured_target(options, configured[text], settings.budgets(text, limits))
+        if text in configured
+        else _target(options, text, settings.budgets(output.folder_name(text), limits))
+        for text in selected
+    ]
+    results = check_targets(
+        targets,
+        folder=Path.cwd(),
+        settings=settings,
+        base=options.base,
+        strict=options.strict,
+        convention=options.convention,
+        time_sides=timer(options.device, progress.show) if options.time else None,
+        on_progress=progress.show,
+    )
+    return targets, results
+
+
+def _accept(options: argparse.Namespace, targets: list[CheckTarget], results: CheckResults) -> bool:
+    """Raise the broken budgets; whether there were any. Raises UsageError."""
+    from profiler_kit.pipeline.budget_files import accept
+
+    pairs = [(result, target.budgets) for target, result in zip(targets, results.results, strict=True)]
+    change = accept(pairs, options.accept, Path.cwd())
+    if change is None:
+        return False
+    output.print_note(f"{change.file_name}: accepted\n" + "\n".join(change.lines), options)
+    return True
+
+
+def _error(result: CheckResult) -> KitError:
+    """The error of a side that could not be counted, after the requested files are written."""
+    error = KitError(result.reason, hint=result.hint or None)
+    error.exit_code = result.exit_code
+    return error
+
+
+def _all_targets(names: list[str], file_name: str) -> list[str]:
+    if not names:
+        raise UsageError(
+            "no target",
+            hint=f"name one: check models/net.py; or define [tool.profiler-kit.targets.NAME] in {file_name}",
+        )
+    return names
+
+
+def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...]) -> CheckTarget:
+    """The target `text` of the command line, with the options of the command line."""
+    from profiler_kit.pipeline.check import CheckTarget
+
+    common = _common_arguments(options)
+    base = {name: getattr(options, name) for name in _BASE_OPTIONS}
+    own = {"base_input": options.input, "base_kw": options.kw}
+    sides = [_repeated({name: side[name] or own[name] for name in _BASE_OPTIONS}) for side in (own, base)]
+    return CheckTarget(
+        name=output.folder_name(text),
+        spec=_spec(options, text),
+        options=(*sides[0], *common),
+        budgets=budgets,
+        base_target=options.base_target,
+        base_options=(*sides[1], *common) if sides[0] != sides[1] else None,
+        base_spec=replace(
+            _spec(options, text),
+            inputs=tuple(options.base_input or options.input),
+            kwargs=tuple(options.base_kw or options.kw),
+        ),
+        gpu=options.gpu,
+    )
+
+
+def _configured_target(
+    options: argparse.Namespace, settings: TargetSettings, budgets: tuple[Budget, ...]
+) -> CheckTarget:
+    """A target of pyproject.toml, with the options of its table."""
+    from profiler_kit.pipeline.check import CheckTarget
+
+    parser = argparse.ArgumentParser(exit_on_error=False, add_help=False)
+    add_target_options(parser)
+    try:
+        parsed = parser.parse_args(list(settings.options))
+    except argparse.ArgumentError as error:
+        raise UsageError(
+            str(error), where=f"[tool.profiler-kit.targets.{settings.name}]", hint="correct the value in pyproject.toml"
+        ) from error
+    parsed.base = options.base
+    return CheckTarget(
+        name=settings.name,
+        spec=_spec(parsed, settings.target),
+        options=settings.options,
+        budgets=budgets,
+        base_target=settings.base_target,
+        base_options=settings.base_options,
+        gpu=options.gpu or settings.gpu,
+    )
+
+
+def _spec(options: argparse.Namespace, text: str) -> TargetSpec:
+    command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
+    return target_spec(options, text, allow_guess=False, command=command)
+
+
+def _repeated(values: Mapping[str, list[str]]) -> list[str]:
+    """Repeatable options as arguments of the command line."""
+    return [word for name, texts in values.items() for text in texts for word in (_BASE_OPTIONS[name], text)]
+
+
+def _common_arguments(options: argparse.Namespace) -> list[str]:
+    """The options that both sides share as arguments of the command line, because a separate process counts the base."""
     from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-    arguments: list[str] = []
-    for text in options.input:
-        arguments += ["-i", text]
-    for text in options.kw:
-        arguments += ["--kw", text]
-    arguments += ["--mode", options.mode, "--seed", str(options.seed)]
+    arguments = ["--mode", options.mode, "--seed", str(options.seed)]
     for name in ("loss", "optimizer", "dtype", "amp", "batch"):
         value = getattr(options, name)
         if value is not None:

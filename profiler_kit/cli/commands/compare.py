@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit import errors
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add both sides and the options of target, measurement, counting and output."""
-    parser.add_argument("a", metavar="A", help="target, report.json, report folder, or trace")
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="target, report.json, report folder, or trace; REV:FILE for a target at a git revision; or a range of revisions "
+        "REV..REV, with the target as B",
+    )
     parser.add_argument("b", metavar="B", help="same choices as A; a trace can only be compared with a trace")
     add_target_options(parser)
     add_measure_options(parser)
@@ -34,10 +41,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare the two sides. Raises TargetError if a side was measured and every run failed."""
-    from profiler_kit.pipeline.compare import are_traces, compare_traces, is_saved, report_sides
+    from profiler_kit.pipeline.compare import are_traces, compare_traces, is_saved, report_sides, with_labels
+    from profiler_kit.pipeline.revisions import revision_targets, sides_of
     from profiler_kit.report.comparison import comparison_document
     from profiler_kit.report.trace_comparison import trace_comparison_document
 
+    options.a, options.b = sides_of(options.a, options.b, Path.cwd())
     both_are_traces = are_traces(options.a, options.b)
     output.check_options(options, inputs=[options.a, options.b, *options.input])
     if both_are_traces:
@@ -48,9 +57,17 @@ def run(options: argparse.Namespace) -> int:
 
     def side(text: str, *command: str) -> str | TargetSpec:
         command = (*command, "--static") if options.static else command
+        at_revision = revisions.get(text)
+        if at_revision is not None:
+            spec = target_spec(options, at_revision.text, command=command)
+            return replace(spec, checkout=at_revision.checkout)
         return text if is_saved(text) else target_spec(options, text, command=command)
 
-    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+    with (
+        revision_targets((options.a, options.b), Path.cwd()) as revisions,
+        output.redirect_stdout_to_stderr(),
+        Progress(quiet=options.quiet) as progress,
+    ):
         sides = report_sides(
             side(options.a, "compare", "", options.b),
             side(options.b, "compare", options.a, ""),
@@ -64,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
             on_progress=progress.show,
             on_process=progress.start_process,
         )
+        sides = with_labels(sides, revisions, (options.a, options.b))
     output.warn_about_guesses(options, sides.a, sides.b)
     output.emit(comparison_document(sides.compare()), options)
     if sides.failure is not None:
@@ -74,7 +92,10 @@ def run(options: argparse.Namespace) -> int:
 COMMAND = Command(
     name="compare",
     summary="compare time, work and memory of two targets, reports or traces",
-    examples=("compare models/convnet_v0.py models/convnet_v1.py",),
+    examples=(
+        "compare models/convnet_v0.py models/convnet_v1.py",
+        "compare main..HEAD my_model.py",
+    ),
     add_options=add_options,
     run=run,
 )

@@ -24,6 +24,8 @@ from profiler_kit.units import percent
 MAX_OTHER_SHARE: Final = 0.5
 # A core that changes its clock by more changes a step that waits for the host as much.
 MAX_CLOCK_CHANGE: Final = 0.10
+# The same by a fixed piece of Python, which other work on the core lengthens too.
+MAX_SPEED_CHANGE: Final = 0.20
 # A device's clock changes a step that its kernels fill as much.
 MAX_SM_CLOCK_CHANGE: Final = 0.05
 # The time of other work is counted in ticks of 10 ms per core.
@@ -38,7 +40,8 @@ Fires if the cores were not free while steps were timed:
 - other work used at least {limit_percent(MAX_OTHER_SHARE)} of the machine's cores, although no thread waited: it shares caches
   and lowers clocks;
 - the clock of the core changed by at least {limit_percent(MAX_CLOCK_CHANGE)} between start and end of the steps, or that of the
-  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}.
+  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}. Where the clock of the core is unknown, as in virtual machines, a fixed
+  piece of Python shows its speed, which has to change by {limit_percent(MAX_SPEED_CHANGE)}.
 
 `medium` if the baseline waited or was stopped, `low` otherwise. Linux reports waits and the use of the cores, so the rule is
 silent elsewhere. While the baseline is disturbed, findings about time on the host are less severe and say so, and rule
@@ -50,10 +53,12 @@ _STOP: Final = "Stop other work on the machine and run again."
 
 def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for cores that were not free, and one for changing clocks."""
-    runs = [(run, found) for run in measured_runs(report) if (found := disturbance_of(run)) is not None]
+    runs = [(run, disturbance) for run in measured_runs(report) if (disturbance := disturbance_of(run)) is not None]
     if not runs:
         return
-    disturbed = [(run, found) for run, found in runs if found.is_large or _is_crowded(run, found)]
+    disturbed = [
+        (run, disturbance) for run, disturbance in runs if disturbance.is_large or _is_crowded(run, disturbance)
+    ]
     if disturbed:
         disturbed.sort(
             key=lambda pair: (not pair[1].is_large, pair[0] is not report.baseline(), -pair[1].waiting_share)
@@ -64,32 +69,32 @@ def check(report: Report) -> Iterator[Finding]:
         yield _clock_finding(sorted(changed, key=lambda item: -abs(item[2])))
 
 
-def _is_crowded(run: ConfigRun, found: Disturbance) -> bool:
+def _is_crowded(run: ConfigRun, disturbance: Disturbance) -> bool:
     wall_ns = sum(load.wall_ns for load in host_loads(run))
     return (
-        found.other_cores is not None
-        and found.machine_cores is not None
+        disturbance.other_cores is not None
+        and disturbance.machine_cores is not None
         and wall_ns >= MIN_WALL_NS
-        and found.other_cores >= MAX_OTHER_SHARE * found.machine_cores
+        and disturbance.other_cores >= MAX_OTHER_SHARE * disturbance.machine_cores
     )
 
 
 def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> Finding:
-    run, found = disturbed[0]
+    run, disturbance = disturbed[0]
     severity: Severity = "medium" if any(r is report.baseline() and d.is_large for r, d in disturbed) else "low"
     others = [quoted_name(other) for other, _ in disturbed[1:]]
     return RULE.finding(
         severity=severity,
-        title=_title(found),
+        title=_title(disturbance),
         explanation=join_sentences(
             f"During the timed steps of {quoted_name(run)}:",
-            _facts(run, found),
+            _facts(run, disturbance),
             f"The same holds for {join_list(others)}." if others else "",
             "The time of the step, its shares on the host, and small differences between configurations are uncertain."
-            if found.is_large
+            if disturbance.is_large
             else "Shared caches and lower clocks may lengthen steps.",
         ),
-        advice=_advice(run, found),
+        advice=_advice(run, disturbance),
         evidence=tuple(
             piece
             for other, load in disturbed
@@ -101,7 +106,7 @@ def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> 
                 ("time stopped by a CPU limit", 100.0 * load.throttled_share or None, "percent"),
             )
         ),
-        weight=max(found.waiting_share, found.throttled_share),
+        weight=max(disturbance.waiting_share, disturbance.throttled_share),
     )
 
 
@@ -113,44 +118,49 @@ def _rounded(cores: float | None) -> str | None:
     return f"{cores:.2f}" if cores is not None else None
 
 
-def _title(found: Disturbance) -> str:
-    if found.throttled_share >= MAX_THROTTLED_SHARE:
-        return f"Limited CPU: a limit of the container stopped the process for {percent(found.throttled_share)} of the steps"
-    if found.waiting_share < MAX_WAITING_SHARE:
-        return f"Busy host: other work used {_cores(found)} while steps were timed"
-    if found.is_foreign:
+def _title(disturbance: Disturbance) -> str:
+    if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
+        share = percent(disturbance.throttled_share)
+        return f"Limited CPU: a limit of the container stopped the process for {share} of the steps"
+    if disturbance.waiting_share < MAX_WAITING_SHARE:
+        return f"Busy host: other work used {_cores(disturbance)} while steps were timed"
+    if disturbance.is_foreign:
         return (
-            f"Busy host: other work used {_cores(found)}, and the process waited for a core for "
-            f"{percent(found.waiting_share)} of its time"
+            f"Busy host: other work used {_cores(disturbance)}, and the process waited for a core for "
+            f"{percent(disturbance.waiting_share)} of its time"
         )
-    return f"Too many threads: the process waited for its own threads for {percent(found.waiting_share)} of its time"
+    return (
+        f"Too many threads: the process waited for its own threads for {percent(disturbance.waiting_share)} of its time"
+    )
 
 
-def _cores(found: Disturbance) -> str:
-    total = f" of {plural(found.machine_cores, 'core')}" if found.machine_cores is not None else " cores"
-    return f"{found.other_cores or 0.0:.1f}{total}"
+def _cores(disturbance: Disturbance) -> str:
+    total = f" of {plural(disturbance.machine_cores, 'core')}" if disturbance.machine_cores is not None else " cores"
+    return f"{disturbance.other_cores or 0.0:.1f}{total}"
 
 
-def _facts(run: ConfigRun, found: Disturbance) -> str:
+def _facts(run: ConfigRun, disturbance: Disturbance) -> str:
     cores = host_loads(run)[0].cores
     parts = [
-        f"threads of the process waited for a core for {percent(found.waiting_share)} of the time in which they could run",
-        f"other work used {_cores(found)}" if found.other_cores is not None else "",
-        f"more threads were ready to run than cores were free for {percent(found.contended_share)} of the time"
-        if found.contended_share is not None
+        f"threads of the process waited for a core for {percent(disturbance.waiting_share)} of the time in which they could run",
+        f"other work used {_cores(disturbance)}" if disturbance.other_cores is not None else "",
+        f"more threads were ready to run than cores were free for {percent(disturbance.contended_share)} of the time"
+        if disturbance.contended_share is not None
         else "",
-        f"a CPU limit stopped it for {percent(found.throttled_share)} of the time" if found.throttled_share else "",
+        f"a CPU limit stopped it for {percent(disturbance.throttled_share)} of the time"
+        if disturbance.throttled_share
+        else "",
     ]
     return f"{join_list([part for part in parts if part])}. The process may use {plural(cores, 'core')}."
 
 
-def _advice(run: ConfigRun, found: Disturbance) -> str:
+def _advice(run: ConfigRun, disturbance: Disturbance) -> str:
     cores = host_loads(run)[0].cores
-    if found.throttled_share >= MAX_THROTTLED_SHARE:
+    if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
         return (
             f"Raise the CPU limit of the container, or use fewer threads: torch.set_num_threads({max(1, cores // 2)})."
         )
-    if found.is_foreign or found.waiting_share < MAX_WAITING_SHARE:
+    if disturbance.is_foreign or disturbance.waiting_share < MAX_WAITING_SHARE:
         return _STOP
     return f"Use at most {plural(cores, 'thread')} in all: torch.set_num_threads(N), and fewer DataLoader workers."
 
@@ -162,9 +172,17 @@ def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:
         for load in host_loads(run)
         if load.start_clock_hz and load.end_clock_hz
     ]
+    speeds = [
+        load.start_loop_ns / load.end_loop_ns - 1.0
+        for load in host_loads(run)
+        if load.start_loop_ns and load.end_loop_ns and not load.start_clock_hz
+    ]
     largest = max(changes, key=abs, default=0.0)
     if abs(largest) >= MAX_CLOCK_CHANGE:
         yield "core", largest
+    speed = max(speeds, key=abs, default=0.0)
+    if abs(speed) >= MAX_SPEED_CHANGE:
+        yield "core (by a fixed piece of Python)", speed
     state = run.device_state
     if state is not None and state.start_sm_clock_hz and state.sm_clock_hz:
         change = state.sm_clock_hz / state.start_sm_clock_hz - 1.0
@@ -184,7 +202,7 @@ def _clock_finding(changed: list[tuple[ConfigRun, str, float]]) -> Finding:
             f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Stop other work, and run again. If the clock still changes, lock it, or use the governor `performance`."
-        if kind == "core"
+        if kind != "device"
         else "Run again on a warm device. If the clock still changes, lock it with nvidia-smi --lock-gpu-clocks.",
         evidence=tuple(
             Evidence(name=f"change of the {part}'s clock", value=100.0 * share, unit="percent", where=other.config.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.records.comparison import BudgetOutcome, BudgetRow
+from profiler_kit.records.check import BudgetOutcome, BudgetRow
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.units import text
 

@@ -7,6 +7,7 @@ Measurement and simulation build the same model, inputs, loss and optimizer from
 from __future__ import annotations
 
 import contextlib
+import importlib
 import random
 from collections.abc import Callable
 from functools import partial
@@ -158,21 +159,21 @@ def _build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
         build, shape = PLAIN[name]
         return build(), shape
     define_missing_ops()
-    import timm
-
+    timm = importlib.import_module("timm")
     try:
         model: nn.Module = timm.create_model(name)
     except (RuntimeError, NotImplementedError):  # its initialization reads values
         with torch.device("cpu"):
             model = timm.create_model(name)
         model = model.to(torch.empty(0).device)
-    return model, tuple(model.default_cfg["input_size"])
+    config: Any = model.default_cfg
+    return model, tuple(config["input_size"])
 
 
-def target_of(case: str) -> tuple[Target, Setup]:
-    """The case as a target on meta tensors, and the setup of its simulation."""
+def target_of(case: str) -> Target:
+    """The case as a target on meta tensors."""
     parts = HoldoutCase(case, "meta")
-    target = from_model(
+    return from_model(
         parts.model,
         (parts.inputs,),
         labels=(parts.labels,),
@@ -182,4 +183,8 @@ def target_of(case: str) -> tuple[Target, Setup]:
         mode="infer" if parts.work == "infer" else "train",
         device="meta",
     )
-    return target, Setup(config=LibraryConfig(conv_tf32=parts.precision != "ieee"))
+
+
+def setup_of(case: str) -> Setup:
+    """The setup of the case's simulation."""
+    return Setup(config=LibraryConfig(conv_tf32=case.split("|")[3] != "ieee"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ def separation() -> nn.Module:
     encoder, decoder = nn.Conv1d(1, 256, 16, 8, bias=False), nn.ConvTranspose1d(256, 1, 16, 8, bias=False)
     masks = nn.Sequential(nn.GroupNorm(1, 256), nn.Conv1d(256, 128, 1), *blocks, nn.PReLU(), nn.Conv1d(128, 256, 1))
 
-    def run(m: Plan, x: Tensor) -> Tensor:
+    def run(m: Any, x: Tensor) -> Tensor:
         code = m.encoder(x)
         out: Tensor = m.decoder(code * torch.sigmoid(m.masks(code)))
         return out
@@ -130,7 +130,7 @@ class Unpooled(nn.Module):
             x, where = F.max_pool2d(block(x), 2, return_indices=True)
             places.append(where)
         for block in reversed(self.up):
-            x = block(F.max_unpool2d(x, places.pop(), 2))
+            x = block(F.max_unpool2d(x, places.pop(), [2, 2]))
         return x
 
 
@@ -218,7 +218,7 @@ def forecast() -> nn.Module:
         for _ in range(6)
     )
 
-    def run(m: Plan, x: Tensor) -> Tensor:
+    def run(m: Any, x: Tensor) -> Tensor:
         total = x.new_zeros(x.shape[0], 50)
         for block in m.blocks:
             past, future = block(x).split((200, 50), 1)
@@ -278,7 +278,7 @@ def pyramid() -> nn.Module:
     side = nn.ModuleList(nn.Conv2d(c, 128, 1) for c in (64, 128, 256, 512))
     head = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 36, 3, padding=1))
 
-    def run(m: Plan, x: Tensor) -> Tensor:
+    def run(m: Any, x: Tensor) -> Tensor:
         levels = []
         for block, side in zip(m.trunk, m.side, strict=True):
             x = block(x)

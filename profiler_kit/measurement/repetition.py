@@ -1,0 +1,60 @@
+"""Further processes of configurations whose comparison with the baseline is still open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from profiler_kit.measurement.visits import Visit, further_visit
+from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import baseline_of
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.noise import noise_of_runs
+from profiler_kit.statistics.sequential import undecided_runs
+
+# Of the budget, which further passes leave for what follows, such as measured peaks.
+MAX_BUDGET_SHARE: Final = 0.75
+
+
+@dataclass(slots=True, kw_only=True)
+class FurtherPasses:
+    """The passes after the first two: one short process of each undecided configuration and of the baseline.
+
+    The order is reversed from pass to pass. Passes end when all configurations are decided, or when another pass would not fit
+    into `budget_s`, start-up of processes included.
+    """
+
+    runs: Sequence[ConfigRun]
+    budget_s: float
+    visit_of: Callable[[RunConfig], Visit]
+    clock_s: Callable[[], float] = time.monotonic
+    started_s: float = field(init=False)
+    visits: int = field(init=False, default=0)
+    passes: int = field(init=False, default=0)
+    pass_started_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started_s = self.pass_started_s = self.clock_s()
+
+    def next_pass(self) -> list[Visit]:
+        """The visits of the next pass; empty if none is needed or fits."""
+        runs = [run for run in self.runs if run.config.repeat_of is None and run.failure is None]
+        baseline = baseline_of(self.runs)
+        if len(runs) < 2 or baseline is None:
+            return []
+        others = [run for run in runs if run is not baseline]
+        undecided = undecided_runs(baseline, others, noise_of_runs(self.runs))
+        if not undecided:
+            return []
+        now_s = self.clock_s()
+        # the first passes also trace and check, and their processes take longer than further ones
+        last_visits = self.visits or 2 * len(runs)
+        visit_s = (now_s - self.pass_started_s) / last_visits
+        count = 1 + len(undecided)
+        if now_s - self.started_s + count * visit_s > MAX_BUDGET_SHARE * self.budget_s:
+            return []
+        self.visits, self.pass_started_s, self.passes = count, now_s, self.passes + 1
+        visits = [further_visit(self.visit_of(run.config)) for run in (baseline, *undecided)]
+        return visits if self.passes % 2 else visits[::-1]

@@ -1,0 +1,144 @@
+"""Budgets in the repository's pyproject.toml: `init` adds them, `check --accept` raises them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from profiler_kit.errors import UsageError
+from profiler_kit.gate.budget_tables import require_new, with_accepted, with_initial_budgets
+from profiler_kit.gate.settings import pyproject_file, read_settings
+from profiler_kit.records.check import Budget, CheckResult
+from profiler_kit.records.report import Report
+from profiler_kit.records.target import TargetSpec
+from profiler_kit.temporary_files import replacement
+
+_TEXT_OPTIONS: Final = ("loss", "optimizer", "dtype", "amp", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed file: its path relative to the working directory, and the lines that were written."""
+
+    file_name: str
+    lines: tuple[str, ...]
+
+
+def require_new_target(name: str, folder: Path) -> None:
+    """Raise UsageError if the target `name` has budgets in pyproject.toml already, or the file has a mistake."""
+    require_new(read_settings(folder), name)
+
+
+def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, folder: Path) -> Change:
+    """Add the target `spec` and budgets for the figures of `report` to pyproject.toml, which is created where there is none.
+
+    `folder`: the working directory. Nothing that exists is changed.
+
+    Raises:
+        UsageError: the file cannot be extended or written.
+    """
+    file = pyproject_file(folder) or folder / "pyproject.toml"
+    file_name = os.path.relpath(file, folder)
+    content, block = with_initial_budgets(
+        _content(file, file_name), report, name, _target_keys(spec, gpu, file.parent), file_name
+    )
+    _write(file, content, file_name)
+    return Change(file_name, tuple(block.splitlines()))
+
+
+def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str, folder: Path) -> Change | None:
+    """Raise the broken budgets of each result to its values in pyproject.toml; None if none is broken.
+
+    Raises:
+        UsageError: no reason, no pyproject.toml, or a limit that cannot be raised there. Then the file is unchanged.
+    """
+    if not reason.strip():
+        raise UsageError(
+            "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'
+        )
+    file = pyproject_file(folder)
+    if file is None:
+        raise UsageError(
+            "no pyproject.toml", where=str(folder), hint="write the budgets with: profiler-kit init TARGET"
+        )
+    file_name = os.path.relpath(file, folder)
+    content = _content(file, file_name)
+    lines: list[str] = []
+    for result, budgets in results:
+        content, changes = with_accepted(content, result, budgets, reason, file_name)
+        lines += changes
+    if not lines:
+        return None
+    _write(file, content, file_name)
+    return Change(file_name, tuple(lines))
+
+
+def _target_keys(spec: TargetSpec, gpu: str | None, folder: Path) -> dict[str, object]:
+    """The table of the target: the options of the command line. Raises UsageError for an argument that is not a literal."""
+    keys: dict[str, object] = {"target": _relative_target(spec.spec, folder)}
+    if spec.inputs:
+        keys["inputs"] = list(spec.inputs)
+    if spec.kwargs:
+        keys["kw"] = dict(_argument(text) for text in spec.kwargs)
+    if spec.mode != "train":
+        keys["mode"] = spec.mode
+    keys |= {key: value for key in _TEXT_OPTIONS if (value := getattr(spec, key)) is not None}
+    if spec.seed:
+        keys["seed"] = spec.seed
+    if spec.channels_last:
+        keys["channels_last"] = True
+    if not spec.sliced:
+        keys["no_slice"] = True
+    if gpu is not None:
+        keys["gpu"] = gpu
+    return keys
+
+
+def _relative_target(text: str, folder: Path) -> str:
+    """TARGET relative to the folder of pyproject.toml, which is committed and read on other machines."""
+    path, colon, attribute = text.partition(":")
+    if not path.endswith(".py"):
+        return text
+    return f"{Path(os.path.relpath(path, folder)).as_posix()}{colon}{attribute}"
+
+
+def _argument(text: str) -> tuple[str, object]:
+    name, _, value = text.partition("=")
+    try:
+        literal = ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        literal = value if value.isidentifier() else None
+    if not isinstance(literal, (bool, int, float, str, list)):
+        raise UsageError(
+            f"{value} cannot be written into pyproject.toml",
+            where=f"--kw {text}",
+            hint="define a function in the file that returns the model, and name it: net.py:build",
+        )
+    return name.strip(), literal
+
+
+def _content(file: Path, file_name: str) -> str:
+    if not file.exists():
+        return ""
+    try:
+        return file.read_bytes().decode("utf-8")  # bytes, so that line ends stay
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the file: {error.strerror}", where=file_name, hint="check its permissions"
+        ) from error
+
+
+def _write(file: Path, content: str, file_name: str) -> None:
+    try:
+        with replacement(file) as partial:
+            partial.write_bytes(content.encode("utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the file: {error.strerror}", where=file_name, hint="check its permissions"
+        ) from error

@@ -1,0 +1,42 @@
+"""How many fresh processes a comparison needs: more while a verdict is open, none once it is sure or precise.
+
+A step that waits for the host differs by 1 to 20 % between processes, so two of each configuration often see nothing. Further
+passes over the configurations add one process to each that is undecided, and to the baseline, up to `MAX_PROCESSES`.
+
+Each look at the data is a chance for a false alarm. The levels of the test (`statistics.differences`) are so strict that all
+looks together stay below 1 % (`python -m scripts.bench.decisions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
+from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, Noise, fills_step, is_host_difference
+
+# Of the step. Where a smaller change would have been reported, more processes change no decision.
+PRECISE_LIMIT: Final = 0.05
+
+
+def is_decided(difference: Difference) -> bool:
+    """Whether more processes are superfluous: a difference is established, or a small one would have been."""
+    return difference.is_sure or (difference.limit is not None and difference.limit <= PRECISE_LIMIT)
+
+
+def undecided_runs(baseline: ConfigRun, others: Iterable[ConfigRun], noise: Noise) -> tuple[ConfigRun, ...]:
+    """The runs that need further processes to be compared with `baseline`, which needs them too then; empty if none does.
+
+    Steps that kernels fill are decided by two processes, and configurations that run the same kernels for the same time by none.
+    """
+    return tuple(
+        run
+        for run in others
+        if run.failure is None
+        and len(noise.processes(run)) < MAX_PROCESSES
+        and not all(fills_step(side, MIN_DEVICE_SPREAD_SHARE) for side in (baseline, run))
+        and not is_host_difference(baseline, run)
+        and (difference := noise.difference(baseline, run)) is not None
+        and not is_decided(difference)
+    )
