@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table, Value
 from profiler_kit.render import Renderer, RenderOptions, markdown
+from profiler_kit.units import plural
 
 MARKER: Final = "<!-- profiler-kit -->"  # a bot finds its own comment by it
 LONGEST: Final = 65_000  # characters; GitHub refuses 65,536, and a job adds its own lines
@@ -21,14 +23,17 @@ def render(document: Document, options: RenderOptions) -> str:
         written = _comment(document, document.sections, rows, characters)
         if len(written) <= LONGEST:
             return written
-    sections = document.sections
-    while len(written) > LONGEST and sections:
-        sections = sections[:-1]
-        left_out = Section(
-            title="Left out", blocks=(Paragraph(text=f"{len(document.sections) - len(sections)} more sections."),)
-        )
-        written = _comment(document, (*sections, left_out), ROWS[-1], LONGEST_TEXT[-1])
-    return written
+    fits = bisect_left(
+        range(len(document.sections)), True, key=lambda count: len(_first_sections(document, count + 1)) > LONGEST
+    )
+    return _first_sections(document, fits)
+
+
+def _first_sections(document: Document, count: int) -> str:
+    """The first `count` sections of the document, as short as possible, and how many are left out."""
+    left_out = len(document.sections) - count
+    note = Section(title="Left out", blocks=(Paragraph(text=f"{plural(left_out, 'more section')}."),))
+    return _comment(document, (*document.sections[:count], note), ROWS[-1], LONGEST_TEXT[-1])
 
 
 def _comment(document: Document, sections: tuple[Section, ...], rows: int, characters: int) -> str:
