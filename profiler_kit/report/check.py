@@ -111,8 +111,6 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     ]
     if any(row.outcome == "broken" for row in result.budgets):
         blocks.append(
-            Paragraph(
-                text="Intended? Raise the budget under [tool.profiler-kit.budgets] in this change, and give the reason."
-            )
+            Paragraph(text='How to accept: profiler-kit check --accept "reason" raises the limit in pyproject.toml.')
         )
     return tuple(blocks)
