@@ -62,7 +62,7 @@ def test_why_names_the_edit_before_its_consequence() -> None:
     assert f"FLOPs, step +3.084 KFLOPs: {edit}: +84 FLOPs, +3 KFLOPs in 1 layer affected." in sentence
     assert sentence.index("Edited: ") < sentence.index("FLOPs, step +")
     assert "This change does 1.51x the work of the base" in sentence
-    assert "Raise the budget under [tool.profiler-kit.budgets]" in sentence
+    assert "profiler-kit check --accept" in sentence
     assert "--budget flops=+10%" in sentence
 
 

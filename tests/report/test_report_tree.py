@@ -238,6 +238,8 @@ def test_hostile_names_break_no_format(bad: str) -> None:
     nodes = (node(""), node(bad, 3), node(f"{bad}.0", 5), node(f"{bad}.1", 5), node("ok", 2))
     document = report_document(report_of(*nodes), by="tree")
     for renderer in renderers():
+        if renderer.name in ("junit", "openmetrics", "codequality"):  # of check only
+            continue
         text = renderer.render(document, RenderOptions(width=100, detail=True))
         assert "\x1b" not in text
         if renderer.name != "json":  # whose strings are the names themselves
