@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-WORKERS: Final = "profiler_kit.worker."
-SERVED_MODULES: Final = (WORKERS, "scripts.")
+WORKERS: Final = ("profiler_kit.worker.", "profiler_kit.process.fork_server")
+SERVED_MODULES: Final = (*WORKERS, "scripts.")
 SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20

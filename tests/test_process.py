@@ -98,7 +98,7 @@ def test_a_hang_is_ended_with_its_whole_group() -> None:
 
 
 def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process.child, "GRACE_S", 0.2)
+    monkeypatch.setattr(process.started, "GRACE_S", 0.2)
     outcome = python(
         """
         import signal, time
@@ -321,10 +321,10 @@ def test_an_interrupt_during_the_start_ends_the_child(monkeypatch: pytest.Monkey
 def test_a_lock_that_an_interrupt_left_in_popen_keeps_nothing_waiting() -> None:
     """An exception of a signal handler inside `Popen.poll` leaves its lock held."""
     with process.start_child([sys.executable, "-c", "raise SystemExit(3)"]) as child:
-        child._popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        child._started.popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
         assert child.finish(20).returncode == 3
     with process.start_child([sys.executable, "-c", "import time; time.sleep(300)"]) as child:
-        child._popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
+        child._started.popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
 
 
 def test_without_a_descriptor_of_the_exit_it_is_noticed_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Runs visits one after another, each in a fresh process. The next processes are prepared while one measures.
+"""Runs visits one after another, each in a process of its own. The next processes are prepared while one measures.
 
 Every end of a process is recorded as a `ConfigRun`, including crashes and timeouts.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,20 +20,19 @@ from typing import Final
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.measurement.visits import START_UP_S, Visit
+from profiler_kit.measurement.visits import Visit
 from profiler_kit.measurement.worker_process import read_result, spawn_worker
-from profiler_kit.process.protocol import READY_FILE, START_LINE, OnProgress, ignore_progress
+from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.temporary_files import replacement, temporary_folder
 
-# A process that is being prepared imports and builds the model: it keeps a core busy for several seconds and needs host
-# memory. It must not slow down the process that measures.
+# A process that is being prepared builds the model: it keeps a core busy and needs host memory. It must not slow down the
+# process that measures.
 CORES_PER_PREPARED: Final = 4
 MAX_PREPARED: Final = 3
-READY_POLL_S: Final = 0.05
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
@@ -45,10 +43,6 @@ class RunProcess:
         self.visit = visit
         self._child = child
         self._folder = folder
-
-    def is_ready(self) -> bool:
-        """Whether the process has loaded its target and waits, or has ended."""
-        return (self._folder / READY_FILE).exists() or self._child.has_exited()
 
     def go(self) -> None:
         """Allow the process to use the device."""
@@ -83,10 +77,6 @@ class NotStarted:
     def __init__(self, visit: Visit, reason: KitError | OSError) -> None:
         self.visit = visit
         self._reason = reason
-
-    def is_ready(self) -> bool:
-        """True: nothing is being loaded."""
-        return True
 
     def go(self) -> None:
         """Do nothing, because no process exists."""
@@ -163,12 +153,11 @@ def measure_visits(
 ) -> Generator[FinishedVisit, None, None]:
     """Run `visits` and yield each one when it finishes; on a GPU the next one is already running by then.
 
-    On a GPU up to `ahead` processes are prepared (import, build the model) while one measures. They wait before they use the
-    device, so one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is
-    due. `ahead` None derives the number from the cores. `on_start` is called when a visit's process may use the device.
-    While `may_overlap` returns False, nothing is prepared beside a measurement on a GPU either: processes that import take
-    caches and cores from a step that waits for the host. Then a batch of processes prepares while none measures.
-    A process that cannot be started becomes a failed run.
+    On a GPU up to `ahead` processes are prepared (build the model) while one measures. They wait before they use the device, so
+    one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is due. `ahead`
+    None derives the number from the cores. `on_start` is called when a visit's process may use the device. While `may_overlap`
+    returns False, nothing is prepared beside a measurement on a GPU either: a process that builds takes caches and cores from
+    a step that waits for the host. A process that cannot be started becomes a failed run.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
     remaining = iter(visits)
@@ -193,9 +182,6 @@ def measure_visits(
             prepare(1)
             if not waiting:
                 return None
-            if max_prepared and not may_overlap() and not waiting[0].is_ready():
-                prepare(1 + max_prepared)
-                _wait_until_ready(waiting)
             run_process = waiting.popleft()
             on_start(run_process.visit)
             run_process.go()
@@ -211,13 +197,6 @@ def measure_visits(
             yield FinishedVisit(visit=current.visit, run=run, parts_trace=current.parts_trace())
             blocks.pop(id(current)).close()
             current = following if overlaps else start_next()
-
-
-def _wait_until_ready(waiting: Iterable[RunProcess | NotStarted]) -> None:
-    """Return when all processes wait, or after `START_UP_S`: the limit of a visit then ends those that hang."""
-    deadline_s = time.monotonic() + START_UP_S
-    while not all(prepared.is_ready() for prepared in waiting) and time.monotonic() < deadline_s:
-        time.sleep(READY_POLL_S)
 
 
 def _max_prepared(device: str) -> int:

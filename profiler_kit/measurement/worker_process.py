@@ -8,14 +8,28 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from profiler_kit import process
 from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, ignore_progress, parse_progress
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.target import TargetSpec
 
 Result = TypeVar("Result")
+
+
+FORKED: Final = ("run", "schedule_run", "ceilings")
+COMPILER: Final = "torch._dynamo"  # the first step of an optimizer imports it
+
+
+def worker_forks(spec: TargetSpec) -> contextlib.AbstractContextManager[None]:
+    """Within the block, start workers for `spec` as forks of a process that has imported them, where that is possible.
+
+    The block imports in the background at once, so enter it early.
+    """
+    modules = [_module_name(module) for module in FORKED]
+    return process.forking(modules, _environment(), imports=[COMPILER] if spec.mode == "train" else [])
 
 
 @contextlib.contextmanager
@@ -42,8 +56,8 @@ def spawn_worker(
             on_progress(progress)
 
     with process.start_child(
-        [*launcher, sys.executable, "-m", f"profiler_kit.worker.{module}", str(file)],
-        env=process.child_environment(os.environ.get("PYTHONPATH", "")),
+        [*launcher, sys.executable, "-m", _module_name(module), str(file)],
+        env=_environment(),
         accepts_line=talks,
         log=folder / "log.txt",
         on_line=on_line,
@@ -76,3 +90,11 @@ def read_result(folder: Path, kind: type[Result]) -> Result | None:
     return (
         from_json(kind, json.loads(file.read_text(encoding="utf-8")), "the worker's result") if file.exists() else None
     )
+
+
+def _module_name(module: str) -> str:
+    return f"profiler_kit.worker.{module}"
+
+
+def _environment() -> dict[str, str]:
+    return process.child_environment(os.environ.get("PYTHONPATH", ""))

@@ -12,6 +12,7 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
+from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
@@ -151,11 +152,40 @@ def analyze_spec(
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
     require_torch()
+    with worker_forks(spec):
+        return _analyze_spec(
+            spec,
+            device=device,
+            configs=configs,
+            budget_s=budget_s,
+            steps=steps,
+            timeout_s=timeout_s,
+            traces=traces,
+            on_progress=on_progress,
+            on_process=on_process,
+            convention=convention,
+            experiments=experiments or ExperimentOptions(),
+        )
+
+
+def _analyze_spec(
+    spec: TargetSpec,
+    *,
+    device: str,
+    configs: Sequence[str] | None,
+    budget_s: float,
+    steps: int | None,
+    timeout_s: float | None,
+    traces: Path | None,
+    on_progress: OnProgress,
+    on_process: OnProcess,
+    convention: str,
+    experiments: ExperimentOptions,
+) -> Analysis:
     from profiler_kit.loading.progress import progress_to
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
-    experiments = experiments or ExperimentOptions()
     device_name = environment.pick_device(device)
     on_progress("counting")
     with progress_to(on_progress):

@@ -1,9 +1,11 @@
-"""Child processes: `child` runs one command to completion, `pool` runs a function over many items.
+"""Child processes: `child` runs one command to completion, `pool` runs a function over many items, `forks` saves their imports.
 
 No other package of profiler_kit starts processes.
 """
 
-from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, exit_with_parent, run, start_child
+from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, run, start_child
+from profiler_kit.process.forks import forking
+from profiler_kit.process.parent import exit_with_parent
 from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "Outcome",
     "child_environment",
     "exit_with_parent",
+    "forking",
     "in_processes",
     "run",
     "start_child",

@@ -2,22 +2,16 @@
 
 A child gets its own session, and therefore its own process group. After `run` no process of that group is left and all
 pipes and files are closed, whether the child exited, timed out, or was stopped by Ctrl-C or another exception.
-
-`subprocess.Popen.poll` and `wait` share a lock, and an exception of a signal handler inside them can leave it locked, so that
-the next call waits forever. This module asks the system instead, and collects a child only once, at the end.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import ctypes
 import os
-import select
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,18 +20,16 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from profiler_kit.errors import KitError
+from profiler_kit.process.forks import start_fork, wait_for_server
 from profiler_kit.process.interrupts import deferred_interrupts
+from profiler_kit.process.started import POLL_S, Command, Started
 
 TAIL_LINES: Final = 40
 TAIL_BYTES: Final = 64 * 1024
 STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
-GRACE_S: Final = 2.0  # from SIGTERM to SIGKILL: enough to remove temporary files
-POLL_S: Final = 0.2  # delay before noticing the exit of a child whose own child keeps the pipe open
 DRAIN_S: Final = 2.0
-KILL_S: Final = 5.0  # a killed process may stay in a call to a device or a dead file system; do not wait for it forever
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
-PR_SET_PDEATHSIG: Final = 1  # from linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +105,22 @@ def start_child(
 ) -> Iterator[Child]:
     """Start `argv` as a child process; its process group is stopped when the block is left.
 
-    Arguments as for `run`. The child runs in the background until `Child.finish` waits for it. With `talks` it gets a
-    pipe as stdin, for `Child.send_line`.
+    Arguments as for `run`. The child runs in the background until `Child.finish` waits for it. With `accepts_line` it
+    gets a pipe as stdin, for `Child.send_line`.
+
+    Within a block of `forking`, a worker is a fork.
 
     Raises:
         KitError: as for `run`.
     """
+    command = [os.fspath(word) for word in argv]
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(_log_file(log))
+        wait_for_server(command, cwd=cwd, env=env)
         stdin = subprocess.PIPE if accepts_line else _stdin_file(stack, stdin_text)
         with deferred_interrupts():  # an interrupted start would leave a process that nothing stops
-            child = Child(_start(argv, cwd, env, stdin, errors), _Sink(on_line), errors)
+            started = start_fork(command, cwd=cwd, env=env, stdin=stdin, errors=errors)
+            child = Child(started or _start(command, cwd, env, stdin, errors), _Sink(on_line), errors)
             stack.callback(child.end)
         yield child
 
@@ -134,22 +131,11 @@ def child_environment(*paths: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package_parent, *paths]))}
 
 
-def exit_with_parent() -> None:
-    """Let the system kill this process when its parent process exits. Call it first in a child.
-
-    A killed parent cannot stop its children, and a hanging child would block the device forever. Works on Linux only;
-    on other systems a child notices when it next reads from or writes to its parent.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # the C library cannot be loaded this way, or lacks the call
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-
-
 class Child:
     """A running command. Created by `start_child`."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], sink: _Sink, errors: IO[bytes]) -> None:
-        self._popen = popen
+    def __init__(self, started: Started, sink: _Sink, errors: IO[bytes]) -> None:
+        self._started = started
         self._sink = sink
         self._errors = errors
         self._start_ns = time.monotonic_ns()
@@ -157,28 +143,24 @@ class Child:
 
     def send_line(self, line: str) -> None:
         """Write `line` to the child's stdin and close stdin. Does nothing if the child has exited; `finish` reports that."""
-        pipe = cast("IO[bytes]", self._popen.stdin)
+        pipe = cast("IO[bytes]", self._started.stdin)
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{line}\n".encode())
             pipe.flush()
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
 
-    def has_exited(self) -> bool:
-        """Whether the command has ended; `finish` returns its outcome."""
-        return exit_code(self._popen) is not None
-
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""
         deadline_ns = None if timeout_s is None else time.monotonic_ns() + round(timeout_s * 1e9)
-        code = _wait_for_exit(self._popen, self._sink, deadline_ns)
+        code = _wait_for_exit(self._started, self._sink, deadline_ns)
         timed_out = code is None
         if code is None:
-            code = _stop_group(self._popen)
+            code = self._started.stop_group()
         duration_ns = time.monotonic_ns() - self._start_ns
-        kill_group(self._popen, signal.SIGKILL)
-        _drain(self._popen, self._sink)
-        close(self._popen)
+        self._started.kill_group(signal.SIGKILL)
+        _drain(self._started, self._sink)
+        self._started.close()
         self._finished = True
         return Outcome(
             returncode=code,
@@ -195,9 +177,9 @@ class Child:
         if not self._finished:
             self._finished = True
             try:
-                _stop_group(self._popen)
+                self._started.stop_group()
             finally:
-                close(self._popen)
+                self._started.close()
 
 
 class _Sink:
@@ -269,15 +251,14 @@ def _stdin_file(stack: contextlib.ExitStack, text: str | None) -> IO[bytes] | in
 
 
 def _start(
-    argv: Sequence[str | os.PathLike[str]],
+    command: list[str],
     cwd: str | Path | None,
     env: Mapping[str, str] | None,
     stdin: IO[bytes] | int,
     errors: IO[bytes],
-) -> subprocess.Popen[bytes]:
-    command = [os.fspath(word) for word in argv]
+) -> Command:
     try:
-        return subprocess.Popen(
+        popen = subprocess.Popen(
             command,
             cwd=cwd,
             env=None if env is None else dict(env),
@@ -292,16 +273,17 @@ def _start(
             where=str(error.filename or command[0]),
             hint="check that the program and its working directory exist and are accessible",
         ) from error
+    return Command(popen)
 
 
-def _wait_for_exit(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int | None) -> int | None:
+def _wait_for_exit(child: Started, sink: _Sink, deadline_ns: int | None) -> int | None:
     """Pass stdout to `sink` until `child` exits; its exit code, or None if the deadline passes first."""
-    pipe = cast("IO[bytes]", child.stdout)
-    with selectors.DefaultSelector() as selector, _exit_events(child) as exit_events:
+    pipe = child.stdout
+    with selectors.DefaultSelector() as selector, child.exit_events() as exit_events:
         selector.register(pipe, selectors.EVENT_READ)
         if exit_events is not None:
             selector.register(exit_events, selectors.EVENT_READ)
-        while (code := exit_code(child)) is None:
+        while (code := child.exit_code()) is None:
             left_s = POLL_S if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / 1e9
             if left_s <= 0:
                 return None
@@ -316,62 +298,9 @@ def _wait_for_exit(child: subprocess.Popen[bytes], sink: _Sink, deadline_ns: int
         return code
 
 
-@contextlib.contextmanager
-def _exit_events(child: subprocess.Popen[bytes]) -> Iterator[int | None]:
-    """A descriptor that becomes readable when `child` exits; None where the system has none."""
-    descriptor = None
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a kernel before 5.3, a container that forbids the call, no free descriptor
-            descriptor = os.pidfd_open(child.pid)
-    try:
-        yield descriptor
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def exit_code(child: subprocess.Popen[bytes], timeout_s: float = 0.0) -> int | None:
-    """The exit code of `child`, negative for a signal; None if it still runs after `timeout_s` seconds.
-
-    The system keeps the child's id until `close`, so that `kill_group` cannot reach an unrelated process.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        code = _exit_code(child)
-        if code is not None or (left_s := deadline - time.monotonic()) <= 0:
-            return code
-        with _exit_events(child) as exit_events:
-            select.select([exit_events] if exit_events is not None else [], [], [], min(POLL_S, left_s))
-
-
-def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
-    if child.returncode is not None or not hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
-        return child.poll()
-    try:
-        status = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # collected by the user's code, which waited for any child; as Popen, assume success
-        return 0
-    if status is None:
-        return None
-    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-
-
-def close(child: subprocess.Popen[bytes]) -> None:
-    """Collect `child`, which has exited, and close its pipes. A child that cannot be killed is left to the system."""
-    code = exit_code(child)
-    if child.returncode is None and code is not None:
-        child.returncode = code  # first, so that an interruption cannot lead to a signal for an id that is free again
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child.pid, os.WNOHANG)
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-
-
-def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
+def _drain(child: Started, sink: _Sink) -> None:
     """Read the rest of the pipe, for a limited time: a process outside the group may keep the pipe open forever."""
-    pipe = cast("IO[bytes]", child.stdout)
+    pipe = child.stdout
     until_ns = time.monotonic_ns() + round(DRAIN_S * 1e9)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -381,24 +310,6 @@ def _drain(child: subprocess.Popen[bytes], sink: _Sink) -> None:
                 break
             sink.feed(chunk)
     sink.end()
-
-
-def _stop_group(child: subprocess.Popen[bytes]) -> int:
-    """Stop the process group: SIGTERM, a grace period, SIGKILL. A second Ctrl-C ends the grace period. Returns the exit code."""
-    try:
-        kill_group(child, signal.SIGTERM)
-        exit_code(child, GRACE_S)
-    finally:
-        kill_group(child, signal.SIGKILL)
-        code = exit_code(child, KILL_S)
-    return code if code is not None else -signal.SIGKILL
-
-
-def kill_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send the signal `number` to the process group of `child`, if it still has processes."""
-    # The system does not reuse a group id while the group has a process. macOS reports EPERM for a group of zombies.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, number)
 
 
 def _signal_name(number: int) -> str:

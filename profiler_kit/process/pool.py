@@ -22,17 +22,10 @@ from pathlib import Path
 from typing import IO, Any, Final, TypeVar, cast
 
 from profiler_kit.errors import KitError
-from profiler_kit.process.child import (
-    GRACE_S,
-    POLL_S,
-    child_environment,
-    close,
-    exit_code,
-    exit_with_parent,
-    kill_group,
-    tail,
-)
+from profiler_kit.process.child import child_environment, tail
 from profiler_kit.process.interrupts import deferred_interrupts
+from profiler_kit.process.parent import exit_with_parent
+from profiler_kit.process.started import GRACE_S, POLL_S, Command
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -93,7 +86,7 @@ def in_processes(
 
 @dataclass(slots=True)
 class _Worker:
-    popen: subprocess.Popen[bytes]
+    process: Command
     log: IO[bytes]
     item: int | None = None
     received: bytearray = field(default_factory=bytearray)
@@ -119,7 +112,7 @@ class _Pool:
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
-            kill_group(worker.popen, signal.SIGKILL)
+            worker.process.kill_group(signal.SIGKILL)
         for worker in self._workers:
             self._reap(worker)
         self._workers.clear()
@@ -130,7 +123,7 @@ class _Pool:
         answers: dict[int, Any] = {}
         for key, _ in self._selector.select(POLL_S):
             worker = cast("_Worker", key.data)
-            chunk = os.read(_pipe(worker.popen.stdout).fileno(), CHUNK_BYTES)
+            chunk = os.read(worker.process.stdout.fileno(), CHUNK_BYTES)
             if not chunk:
                 answers.update(self._replace_dead(worker))
                 continue
@@ -162,39 +155,39 @@ class _Pool:
                 raise KitError(
                     f"cannot start a process: {error.strerror}", hint="read the files one at a time"
                 ) from error
-            worker = _Worker(popen, log)
+            worker = _Worker(Command(popen), log)
             self._workers.append(worker)
-        self._selector.register(_pipe(popen.stdout), selectors.EVENT_READ, worker)
+        self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
         self._send_next(worker)
 
     def _send_next(self, worker: _Worker) -> None:
         """Send the next item to `worker`, or close its stdin if there is none."""
         worker.item = None
         if self._next == len(self._items):
-            _pipe(worker.popen.stdin).close()
-            self._selector.unregister(_pipe(worker.popen.stdout))
+            _pipe(worker.process.stdin).close()
+            self._selector.unregister(worker.process.stdout)
             return
         worker.item, self._next = self._next, self._next + 1
         message = pickle.dumps((self._function, self._items[worker.item]))
         with contextlib.suppress(BrokenPipeError):  # the exit shows on the other pipe
-            pipe = _pipe(worker.popen.stdin)
+            pipe = _pipe(worker.process.stdin)
             pipe.write(LENGTH_PREFIX.pack(len(message)) + message)
             pipe.flush()
 
     def _replace_dead(self, worker: _Worker) -> dict[int, Any]:
         """The failure of the item that `worker` was processing when it died. Starts a replacement if items are left."""
-        self._selector.unregister(_pipe(worker.popen.stdout))
+        self._selector.unregister(worker.process.stdout)
         self._workers.remove(worker)
-        kill_group(worker.popen, signal.SIGKILL)
+        worker.process.kill_group(signal.SIGKILL)
         failure = _worker_failure(*self._reap(worker))
         if self._next < len(self._items):
             self._spawn()
         return {} if worker.item is None else {worker.item: failure}
 
     def _reap(self, worker: _Worker) -> tuple[int, str]:
-        code = exit_code(worker.popen, GRACE_S)
+        code = worker.process.exit_code(GRACE_S)
         log_tail = tail(worker.log, LOG_BYTES).strip()
-        close(worker.popen)
+        worker.process.close()
         worker.log.close()
         return -signal.SIGKILL if code is None else code, log_tail
 

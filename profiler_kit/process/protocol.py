@@ -11,11 +11,7 @@ from typing import Final
 
 OnProgress = Callable[[str], None]  # called with each line of progress
 
-JOB_FILE, RESULT_FILE, READY_FILE = (
-    "job.json",
-    "result.json",
-    "ready",
-)  # in the folder that the parent creates for the child
+JOB_FILE, RESULT_FILE = "job.json", "result.json"  # in the folder that the parent creates for the child
 PROGRESS: Final = "pk:progress:"  # prefix of progress lines
 START_LINE: Final = "go"  # allows a waiting worker to use the device
 
@@ -44,11 +40,6 @@ def write_result(text: str, job_file: Path) -> None:
     partial = result.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(result)
-
-
-def mark_ready(job_file: Path) -> None:
-    """In the child: tell the parent that everything is loaded and that the next step needs the device."""
-    job_file.with_name(READY_FILE).touch()
 
 
 def parse_progress(line: str) -> str | None:

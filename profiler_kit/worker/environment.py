@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -211,7 +212,14 @@ def device_name(device: str) -> str:
 
 
 def peak_rss_bytes() -> int:
-    """The peak resident memory of the process. Linux reports KiB, macOS bytes."""
+    """The peak resident memory of the process.
+
+    On Linux the peak of its address space (VmHWM, in KiB): `ru_maxrss` also counts that of the process that started it, as it was
+    before the new program replaced it.
+    """
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))) * 1024
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else size * 1024
 
