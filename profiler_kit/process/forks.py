@@ -167,7 +167,8 @@ def forking(modules: Sequence[str], env: Mapping[str, str], imports: Sequence[st
     finally:
         _active.set(None)
         if server is not None:
-            server.close()
+            with deferred_interrupts():
+                server.close()
 
 
 def start_fork(
