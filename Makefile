@@ -11,7 +11,8 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinit
 .PHONY: demo test test-gpu test-browser site lint types docs unit explore format lock clean
 
 demo: $(VENV)/ready
-	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
+	$(BIN)/python -m profiler_kit compare models/convnet_v0.py models/convnet_v1.py --static
+	$(BIN)/python -m profiler_kit count models/convnet_v0.py --by layer
 
 test: lint types docs unit
 
