@@ -184,7 +184,7 @@ def test_what_fails_in_one_visit_only(place: Place, monkeypatch: pytest.MonkeyPa
         "            if which == 'b' and visit == 2: os.abort()"
     )
     planned(monkeypatch, DEFAULT, A, B)
-    report = analyze_spec(place.spec, device="cpu", steps=3).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=0.1).report
     runs = by_name(report.runs)
     assert "ValueError: only at first" in failure(runs["a"])[1]
     assert runs["b"].failure is None
@@ -358,7 +358,9 @@ def test_progress_of_trials_counts_every_process(
     measured_by(measured)
     said: list[str] = []
     questions = ExperimentOptions(trials=True)
-    report = analyze_spec(place.spec, device="cpu", steps=3, on_progress=said.append, experiments=questions).report
+    report = analyze_spec(
+        place.spec, device="cpu", steps=3, budget_s=0.1, on_progress=said.append, experiments=questions
+    ).report
     assert numbers([line for line in said if "trial" not in line]) == [(1, 3), (2, 3), (3, 3)]
     assert numbers([line for line in said if "trial" in line]) == counted
     trial = report.findings[0].trial
