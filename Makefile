@@ -10,8 +10,10 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinit
 
 .PHONY: demo test test-gpu test-browser site lint types docs unit explore format lock clean
 
+# Counts only: seconds on any machine, and the same figures on each. Timed steps of this model take minutes on a slow CPU.
 demo: $(VENV)/ready
-	$(BIN)/python -m profiler_kit analyze models/convnet_v0.py
+	$(BIN)/python -m profiler_kit count models/convnet_v0.py
+	$(BIN)/python -m profiler_kit compare --static models/convnet_v0.py models/convnet_v1.py
 
 test: lint types docs unit
 

@@ -87,6 +87,7 @@ def judge_new(head: Report, budgets: Sequence[Budget], policy: Policy, *, reason
         notes=tuple(notes),
         spec=head.target.spec,
         status="new",
+        posts=True,
         reason=reason,
         hint='allow it with new = "allow" in [tool.profiler-kit.check]' if refused else "",
     )
@@ -102,6 +103,7 @@ def judge_deleted(name: str, spec: str, policy: Policy, *, reason: str, hint: st
         budgets=(),
         spec=spec,
         status="deleted",
+        posts=True,
         failed_side="change",
         reason=reason,
         hint=hint,
@@ -120,6 +122,7 @@ def failed_result(name: str, spec: str, side: CheckSide, error: KitError, budget
         budgets=rows,
         spec=spec,
         status="failed",
+        posts=True,
         failed_side=side,
         reason=f"{where}{error.message}",
         hint=error.hint or "",
@@ -136,7 +139,10 @@ def combine(results: Sequence[CheckResult]) -> CheckResults:
         else f"all {plural(len(results), 'target')} passed"
     )
     return CheckResults(
-        exit_code=exit_code, verdict=verdict, results=tuple(results), posts=any(result.posts for result in results)
+        exit_code=exit_code,
+        verdict=verdict,
+        results=tuple(results),
+        posts=any(result.posts is not False for result in results),
     )
 
 

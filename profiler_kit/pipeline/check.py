@@ -38,7 +38,7 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.records.uncounted import uncounted_text
+from profiler_kit.records.uncounted import register_hint, uncounted_text
 
 __all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
 
@@ -367,7 +367,8 @@ def _result(
 def _strict_notes(head: Report) -> tuple[str, ...]:
     """The ops without a formula, which ``--strict`` also puts into the comment."""
     uncounted = head.static.uncounted if head.static is not None else ()
-    return tuple(f"No formula for {uncounted_text(op)}" for op in uncounted)
+    notes = [f"No formula for {uncounted_text(op)}" for op in uncounted]
+    return (*notes, *((f"To count it, {register_hint(uncounted[0].op)}.",) if notes else ()))
 
 
 def _check_against_report(

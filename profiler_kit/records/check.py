@@ -106,7 +106,8 @@ class CheckResult(Views, Saved, kind="check"):
     - `failed_side`, `reason`, `hint`: of a status other than ``compared``: the side, what happened, and what to do.
     - `renamed_from`: the TARGET text at the base, if the file or the class was renamed.
     - `base`: how the base was chosen.
-    - `posts`: whether a comment on the pull request is useful: False if nothing changed and every budget is kept.
+    - `posts`: whether a comment on the pull request is useful: False if nothing changed and every budget is kept; None in
+      older files.
     - `time`: the measured step time; None without ``--time``.
     """
 
@@ -124,7 +125,7 @@ class CheckResult(Views, Saved, kind="check"):
     hint: str = ""
     renamed_from: str = ""
     base: str = ""
-    posts: bool = True
+    posts: bool | None = None
     time: StepTimeCheck | None = None
 
     def __repr__(self) -> str:
@@ -141,7 +142,7 @@ class CheckResults(Views, Saved, kind="checks"):
     exit_code: int
     verdict: str
     results: tuple[CheckResult, ...]
-    posts: bool = True
+    posts: bool | None = None
 
     def __repr__(self) -> str:
         return f"<CheckResults {plural(len(self.results), 'target')}: {self.verdict}>"

@@ -24,6 +24,13 @@ def require_counted(report: Report) -> None:
     raise UncountedError(
         "\n  ".join((f"{headline} no formula:", *map(uncounted_text, ops))),
         where=report.target.spec,
-        hint=f'register one with @profiler_kit.register_formula("{ops[0].op}"), in the target\'s file or in a package with '
-        "the entry point profiler_kit.formulas; see docs/counting.md, Your own ops",
+        hint=register_hint(ops[0].op),
+    )
+
+
+def register_hint(op: str) -> str:
+    """How to register a formula for `op`."""
+    return (
+        f'register one with @profiler_kit.register_formula("{op}"), in the target\'s file or in a package with '
+        "the entry point profiler_kit.formulas; see docs/counting.md, Your own ops"
     )

@@ -59,12 +59,15 @@ def run_job(job: ScheduleJob, on_progress: OnProgress, write: Callable[[ShapeSte
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
         return ScheduleEnd(failure=_failure(error))
     notes = steps.schedule.notes
-    for number, step in enumerate(steps.schedule.steps, start=1):
-        on_progress(f"cycle {step.cycle}: {shapes.sizes_text(step.shape)} ({number} of {len(steps.schedule.steps)})")
-        try:
-            write(steps.run(step))
-        except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
-            return ScheduleEnd(notes=notes, failure=f"{shapes.sizes_text(step.shape)}: {_failure(error)}")
+    with contextlib.closing(steps):
+        for number, step in enumerate(steps.schedule.steps, start=1):
+            on_progress(
+                f"cycle {step.cycle}: {shapes.sizes_text(step.shape)} ({number} of {len(steps.schedule.steps)})"
+            )
+            try:
+                write(steps.run(step))
+            except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
+                return ScheduleEnd(notes=notes, failure=f"{shapes.sizes_text(step.shape)}: {_failure(error)}")
     return ScheduleEnd(notes=notes)
 
 
@@ -86,6 +89,10 @@ class _Steps:
         variant.configure(self._runner, job)
         self._labels = _Labels(target, self.schedule)
         self._seen: set[tuple[int, ...]] = set()
+
+    def close(self) -> None:
+        """End the changes of torch that the steps needed."""
+        self._runner.close()
 
     def run(self, step: PlannedStep) -> ShapeStep:
         """Run and time one step of the shape. Inputs and labels are created before the clock starts."""

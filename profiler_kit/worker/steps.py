@@ -112,6 +112,10 @@ class Runner:
             mode = moves_redirected(target.device, requested=target.requested_devices)
             self._redirected_moves.enter_context(mode)
 
+    def close(self) -> None:
+        """Stop redirecting moves. The process is then as before the first step."""
+        self._redirected_moves.close()
+
     def keep_used_redirection(self) -> None:
         """After the first step: stop redirecting moves if the target made none, because redirection slows every op down."""
         if not self.target.requested_devices:

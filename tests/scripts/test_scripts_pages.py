@@ -46,6 +46,8 @@ NOTES_WITHOUT_CUDA = {
     "--counters": "- Hardware counters were not read: only NVIDIA devices are supported, not ",
     "--memory-limit": "- No runs with a memory limit of 1 GiB: only CUDA devices support a limit.",
 }
+# For commands that accept a broken budget.
+BROKEN_BUDGET = "[tool.profiler-kit.budgets]\nparams = '1'\n"
 
 MODEL = """\
 import torch
@@ -162,6 +164,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(train, tmp_path / name)
+    shutil.copy(ROOT / "tests" / "fixtures" / "frozen" / "check.json", tmp_path)
     for file in sorted((TRACES / "ranks_cuda_small").iterdir()):
         shutil.copy(file, tmp_path)
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
@@ -214,6 +217,8 @@ def test_command_runs(
     arguments: str, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = words_of(arguments, folder)
+    if "--accept" in words:
+        (folder / "pyproject.toml").write_text(BROKEN_BUDGET)
     if arguments != WITH_PROCESSES:
         monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", run_here)
     for zoo in ("torchvision", "timm"):
@@ -246,7 +251,8 @@ def test_the_tutorial_on_the_gate_shows_what_check_prints(
     model, output = (
         next(block["body"] for block in FENCE.finditer(text) if block["kind"] == kind) for kind in ("py", "text")
     )
-    (arguments,) = (line for line in commands_of(ROOT / "docs" / "tutorial_gate.md") if "--base main" in line)
+    lines = commands_of(ROOT / "docs" / "tutorial_gate.md")
+    (arguments,) = (line for line in lines if "--base main" in line and "--accept" not in line)
     assert model == f"# my_model.py\n{MODEL}"
     (folder / "my_model.py").write_text(MODEL.replace("width=8", "width=12"))
     monkeypatch.setenv("COLUMNS", "100")
