@@ -82,6 +82,7 @@ PRINTS = {
     "cli",
     "integrations",  # in the user's program, on stderr
     "worker/entry.py",
+    "process/fork_server.py",  # a fork of it that only looks
     "process/protocol.py",
 }
 

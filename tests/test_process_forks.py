@@ -9,7 +9,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,11 @@ def is_fork(child: process.Child) -> bool:
     return isinstance(child._started, Forked)
 
 
+def open_descriptors(process: int | str) -> list[str]:
+    """The descriptors of a process, with that of the listing itself."""
+    return sorted(entry.name for entry in Path(f"/proc/{process}/fd").iterdir())
+
+
 def is_running(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:
@@ -87,11 +92,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def ends(pid: int, within_s: float = 10.0) -> bool:
+def becomes_true(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
     until = time.monotonic() + within_s
-    while is_running(pid) and time.monotonic() < until:
+    while not (holds := condition()) and time.monotonic() < until:
         time.sleep(0.01)
-    return not is_running(pid)
+    return holds
+
+
+def ends(pid: int) -> bool:
+    return becomes_true(lambda: not is_running(pid))
 
 
 def test_a_fork_equals_a_process_that_is_started_as_usual(jobs: Jobs) -> None:
@@ -170,16 +179,17 @@ def test_a_time_limit_ends_a_fork_and_its_children(jobs: Jobs) -> None:
 
 def test_nothing_is_left_after_the_block(jobs: Jobs) -> None:
     name = jobs.add(DIFFERENT)
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors("self")
     with jobs.forking():
         server = int(jobs.run(name).stdout.split()[1])
         assert is_running(server)
-        assert not Path(f"/proc/{server}/task/{server}/children").read_text(), "a finished fork is collected"
-        descriptors = len(os.listdir(f"/proc/{server}/fd"))
+        children = Path(f"/proc/{server}/task/{server}/children")
+        assert becomes_true(lambda: not children.read_text()), "a finished fork is collected"
+        descriptors = len(open_descriptors(server))
         jobs.run(name)
-        assert len(os.listdir(f"/proc/{server}/fd")) == descriptors
+        assert becomes_true(lambda: len(open_descriptors(server)) == descriptors)
     assert not Path(f"/proc/{server}").exists()
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors("self") == before
 
 
 def test_a_killed_parent_takes_the_server_and_its_forks_with_it(jobs: Jobs) -> None:
