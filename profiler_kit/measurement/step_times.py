@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from profiler_kit.errors import TargetError
-from profiler_kit.measurement.worker_process import run_worker
+from profiler_kit.measurement.worker_process import run_worker, worker_forks
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.check import StepTimeCheck
 from profiler_kit.records.configs import RunConfig
@@ -38,16 +38,17 @@ def compare_steps(
     """
     sides: tuple[list[Interval], list[Interval]] = ([], [])
     difference: Difference | None = None
-    for number in range(LOOKS[-1]):
-        order = (0, 1) if number % 2 == 0 else (1, 0)
-        for side in order:
-            on_progress(f"step time: process {2 * number + order.index(side) + 1}, {('base', 'change')[side]}")
-            sides[side].append(_step((base, change)[side], device))
-        if number + 1 not in LOOKS:
-            continue
-        difference = against_limit(*sides, allowed)
-        if difference.is_sure:
-            break
+    with worker_forks(base, change):
+        for number in range(LOOKS[-1]):
+            order = (0, 1) if number % 2 == 0 else (1, 0)
+            for side in order:
+                on_progress(f"step time: process {2 * number + order.index(side) + 1}, {('base', 'change')[side]}")
+                sides[side].append(_step((base, change)[side], device))
+            if number + 1 not in LOOKS:
+                continue
+            difference = against_limit(*sides, allowed)
+            if difference.is_sure:
+                break
     assert difference is not None
     return verdict_on_steps(*sides, allowed, device)
 

@@ -23,13 +23,14 @@ FORKED: Final = ("run", "schedule_run", "ceilings")
 COMPILER: Final = "torch._dynamo"  # the first step of an optimizer imports it
 
 
-def worker_forks(spec: TargetSpec) -> contextlib.AbstractContextManager[None]:
-    """Within the block, start workers for `spec` as forks of a process that has imported them, where that is possible.
+def worker_forks(*specs: TargetSpec) -> contextlib.AbstractContextManager[None]:
+    """Within the block, start workers for `specs` as forks of a process that has imported them, where that is possible.
 
     The block imports in the background at once, so enter it early.
     """
     modules = [_module_name(module) for module in FORKED]
-    return process.forking(modules, _environment(), imports=[COMPILER] if spec.mode == "train" else [])
+    imports = [COMPILER] if any(spec.mode == "train" for spec in specs) else []
+    return process.forking(modules, _environment(), imports=imports)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.gate.revisions import RevisionTarget
 from profiler_kit.measurement.session import Session, measure_sides
+from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.progress import OnProcess
@@ -94,19 +96,21 @@ def report_sides(
         measured_specs.append(analysis.spec)
         return analysis.report
 
-    reports = report_of(a), report_of(b)
-    interrupted = False
-    if len(measured_specs) == len(reports):
-        reports, interrupted = _measured_again(
-            reports,
-            (measured_specs[0], measured_specs[1]),
-            device=device,
-            budget_s=budget_s,
-            steps=steps,
-            timeout_s=timeout_s,
-            on_progress=on_progress,
-            on_process=on_process,
-        )
+    measured = () if static else tuple(side for side in (a, b) if isinstance(side, TargetSpec))
+    with worker_forks(*measured) if measured else contextlib.nullcontext():
+        reports = report_of(a), report_of(b)
+        interrupted = False
+        if len(measured_specs) == len(reports):
+            reports, interrupted = _measured_again(
+                reports,
+                (measured_specs[0], measured_specs[1]),
+                device=device,
+                budget_s=budget_s,
+                steps=steps,
+                timeout_s=timeout_s,
+                on_progress=on_progress,
+                on_process=on_process,
+            )
     failures = []
     for side, report in zip((a, b), reports, strict=True):
         failed = all_failed(report)

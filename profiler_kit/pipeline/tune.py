@@ -15,6 +15,7 @@ from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search
 from profiler_kit.measurement.tuning_candidates import first_changes
 from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_result import SearchResult, measure_result
+from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import python_errors, python_text
 from profiler_kit.pipeline.reports import TOOL, now
@@ -202,7 +203,7 @@ def tune_spec(
     def read_trace(run: ConfigRun, trace: Path) -> ConfigRun:
         return attribute_run_trace(run, trace)[0]
 
-    with temporary_folder("traces") as folder:
+    with worker_forks(spec), temporary_folder("traces") as folder:
         processes = TuningProcesses(
             spec=counted.target.spec if counted.target is not None else spec,
             device=device_name,

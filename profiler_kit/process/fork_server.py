@@ -91,7 +91,8 @@ def _serve(connection: socket.socket) -> Request | None:
     signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the signal wakes the loop
     running: set[socket.socket] = set()
     while True:
-        readable, _, _ = select.select([connection, wake, *children], [], [])
+        watched: list[socket.socket | int] = [connection, wake, *children]
+        readable, _, _ = select.select(watched, [], [])
         if wake in readable:
             os.read(wake, 4096)
         for control in list(running):

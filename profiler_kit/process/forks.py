@@ -67,7 +67,7 @@ class ForkServer:
             popen = subprocess.Popen(
                 command,
                 env=self._env,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
