@@ -160,11 +160,11 @@ def module_value(report: Report, metric: GateMetric, pattern: str) -> int | None
     assert metric.of_module is not None
     if report.static is None:
         return None
-    nodes = [node for node in report.static.modules if _matches(node.path, pattern)]
+    nodes = [node for node in report.static.modules if matches_pattern(node.path, pattern)]
     return sum(metric.of_module(node) for node in nodes) if nodes else None
 
 
-def _matches(path: str, pattern: str) -> bool:
+def matches_pattern(path: str, pattern: str) -> bool:
     """Whether `path` or a module around it matches."""
     steps = path.split(".")
     return any(fnmatchcase(".".join(steps[: i + 1]), pattern) for i in range(len(steps)))

@@ -11,6 +11,7 @@ from typing import Final
 
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, TARGET_FAILED, KitError
 from profiler_kit.gate.metrics import GateMetric, gate_metric, measured_value, metric_value
+from profiler_kit.gate.parts import largest_parts
 from profiler_kit.gate.settings import TABLE, Policy
 from profiler_kit.records.check import (
     Budget,
@@ -202,7 +203,8 @@ def judge(
         return row
     if after <= allowed:
         return replace(row, outcome="ok")
-    return replace(row, outcome=_excess_outcome(budget), reason=_excess(row, allowed, after))
+    why = row.why or largest_parts(head, metric, budget.module)
+    return replace(row, outcome=_excess_outcome(budget), reason=_excess(row, allowed, after), why=why)
 
 
 def _metric(budget: Budget) -> GateMetric:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from profiler_kit.records.check import CheckResult, CheckResults, StepTimeCheck
 from profiler_kit.records.document import Block, Document, Paragraph, Section
@@ -19,6 +20,8 @@ from profiler_kit.report.comparison import (
     note_sections,
 )
 from profiler_kit.units import text
+
+IN_PYTHON: Final = "@"  # begins the place of a budget of a decorator, which the command line cannot raise
 
 
 def check_document(result: CheckResult) -> Document:
@@ -104,12 +107,13 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
     if result.budgets:
         caption = "Counted for one step; a decrease never breaks a budget"
         blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
-    blocks += [
-        Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning")
-        for row in result.budgets
-        if row.reason and result.status != "failed"
-    ]
-    if any(row.outcome == "broken" for row in result.budgets):
+    explained = {reason.metric for reason in compared.reasons} if compared is not None else set()
+    for row in result.budgets:
+        if row.reason and result.status != "failed":
+            blocks.append(Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning"))
+            if row.why and row.metric not in explained:  # the section of the comparison has the others
+                blocks.append(Paragraph(text=row.why))
+    if any(row.outcome == "broken" and not row.where.startswith(IN_PYTHON) for row in result.budgets):
         blocks.append(
             Paragraph(text='How to accept: profiler-kit check --accept "reason" raises the limit in pyproject.toml.')
         )
