@@ -18,6 +18,7 @@ from profiler_kit.cli.values import (
 if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
+DEFAULT_BUDGET_S = 60.0
 TARGET_HELP: Final = (
     "model to profile: file.py (the model, its arguments and inputs are read from the file and its repository), "
     "file.py:NAME or package.module:NAME, where NAME is a model, a class or a function that "
@@ -124,7 +125,7 @@ def add_measure_options(parser: argparse.ArgumentParser) -> None:
         "benchmark+no-tf32 (default: all that apply to this device)",
     )  # fmt: skip
     group.add_argument(
-        "--budget", type=parse_seconds, default=60.0, metavar="TIME", dest="budget_s",
+        "--budget", type=parse_seconds, default=DEFAULT_BUDGET_S, metavar="TIME", dest="budget_s",
         help="time for steps, shared by all processes; process start and first steps take additional time (default: 60s)",
     )  # fmt: skip
     group.add_argument(

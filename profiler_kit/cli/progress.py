@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.cli.streams import escape_control_characters
@@ -25,6 +26,13 @@ BAR_CHARS: Final = 20
 SECONDS_BELOW: Final = 100.0  # shorter times left are shown in seconds
 
 
+@dataclass(frozen=True)
+class _Message:
+    """A text that stays."""
+
+    text: str
+
+
 class Progress:
     """Shows the current activity while the block runs.
 
@@ -39,7 +47,7 @@ class Progress:
         self._quiet = quiet
         self._silent_s = silent_s
         self._start_s = time.monotonic()
-        self._events: deque[tuple[float, str | ProcessStart | None]] = deque()
+        self._events: deque[tuple[float, str | ProcessStart | _Message | None]] = deque()
         self._text, self._text_s, self._is_text_printed = "", 0.0, True
         self._process: ProcessStart | None = None
         self._process_s = 0.0
@@ -70,6 +78,10 @@ class Progress:
     def start_process(self, process: ProcessStart | None) -> None:
         """Make `process` the measuring process; None after the last one."""
         self._events.append((time.monotonic(), process))
+
+    def print(self, text: str) -> None:
+        """Write `text`, which may have several lines, above the line on a terminal or into the log."""
+        self._events.append((time.monotonic(), _Message(text)))
 
     def _stop(self) -> None:
         try:
@@ -103,6 +115,9 @@ class Progress:
     def _read_events(self) -> None:
         while self._events:
             event_s, event = self._events.popleft()
+            if isinstance(event, _Message):
+                self._print(event_s, event.text)
+                continue
             if isinstance(event, str):
                 if event != self._text:
                     self._text, self._text_s, self._is_text_printed = event, event_s, False
@@ -113,6 +128,15 @@ class Progress:
             elif self._live is None:
                 left = left_text(event, 0.0)
                 self._log(event_s, f"[{event.number}/{event.count}] {event.name}" + (f" ({left})" if left else ""))
+
+    def _print(self, now_s: float, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(escape_control_characters(text), markup=False, highlight=False)
+            return
+        first, *others = text.splitlines()
+        self._log(now_s, first)
+        for line in others:
+            print(f"{'':9}{escape_control_characters(line)}", file=sys.stderr, flush=True)
 
     def _log(self, now_s: float, text: str) -> None:
         print(f"{now_s - self._start_s:5.0f} s  {escape_control_characters(text)}", file=sys.stderr, flush=True)

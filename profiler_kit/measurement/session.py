@@ -42,7 +42,9 @@ class Session:
     """The target, the device, the time budget, and the runs so far.
 
     - `read_trace`, `read_parts_trace`: add to a run the results from its trace, and from the trace of its convolutions' parts.
+    - `on_first_results`: called after the first process of the first configuration, and of the last one, of several.
     - `started`: the configurations with a process that has used the device.
+    - `planned`: the number of configurations of the plan, without repetitions.
     - `took_s`: how long the first process of each configuration used the device. `again_s`: the same for the second one.
       `failed_s`: the same for all failed processes.
     """
@@ -54,6 +56,7 @@ class Session:
     read_trace: ReadTrace
     read_parts_trace: ReadTrace
     on_process: OnProcess = ignore_processes
+    on_first_results: Callable[[], None] = lambda: None
     steps: int | None = None
     timeout_s: float | None = None
     keep_traces: bool = False
@@ -63,6 +66,7 @@ class Session:
     wall_ns: int = 0
     needed_ns: int = 0
     failed_s: float = 0.0
+    planned: int = 0
     started: set[RunConfig] = field(default_factory=set)
     took_s: dict[RunConfig, float] = field(default_factory=dict)
     again_s: dict[RunConfig, float] = field(default_factory=dict)
@@ -93,6 +97,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
     """
     first = [config for config in plan.configs if config.repeat_of is None]
     again = [config for config in plan.configs if config.repeat_of is not None]
+    session.planned = len(first) + len(plan.optional)
     share_s = _share_s(session, len(first) + len(plan.optional) + len(again))
     forward = [_visit(session, config, share_s, folder) for config in first]
     configs = list(first)
@@ -324,6 +329,8 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
         runs[-1] = session.read_trace(runs[-1], trace)
     if finished.parts_trace is not None:
         runs[-1] = session.read_parts_trace(runs[-1], finished.parts_trace)
+    if session.planned > 1 and len(runs) in (1, session.planned):
+        session.on_first_results()
 
 
 def _has_time(session: Session, visited: int) -> bool:

@@ -31,6 +31,8 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
 
 DEFAULT_BUDGET_S = 60.0
+# called with the names of the configurations measured so far, and the sentences of the verdict on them
+OnAnswer = Callable[[tuple[str, ...], tuple[str, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +149,14 @@ def analyze_spec(
     traces: Path | None = None,
     on_progress: OnProgress = ignore_progress,
     on_process: OnProcess = ignore_processes,
+    on_answer: OnAnswer | None = None,
     convention: str = DEFAULT_CONVENTION,
     experiments: ExperimentOptions | None = None,
 ) -> Analysis:
-    """Do the work of `analyze`, and return the saved traces and the state of interruption as well."""
+    """Do the work of `analyze`, and return the saved traces and the state of interruption as well.
+
+    `on_answer` is called as soon as one configuration is measured, and again when each has been measured once.
+    """
     require_torch()
     with worker_forks(spec):
         return _analyze_spec(
@@ -163,6 +169,7 @@ def analyze_spec(
             traces=traces,
             on_progress=on_progress,
             on_process=on_process,
+            on_answer=on_answer,
             convention=convention,
             experiments=experiments or ExperimentOptions(),
         )
@@ -179,6 +186,7 @@ def _analyze_spec(
     traces: Path | None,
     on_progress: OnProgress,
     on_process: OnProcess,
+    on_answer: OnAnswer | None,
     convention: str,
     experiments: ExperimentOptions,
 ) -> Analysis:
@@ -229,6 +237,8 @@ def _analyze_spec(
         timeout_s=timeout_s,
         keep_traces=traces is not None,
     )
+    if on_answer is not None:
+        session.on_first_results = partial(_answer, session, counted, on_answer)
     with trace_folder(traces) as folder:
         measure_plan(session, plan, folder)
         experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
@@ -251,6 +261,18 @@ def _analyze_spec(
             with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
             report = with_verdict(replace(with_trials, verdict=None))
     return Analysis(report=report, spec=spec, traces=tuple(traced_runs), interrupted=session.interrupted)
+
+
+def _answer(session: Session, counted: Counted, on_answer: OnAnswer) -> None:
+    """Call `on_answer` with the verdict on the runs so far. Rooflines are left out: measuring peaks would use the device."""
+    runs = with_counted_work(session.runs, counted.by_kit)
+    if any(run.failure is None for run in runs):
+        report = with_findings(
+            new_report(counted.info, counted.static, runs=runs), counted.by_kit, lambda report: report
+        )
+        on_answer(
+            tuple(run.config.name for run in runs), report.verdict.sentences if report.verdict is not None else ()
+        )
 
 
 def _measured_report(

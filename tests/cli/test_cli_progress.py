@@ -183,10 +183,27 @@ def test_a_log_has_one_line_per_process(capfd: pytest.CaptureFixture[str], monke
     ]
 
 
+def test_a_message_stays_on_the_screen(terminal: Terminal) -> None:
+    with terminal.progress() as progress:
+        progress.show("counting")
+        terminal.wait_for("counting")
+        progress.print("first result:\nslow \x1b[31m[bold]convolution[/bold]")
+        terminal.wait_for("convolution")
+    terminal.close()
+    assert terminal.screen() == (["first result:", "slow \\x1b[31m[bold]convolution[/bold]"], True)
+
+
+def test_a_message_in_a_log_has_one_time(capfd: pytest.CaptureFixture[str]) -> None:
+    with Progress(quiet=False) as progress:
+        progress.print("first result:\nA step takes 3 ms.")
+    assert capfd.readouterr().err == "    0 s  first result:\n         A step takes 3 ms.\n"
+
+
 def test_silence(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
     monkeypatch.setattr(progress_module, "LONG_S", 0.01)
     with terminal.progress(quiet=True) as progress:
         progress.show("counting")
+        progress.print("first result")
         progress.start_process(start(1))
         time.sleep(0.05)
     terminal.close()

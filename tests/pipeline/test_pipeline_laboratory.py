@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.cli.output import REPORT_FILES  # noqa: E402
-from profiler_kit.errors import INTERRUPTED, OK, UsageError  # noqa: E402
+from profiler_kit.errors import INTERRUPTED, OK, KitError, UsageError  # noqa: E402
 from profiler_kit.measurement import experiments, repetition, session, sweep  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
@@ -373,6 +373,47 @@ def test_progress_of_trials_counts_every_process(
     trial = report.findings[0].trial
     assert trial is not None
     assert (trial.config, trial.verdict) == ("a", "failed" if fails else "same")
+
+
+def test_first_answers_come_before_the_last_process(
+    place: Place, monkeypatch: pytest.MonkeyPatch, measured_by: MeasuredBy
+) -> None:
+    place.write("pass")
+    planned(monkeypatch, DEFAULT, B, optional=(A,))
+    events: list[str] = []
+
+    def measured(spec: TargetSpec, config: RunConfig, **rest: Any) -> ConfigRun:
+        events.append(config.name)
+        return quick(spec, config, **rest)
+
+    def on_answer(names: tuple[str, ...], sentences: tuple[str, ...]) -> None:
+        assert "10 ns" in sentences[0]
+        events.append(f"answer on {'+'.join(names)}")
+
+    measured_by(measured)
+    monkeypatch.setattr(repetition, "MAX_BUDGET_SHARE", 0)
+    monkeypatch.setattr(session, "_has_time", lambda *_: True)
+    analyze_spec(place.spec, device="cpu", steps=3, on_answer=on_answer)
+    assert events == ["default", "answer on default", "b", "a", "answer on default+b+a", "a", "b"]
+
+
+def test_quick_measures_two_configurations_for_a_short_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: list[Any] = []
+
+    def analyze_nothing(spec: TargetSpec, **given: Any) -> Any:
+        options.append((given["configs"], given["budget_s"]))
+        raise KitError("nothing to measure")
+
+    monkeypatch.setattr("profiler_kit.pipeline.analyze.analyze_spec", analyze_nothing)
+    place.write("pass")
+    for words in ((), ("--quick",), ("--quick", "--budget", "5s")):
+        analyze(place, *words)
+    assert options == [(None, 60.0), (("default", "benchmark"), 10.0), (("default", "benchmark"), 5.0)]
+    capsys.readouterr()
+    assert analyze(place, "--quick", "--configs", "default") == 2
+    assert "leave out --quick or --configs" in capsys.readouterr().err
 
 
 def test_a_configuration_with_a_very_long_name_has_a_trace_file_all_the_same(

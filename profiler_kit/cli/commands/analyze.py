@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +30,21 @@ if TYPE_CHECKING:
     from profiler_kit.records.experiments import ExperimentOptions
 
 
+QUICK_CONFIGS = ("default", "benchmark")
+QUICK_BUDGET_S = 10.0
+_REFERENCE = re.compile(r" \[\d+\](?=[.;,])")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, measurement, experiments and output."""
     parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     add_target_options(parser)
     add_measure_options(parser)
     _add_experiment_options(parser)
+    parser.add_argument(
+        "--quick", action="store_true",
+        help=f"measure {' and '.join(QUICK_CONFIGS)} alone, with {QUICK_BUDGET_S:g} s of steps: the main cause within a minute",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
     tensorboard.add_tensorboard_option(parser, in_report_folder=True)
     add_convention_options(parser)
@@ -49,6 +60,11 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
     inputs = [options.target, *options.input, options.shapes or ""]
     output.check_options(options, inputs=inputs)
+    if options.quick and options.configs is not None:
+        raise errors.UsageError("--quick selects the configurations", hint="leave out --quick or --configs")
+    configs, budget_s = options.configs, options.budget_s
+    if options.quick:
+        configs, budget_s = QUICK_CONFIGS, min(budget_s, QUICK_BUDGET_S)
     report_files = [folder / name for name in output.REPORT_FILES if (folder / name).exists()]
     files.check_outputs(report_files, inputs, hint="use another folder with --out")
     tensorboard.check_tensorboard(options)
@@ -57,13 +73,14 @@ def run(options: argparse.Namespace) -> int:
             analysis = analyze_spec(
                 target_spec(options),
                 device=options.device,
-                configs=options.configs,
-                budget_s=options.budget_s,
+                configs=configs,
+                budget_s=budget_s,
                 steps=options.steps,
                 timeout_s=options.timeout,
                 traces=folder / "traces",
                 on_progress=progress.show,
                 on_process=progress.start_process,
+                on_answer=partial(_print_answer, progress),
                 convention=options.convention,
                 experiments=_experiment_options(options),
             )
@@ -88,6 +105,12 @@ def run(options: argparse.Namespace) -> int:
     if failure is not None:
         raise failure
     return errors.OK
+
+
+def _print_answer(progress: Progress, configs: tuple[str, ...], sentences: tuple[str, ...]) -> None:
+    names = configs[0] if len(configs) == 1 else f"{len(configs)} configurations, one process each"
+    # the findings that the numbers refer to are not shown yet
+    progress.print("\n".join([f"first result ({names}):", *(_REFERENCE.sub("", sentence) for sentence in sentences)]))
 
 
 def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
