@@ -6,6 +6,7 @@
 - Outputs shown on a page: the fenced block after a marker such as `<!-- output: show docs/measured/….json -->` holds the output
   of that command. `first=N` before the arguments keeps the first N lines; `from=TITLE` keeps the section with that title
   (write `~` for a space).
+- Files shown on a page: the fenced block after a marker such as `<!-- file: docs/ci_recipes/github_check.yml -->` holds the file.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ OUTPUT: Final = re.compile(
     r"(?P<head><!-- output: (?:first=(?P<first>\d+) |from=(?P<title>\S+) )?(?P<command>[^\n]+) -->\n```[^\n]*\n)"
     r"(?P<stale>.*?)(?P<end>^```$)",
     re.DOTALL | re.MULTILINE,
+)
+
+FILE: Final = re.compile(
+    r"(?P<head><!-- file: (?P<path>\S+) -->\n```[^\n]*\n)(?P<stale>.*?)(?P<end>^```$)", re.DOTALL | re.MULTILINE
 )
 
 CODE_SPAN: Final = re.compile(r"`([^`]+)`")
@@ -215,6 +220,13 @@ def with_outputs(text: str) -> str:
     return OUTPUT.sub(updated_block, text)
 
 
+def with_files(text: str) -> str:
+    """The page `text` with each shown file updated."""
+    return FILE.sub(
+        lambda match: f"{match['head']}{(ROOT / match['path']).read_text(encoding='utf-8')}{match['end']}", text
+    )
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     """Every generated file and its text. Files that others are generated from come first."""
     for name in MEASURED:
@@ -236,8 +248,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "images" / "terminal.svg", terminal_svg(read_report(ROOT / pictured), f"profiler-kit show {pictured}")
     for file in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))):
         text = file.read_text(encoding="utf-8")
-        if OUTPUT.search(text):
-            yield file, with_outputs(text)
+        if OUTPUT.search(text) or FILE.search(text):
+            yield file, with_outputs(with_files(text))
 
 
 def main() -> int:
