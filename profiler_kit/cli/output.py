@@ -32,7 +32,6 @@ def check_options(options: argparse.Namespace, *, inputs: Iterable[str | Path] =
     `inputs`: the files that the command reads; no output may replace them. Texts that name no file are ignored.
     """
     from profiler_kit import render
-    from profiler_kit.report.tables import check_sort
 
     if options.format is not None:
         render.renderer_by_name(options.format)
@@ -40,6 +39,8 @@ def check_options(options: argparse.Namespace, *, inputs: Iterable[str | Path] =
         render.renderer_by_suffix(file)
     files.check_outputs(options.output, inputs, hint="use another path with -o")
     if getattr(options, "sort", None) is not None:
+        from profiler_kit.report.tables import check_sort
+
         # Without --by the report decides which table is shown, so any table's column is accepted here.
         check_sort(options.sort, options.by or "layer")
     out = getattr(options, "out", None)
@@ -134,6 +135,12 @@ def _open_page(page: Path, options: argparse.Namespace) -> None:
 
 def emit_report(report: Report, options: argparse.Namespace, page: Path | None = None) -> None:
     """Emit a report on a target, with the tables that the options select, or one of its findings. `page`: as in `emit`."""
+    if options.format == "json" and not (options.output or options.open or _selects_tables(options)):
+        from profiler_kit.records.document import Document
+        from profiler_kit.records.serde import dumps
+
+        emit(Document(title="", sections=(), json=dumps(report)), options, page)
+        return
     from profiler_kit.report import finding_document, report_document
 
     if options.finding is not None:
@@ -149,6 +156,12 @@ def emit_report(report: Report, options: argparse.Namespace, page: Path | None =
         unit=options.unit,
     )
     emit(document, options, page)
+
+
+def _selects_tables(options: argparse.Namespace) -> bool:
+    """Whether an option selects tables or a finding, which a report can lack."""
+    names = ("finding", "depth", "sort", "run", "by", "unit")
+    return any(getattr(options, name) is not None for name in names)
 
 
 def draws(options: argparse.Namespace) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
-from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import KitError, NotComparableError, TargetError, UsageError
 from profiler_kit.gate.base import COUNT_TIMEOUT_S, CountCommand, TargetFiles, count_command, saved_base, target_files
 from profiler_kit.gate.budgets import parse_budget, with_strict_budget
@@ -122,11 +121,13 @@ def check_targets(
     convention: str = DEFAULT_CONVENTION,
     time_sides: TimeSides | None = None,
     on_progress: OnProgress,
+    while_waiting: Callable[[], None] = lambda: None,
 ) -> CheckResults:
     """The results of the gate for `targets`, in their order.
 
     `base`: a revision, a saved report (of a single target), or None for the merge base with the main branch. `folder` is the
     working directory. `time_sides` measures the step time of both sides. A side that cannot be counted is a result.
+    `while_waiting` is called while another process counts the base: what the caller imports then costs no time.
 
     Raises:
         UsageError: no repository, an unknown revision, a target outside of the repository.
@@ -158,7 +159,7 @@ def check_targets(
                     argv, repo=folder, top=top, folder=checkout, revision=revision
                 )
         on_progress("counting both sides")
-        heads, bases = _count_sides(plans, commands, convention, folder)
+        heads, bases = _count_sides(plans, commands, convention, folder, while_waiting)
         results = []
         for plan in plans:
             name = plan.target.name
@@ -242,6 +243,7 @@ def _count_sides(
     commands: dict[str, CountCommand],
     convention: str,
     folder: Path,
+    while_waiting: Callable[[], None],
 ) -> tuple[dict[str, Report | KitError], dict[str, Report | KitError]]:
     """The reports of both sides by target, or the errors. All processes run at the same time, as many as there are cores.
 
@@ -261,6 +263,9 @@ def _count_sides(
             )
             heads[target.name] = _attempt(lambda: _count_here(target, convention))
             if child is not None and command is not None:
+                import profiler_kit.comparison.compare  # noqa: F401
+
+                while_waiting()
                 outcome = child.finish(command.timeout_s)
                 bases[target.name] = _attempt(partial(command.report, outcome))
         return heads, bases
@@ -422,6 +427,8 @@ def check_reports(
 
     `notes` are added to the result. Without a base only absolute budgets are checked.
     """
+    from profiler_kit.comparison.compare import compare  # not before both sides are being counted: it takes a while
+
     comparison = None
     if base is not None:
         try:

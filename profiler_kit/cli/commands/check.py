@@ -85,13 +85,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
-    from profiler_kit.report.check import check_document, checks_document
-
     output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         targets, results = _check(options, progress)
         if options.accept is not None and _accept(options, targets, results):
             _, results = _check(options, progress)
+    from profiler_kit.report.check import check_document, checks_document
+
     if len(results.results) > 1:
         output.emit(checks_document(results), options)
         return results.exit_code
@@ -100,6 +100,10 @@ def run(options: argparse.Namespace) -> int:
     if result.status == "failed":
         raise _error(result)
     return result.exit_code
+
+
+def _import_report() -> None:
+    import profiler_kit.report.check  # noqa: F401
 
 
 def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
@@ -128,6 +132,7 @@ def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckT
         strict=options.strict,
         convention=options.convention,
         time_sides=timer(options.device, progress.show) if options.time else None,
+        while_waiting=_import_report,
         on_progress=progress.show,
     )
     return targets, results
