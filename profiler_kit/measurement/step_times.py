@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from profiler_kit.errors import TargetError
@@ -24,6 +24,7 @@ LOOKS: Final = (4, 6, 8, 12, 16, 20)  # processes a side after which the result 
 PROCESS_BUDGET_S: Final = 1.0  # for the steps of one process
 TIMEOUT_S: Final = 600.0
 DEFAULT: Final = RunConfig(name="default")
+Side = Literal[0, 1]  # the base, the change
 
 
 def compare_steps(
@@ -36,21 +37,28 @@ def compare_steps(
     Raises:
         TargetError: a side failed.
     """
-    sides: tuple[list[Interval], list[Interval]] = ([], [])
-    difference: Difference | None = None
+    count = 0
+
+    def measured_step(side: Side) -> Interval:
+        nonlocal count
+        count += 1
+        on_progress(f"step time: process {count}, {('base', 'change')[side]}")
+        return _step((base, change)[side], device)
+
     with worker_forks(base, change):
-        for number in range(LOOKS[-1]):
-            order = (0, 1) if number % 2 == 0 else (1, 0)
-            for side in order:
-                on_progress(f"step time: process {2 * number + order.index(side) + 1}, {('base', 'change')[side]}")
-                sides[side].append(_step((base, change)[side], device))
-            if number + 1 not in LOOKS:
-                continue
-            difference = against_limit(*sides, allowed)
-            if difference.is_sure:
-                break
-    assert difference is not None
-    return verdict_on_steps(*sides, allowed, device)
+        return verdict_on_steps(*measured_until_sure(measured_step, allowed), allowed, device)
+
+
+def measured_until_sure(step_of: Callable[[Side], Interval], allowed: float) -> tuple[list[Interval], list[Interval]]:
+    """The steps of both sides, one for each process that `step_of` runs, until the verdict is sure or after the last look."""
+    sides: tuple[list[Interval], list[Interval]] = ([], [])
+    for number in range(LOOKS[-1]):
+        order: tuple[Side, Side] = (0, 1) if number % 2 == 0 else (1, 0)
+        for side in order:
+            sides[side].append(step_of(side))
+        if number + 1 in LOOKS and against_limit(*sides, allowed).is_sure:
+            break
+    return sides
 
 
 def against_limit(base: Sequence[Interval], change: Sequence[Interval], allowed: float) -> Difference:

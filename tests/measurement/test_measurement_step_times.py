@@ -1,0 +1,50 @@
+"""The step-time check: its order of processes, its looks, and its verdicts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from profiler_kit.measurement.step_times import LOOKS, Side, measured_until_sure, verdict_on_steps
+from profiler_kit.records.samples import Interval
+from scripts.bench.check_time import normal, simulate
+
+
+def interval(ns: int) -> Interval:
+    return Interval(median=ns, low=ns - 10, high=ns + 10)
+
+
+def test_sides_run_in_turns_until_the_verdict_is_sure() -> None:
+    order: list[Side] = []
+
+    def step_of(side: Side) -> Interval:
+        order.append(side)
+        return interval(1_000_000 + 1000 * (len(order) % 3) + 500_000 * side)
+
+    base, change = measured_until_sure(step_of, 0.05)
+    assert order == [0, 1, 1, 0, 0, 1, 1, 0]
+    assert len(base) == len(change) == LOOKS[0]
+    verdict = verdict_on_steps(base, change, 0.05, "cpu")
+    assert (verdict.outcome, verdict.processes) == ("fail", 4)
+    assert verdict.reason == "the step takes 50 % more, and 5 % is allowed"
+    assert verdict_on_steps(base, change, 0.60, "cpu").outcome == "pass"
+
+
+def test_noise_gives_no_verdict_and_the_smallest_change_that_would_be_seen() -> None:
+    chance = random.Random(3)
+    sides = measured_until_sure(lambda side: interval(round(1_000_000 * chance.uniform(0.5, 1.5))), 0.05)
+    assert len(sides[0]) == LOOKS[-1]
+    verdict = verdict_on_steps(*sides, 0.05, "cpu")
+    assert verdict.outcome == "inconclusive"
+    assert verdict.smallest_visible is not None
+    assert verdict.smallest_visible > 0.05
+    assert "below the smallest change" in verdict.reason
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.05])
+def test_rates_on_a_quiet_machine(spread: float) -> None:
+    equal, _ = simulate(normal(spread), 0.05, 0.0, 200)
+    slower, _ = simulate(normal(spread), 0.05, 0.2, 200)
+    assert equal["fail"] <= 2
+    assert slower["fail"] >= 190
