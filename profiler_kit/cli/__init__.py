@@ -58,7 +58,7 @@ def _run(argv: Sequence[str] | None) -> int:
         status: int = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
     except KitError as error:
-        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
+        terminal.print_message(f"error: {error}")
         return error.exit_code
     except BrokenPipeError:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.

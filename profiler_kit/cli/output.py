@@ -219,7 +219,7 @@ def errors_at_end() -> Iterator[Callable[..., None]]:
 
     yield attempt
     for error in errors[:-1]:
-        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
+        terminal.print_message(f"error: {error}")
     if errors:
         raise errors[-1]
 
@@ -262,7 +262,7 @@ def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
 def print_note(text: str, options: argparse.Namespace) -> None:
     """Print `text` on stderr, except with ``--quiet``."""
     if not options.quiet:
-        print(text, file=sys.stderr)
+        print(streams.escape_control_characters(text), file=sys.stderr)
 
 
 def write_report_folder(analysis: Analysis, folder: Path) -> None:

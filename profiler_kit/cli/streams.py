@@ -6,12 +6,13 @@ import contextlib
 import gc
 import io
 import os
+import re
 import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from profiler_kit.errors import UsageError
 
@@ -35,11 +36,18 @@ def open_standard_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+_COMMAND: Final = re.compile(r"^([^\S\n]*)::", re.MULTILINE)  # runners skip white space before it
+
+
 def escape_control_characters(text: str) -> str:
-    """`text` with control characters escaped, except line ends: a name from a file must not control the terminal."""
-    return "".join(
+    """`text` with control characters escaped, except line ends: a name from a file must not control the terminal.
+
+    So is the start of a line that a CI runner would execute (``::error::``).
+    """
+    printable = "".join(
         character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
     )
+    return _COMMAND.sub(r"\1\\x3a:", printable)
 
 
 def discard_stdout() -> None:

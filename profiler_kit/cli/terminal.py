@@ -8,6 +8,8 @@ import shutil
 import sys
 from typing import Final, TextIO
 
+from profiler_kit.cli.streams import escape_control_characters
+
 MAX_WIDTH: Final = 160  # longer lines are hard to follow
 DEFAULT_WIDTH: Final = 100  # of pipes and logs
 BAR: Final = "█▏"  # characters of a bar
@@ -41,6 +43,7 @@ def can_draw(stream: TextIO) -> bool:
 
 def print_message(message: str) -> None:
     """Print an error or a warning on stderr, with colored labels if stderr is colored."""
+    message = escape_control_characters(message)
     print(_LABEL.sub(_styled_label, message) if has_color(sys.stderr) else message, file=sys.stderr)
 
 

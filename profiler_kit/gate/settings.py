@@ -221,6 +221,7 @@ def _target(name: str, table: Mapping[str, Any], file_name: str) -> TargetSettin
     target = _text(table, "target", where)
     if target is None:
         raise UsageError("no target", where=where, hint='write target = "models/net.py:Net"')
+    base_target = _text(table, "base_target", where)
     common: list[str] = []
     for key in _TEXT_OPTIONS:
         if key in table:
@@ -236,12 +237,21 @@ def _target(name: str, table: Mapping[str, Any], file_name: str) -> TargetSettin
     )
     return TargetSettings(
         name=name,
-        target=target,
+        target=_from_working_directory(target, file_name),
         options=(*own[0], *own[1], *common),
         gpu=_text(table, "gpu", where),
-        base_target=_text(table, "base_target", where),
+        base_target=_from_working_directory(base_target, file_name) if base_target is not None else None,
         base_options=(*base[0], *base[1], *common) if base != own else None,
     )
+
+
+def _from_working_directory(target: str, file_name: str) -> str:
+    """TARGET of a file, whose path is relative to that of `file_name`, relative to the working directory as `file_name` is."""
+    name, colon, attribute = target.partition(":")
+    folder = os.path.dirname(file_name)  # noqa: PTH120 the text of a path, which may start with ..
+    if not name.endswith(".py") or not folder:
+        return target
+    return f"{os.path.normpath(os.path.join(folder, name))}{colon}{attribute}"  # noqa: PTH118
 
 
 def _inputs(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import pytest
 
 from profiler_kit.cli import progress as progress_module
 from profiler_kit.cli.progress import Progress, left_text
+from profiler_kit.cli.terminal import print_message
 from profiler_kit.records.progress import ProcessStart
 
 CONTROL = re.compile(r"\x1b\[(\?25[lh]|[0-9;]*[A-Za-z])|[\r\n]|[^\x1b\r\n]+")
@@ -229,3 +230,16 @@ def test_silence(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 def test_the_time_left(left_s: float | None, running_s: float, is_bound: bool, text: str) -> None:
     left_ns = None if left_s is None else round(left_s * 1e9)
     assert left_text(start(1, left_ns=left_ns, is_bound=is_bound), running_s) == text
+
+
+def test_a_line_for_a_ci_runner_is_escaped(capfd: pytest.CaptureFixture[str]) -> None:
+    """GitHub also executes lines of stderr, after any white space."""
+    with Progress(quiet=False) as progress:
+        progress.print("first result:\n::error::from a name")
+    print_message("error: a name\n  ::warning::b\nhint: c::d")
+    assert capfd.readouterr().err.splitlines()[1:] == [
+        "         \\x3a:error::from a name",
+        "error: a name",
+        "  \\x3a:warning::b",
+        "hint: c::d",
+    ]

@@ -101,3 +101,18 @@ def test_a_limit_of_the_command_line_is_an_error() -> None:
 def test_accepted_is_an_absolute_value_next_to_an_increase(value: str) -> None:
     with pytest.raises(UsageError):
         parse_settings(parse_toml(f"{START}budgets.net]\nparams = {value}\n", "x"), "x")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("net.py:Net", "sub/net.py:Net"),
+        ("../models/net.py", "models/net.py"),
+        ("package.net:Net", "package.net:Net"),
+        ("timm:resnet18", "timm:resnet18"),
+    ],
+)
+def test_paths_of_targets_are_relative_to_their_file(target: str, expected: str) -> None:
+    content = f'[tool.profiler-kit.targets.net]\ntarget = "{target}"\nbase_target = "{target}"\n'
+    settings = parse_settings(parse_toml(content, "x"), "sub/pyproject.toml").targets["net"]
+    assert (settings.target, settings.base_target) == (expected, expected)

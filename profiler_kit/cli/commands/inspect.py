@@ -107,7 +107,7 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
         _check_steps(inspection.traces, options)
     files.check_outputs([path for _, _, path in extra_files if path != STDOUT], inspection.files)
     for error in inspection.errors:
-        terminal.print_message(f"error: {streams.escape_control_characters(str(error))}")
+        terminal.print_message(f"error: {error}")
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     with output.errors_at_end() as attempt:
