@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import random
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -32,7 +34,7 @@ def compare_steps(
 ) -> StepTimeCheck:
     """The step time of `change` against that of `base`. `allowed`: the largest relative change.
 
-    Both sides run in turns, in reverse order in every other turn, so that drift and load affect both alike.
+    Both sides run in pairs of processes, in random order, so that no rhythm of the machine's load can favor one of them.
 
     Raises:
         TargetError: a side failed.
@@ -45,17 +47,28 @@ def compare_steps(
         on_progress(f"step time: process {count}, {('base', 'change')[side]}")
         return _step((base, change)[side], device)
 
-    with worker_forks(base, change):
-        return verdict_on_steps(*measured_until_sure(measured_step, allowed), allowed, device)
+    # Forks of one process share its hash seed and memory layout, which can make every step of one side 40 % longer: such
+    # processes are not independent of each other. So each pair gets a process of its own to fork from.
+    steps = measured_until_sure(measured_step, allowed, pair=lambda: worker_forks(base, change))
+    return verdict_on_steps(*steps, allowed, device)
 
 
-def measured_until_sure(step_of: Callable[[Side], Interval], allowed: float) -> tuple[list[Interval], list[Interval]]:
-    """The steps of both sides, one for each process that `step_of` runs, until the verdict is sure or after the last look."""
+def measured_until_sure(
+    step_of: Callable[[Side], Interval],
+    allowed: float,
+    *,
+    pair: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> tuple[list[Interval], list[Interval]]:
+    """The steps of both sides, one for each process that `step_of` runs, until the verdict is sure or after the last look.
+
+    `pair` is entered around each process of the base and the one of the change that belongs to it.
+    """
     sides: tuple[list[Interval], list[Interval]] = ([], [])
     for number in range(LOOKS[-1]):
-        order: tuple[Side, Side] = (0, 1) if number % 2 == 0 else (1, 0)
-        for side in order:
-            sides[side].append(step_of(side))
+        order: tuple[Side, Side] = (0, 1) if random.random() < 0.5 else (1, 0)
+        with pair():
+            for side in order:
+                sides[side].append(step_of(side))
         if number + 1 in LOOKS and against_limit(*sides, allowed).is_sure:
             break
     return sides

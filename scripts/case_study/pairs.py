@@ -86,7 +86,9 @@ def make_pairs(figures: Figures, configs: Sequence[tuple[str, str]]) -> list[Pai
 
 def model_noise(figures: Figures, model: str) -> Noise:
     """Return the noise between fresh processes of `model`."""
-    runs = tuple(_timed_run(run) for run in figures.runs if run.model == model and run.process == 1)
+    runs = tuple(
+        _timed_run(run) for run in figures.runs if run.model == model and run.process == 1 and run.failure is None
+    )
     target = TargetInfo(spec=model, name=model, inputs=(), mode="train", loss=None, optimizer=None)
     return noise_of(Report(tool=Tool(name="", version=""), created="", target=target, static=None, runs=runs))
 

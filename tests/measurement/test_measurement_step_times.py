@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,20 +17,43 @@ def interval(ns: int) -> Interval:
     return Interval(median=ns, low=ns - 10, high=ns + 10)
 
 
-def test_sides_run_in_turns_until_the_verdict_is_sure() -> None:
+def test_sides_run_in_pairs_of_random_order_until_the_verdict_is_sure() -> None:
     order: list[Side] = []
+    pairs: list[int] = []
+
+    @contextlib.contextmanager
+    def pair() -> Iterator[None]:
+        before = len(order)
+        yield
+        pairs.append(len(order) - before)
 
     def step_of(side: Side) -> Interval:
         order.append(side)
         return interval(1_000_000 + 1000 * (len(order) % 3) + 500_000 * side)
 
-    base, change = measured_until_sure(step_of, 0.05)
-    assert order == [0, 1, 1, 0, 0, 1, 1, 0]
+    base, change = measured_until_sure(step_of, 0.05, pair=pair)
+    assert [sorted(order[i : i + 2]) for i in range(0, len(order), 2)] == [[0, 1]] * LOOKS[0]
+    assert pairs == [2] * LOOKS[0]
     assert len(base) == len(change) == LOOKS[0]
     verdict = verdict_on_steps(base, change, 0.05, "cpu")
     assert (verdict.outcome, verdict.processes) == ("fail", 4)
     assert verdict.reason == "the step takes 50 % more, and 5 % is allowed"
     assert verdict_on_steps(base, change, 0.60, "cpu").outcome == "pass"
+
+
+def test_the_order_within_pairs_has_no_rhythm() -> None:
+    first: list[Side] = []
+    order: list[Side] = []
+
+    def step_of(side: Side) -> Interval:
+        order.append(side)
+        return interval(1_000_000 if side == 0 else 1_050_000)
+
+    for _ in range(20):
+        order.clear()
+        measured_until_sure(step_of, 0.05)
+        first += order[::2]
+    assert 0 < first.count(0) < len(first)
 
 
 def test_noise_gives_no_verdict_and_the_smallest_change_that_would_be_seen() -> None:
