@@ -47,8 +47,8 @@ def compare_steps(
         on_progress(f"step time: process {count}, {('base', 'change')[side]}")
         return _step((base, change)[side], device)
 
-    # Forks of one process share its hash seed and memory layout, which can make every step of one side 40 % longer: such
-    # processes are not independent of each other. So each pair gets a process of its own to fork from.
+    # Forks of one process share its hash seed and memory layout, so they are not independent of each other. With one parent for
+    # all pairs, every step of one of two equal sides was sometimes 40 % longer. So each pair gets a parent of its own.
     steps = measured_until_sure(measured_step, allowed, pair=lambda: worker_forks(base, change))
     return verdict_on_steps(*steps, allowed, device)
 
