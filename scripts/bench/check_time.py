@@ -3,8 +3,9 @@
     python -m scripts.bench.check_time
     python -m scripts.bench.check_time --live 5
 
-Simulated processes are those of `scripts.bench.decisions`. The procedure is that of the command: pairs
-of processes in random order, looks after 4 to 20 of each side, and three verdicts. *Equal* sides must not fail; a change that makes the step 20 % longer should.
+Simulated processes are those of `scripts.bench.decisions`. The procedure is that of the command: pairs of processes in random
+order, looks after 4 to 20 of each side, and three verdicts. *Equal* sides must not fail; a change that makes the step 20 %
+longer should.
 
 `--live N` runs the command N times on a small network against an equal change, and N times against one with a quarter more
 layers, with a limit of 5 %. Each run starts up to 40 processes.
