@@ -123,6 +123,33 @@ def test_forks_are_different_processes_with_different_random_numbers(jobs: Jobs)
     assert (len(pids), len(parents), len(numbers)) == (3, 1, 3)
 
 
+def test_the_same_work_is_not_forked_from_one_process_twice(jobs: Jobs) -> None:
+    name = jobs.add(DIFFERENT)
+    parents = []
+    with jobs.forking("random"):
+        for work in ("a", "b", "b", "a", "a"):
+            process.separate_forks(work)
+            parents.append(jobs.run(name).stdout.split()[1])
+    first, second, third, fourth, fifth = parents
+    assert first == second != third == fourth != fifth
+    assert fifth not in (first, third)
+    assert all(not is_running(int(parent)) for parent in parents)
+    process.separate_forks("a")  # without a block of `forking` there is nothing to separate
+
+
+def test_a_fork_outlives_the_replacement_of_its_parent(jobs: Jobs) -> None:
+    waits, ends_at_once = jobs.add("print(input())"), jobs.add("print('done')")
+    argv = [sys.executable, "-m", waits]
+    with jobs.forking():
+        process.separate_forks("a")
+        with process.start_child(argv, env=jobs.env, accepts_line=True) as child:
+            assert is_fork(child)
+            process.separate_forks("a")
+            assert jobs.run(ends_at_once).stdout == "done\n"
+            child.send_line("still here")
+            assert child.finish(20).stdout == "still here\n"
+
+
 def test_numpy_numbers_differ_between_forks(jobs: Jobs) -> None:
     name = jobs.add("import numpy\nprint(numpy.random.rand())\n")
     with jobs.forking("numpy.random"):

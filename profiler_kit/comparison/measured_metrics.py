@@ -149,7 +149,7 @@ def _judge(
         if abs(after - before) <= PEAK_NOISE_SHARE * max(before, after):
             return "noise", f"less than {percent(PEAK_NOISE_SHARE, 2)} apart"
         return ("better" if after < before else "worse"), ""
-    step = step_difference(a, b, a_run, b_run)
+    step = step_difference(a.runs, b.runs, a_run, b_run)
     if step is None or step.limit is None:
         return "unknown", step.reason if step is not None else "a side has no step time"
     if metric.key == STEP_TIME:

@@ -101,7 +101,7 @@ def _measured_checkpointing(case: Case) -> Explanation | None:
     pairs = [pair for report in (case.a, case.b) if (pair := _checkpointed_runs(report)) is not None]
     if len(pairs) < 2:
         return None
-    noise = noise_between(case.a, case.b)
+    noise = noise_between(case.a.runs, case.b.runs)
     differences = [found for before, after in pairs if (found := noise.difference(before, after)) is not None]
     times = [difference.ratio for difference in differences]
     peaks = [(after.peak_allocated_bytes or 0) / (before.peak_allocated_bytes or 1) for before, after in pairs]

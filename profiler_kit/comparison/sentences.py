@@ -192,7 +192,7 @@ def notes(
     if (a.runs or b.runs) and not shared_runs:
         lines.append("The reports have no configuration in common, so no times are compared.")
     if any(a_run.step_ns and b_run.step_ns for a_run, b_run in shared_runs):
-        lines.append(noise_between(a, b).sentence(significant=2))
+        lines.append(noise_between(a.runs, b.runs).sentence(significant=2))
     return tuple(lines)
 
 

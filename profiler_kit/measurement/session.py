@@ -17,7 +17,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.repetition import FurtherPasses
-from profiler_kit.measurement.visits import Visit, VisitOrder, reverse_pass
+from profiler_kit.measurement.visits import Visit, VisitOrder, further_visit, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
@@ -25,6 +25,8 @@ from profiler_kit.records.progress import OnProcess, ProcessStart, ignore_proces
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.statistics.noise import fills_step
+from profiler_kit.statistics.report_noise import step_difference
+from profiler_kit.statistics.sequential import is_open
 from profiler_kit.temporary_files import temporary_folder
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
@@ -162,22 +164,48 @@ def measure_interleaved(
     return visits
 
 
-def measure_sides(sessions: tuple[Session, Session], configs: Sequence[RunConfig], passes: int) -> None:
+def measure_sides(
+    sessions: tuple[Session, Session], configs: Sequence[RunConfig], passes: int, *, further_s: float
+) -> None:
     """Run further processes of `configs` for two targets, interleaved, so that drift and load affect both alike.
 
-    In each pass, every configuration runs once per target. The order is reversed from pass to pass. The results become
+    In each pass, every configuration runs once per target. The order is reversed from pass to pass. After `passes` passes,
+    only the configurations whose comparison is still open run again, for `further_s` seconds at most. The results become
     `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the session that it stopped.
     """
-    turns = [(session, config) for config in configs for session in sessions]
-    started = 0
-    for number in range(passes):
+    started, number, deadline_s = 0, 0, math.inf
+    open_configs = list(configs)
+    while open_configs:
+        pass_start_s = time.monotonic()
+        turns = [(session, config) for config in open_configs for session in sessions]
         for session, config in turns if number % 2 else reversed(turns):
+            if any(side.interrupted for side in sessions):
+                return
             started += 1
-            if any(side.interrupted for side in sessions) or session.has_failed(config):
+            if session.has_failed(config):
                 continue
             visit = _visit(session, config, _share_s(session, len(configs)), Path())
-            order = VisitOrder(has_failed=session.has_failed, forward=reverse_pass([visit]), reverse=[])
-            _measure(session, order, keeps_repeats=True, place=(started, passes * len(turns)))
+            visit = reverse_pass([visit])[0] if number < passes else further_visit(visit)
+            order = VisitOrder(has_failed=session.has_failed, forward=[visit], reverse=[])
+            place = (started, max(started, passes * len(turns)))
+            _measure(session, order, keeps_repeats=True, place=place)
+        number += 1
+        now_s = time.monotonic()
+        if number == passes:
+            deadline_s = now_s + further_s
+        if number >= passes:
+            open_configs = [config for config in open_configs if _is_open(sessions, config)]
+            if now_s + (now_s - pass_start_s) > deadline_s:
+                return
+
+
+def _is_open(sessions: tuple[Session, Session], config: RunConfig) -> bool:
+    """Whether further processes may change the verdict on the two targets' steps with `config`."""
+    before, after = (next((run for run in side.runs if run.config.name == config.name), None) for side in sessions)
+    if before is None or after is None:
+        return False
+    difference = step_difference(sessions[0].runs, sessions[1].runs, before, after)
+    return is_open(before, after, difference, 1 + len(after.repeats))
 
 
 @contextlib.contextmanager

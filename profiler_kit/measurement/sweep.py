@@ -170,6 +170,8 @@ def measure_visits(
             for visit in itertools.islice(remaining, max(0, count - len(waiting))):
                 block = stack.enter_context(contextlib.ExitStack())
                 report = partial(on_progress, visit)
+                if not may_overlap():  # the step waits for the host, whose time depends on where libraries are loaded
+                    process.separate_forks((spec, visit.config.repeat_of or visit.config.name))
                 try:
                     started = block.enter_context(spawn_run(spec, visit, device=device, on_progress=report))
                     waiting.append(started)

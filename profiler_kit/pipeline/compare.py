@@ -25,6 +25,7 @@ from profiler_kit.records.trace_comparison import TraceComparison
 
 CONFIGS: Final = ("default", "no-tf32")  # measured by default
 PASSES: Final = 3  # further processes of each configuration and side, interleaved
+FURTHER_SHARE: Final = 0.5  # of the budget, which processes after these may take while a verdict is open
 HEAD_BYTES: Final = 4096  # enough of a file to recognize our reports by their first keys
 SAME_KIND_HINT: Final = "give two traces, or two targets or reports"
 SINGLE_TRACE_HINT: Final = "give one trace per side: profiler-kit compare A.json.gz B.json.gz"
@@ -154,7 +155,7 @@ def _measured_again(
     on_progress: OnProgress,
     on_process: OnProcess,
 ) -> tuple[tuple[Report, Report], bool]:
-    """The reports with `PASSES` further processes of every shared configuration, interleaved, and whether Ctrl-C stopped them.
+    """The reports with further processes of every shared configuration, interleaved, and whether Ctrl-C stopped them.
 
     The sides were measured one after the other, so load that comes and goes would look like a difference between them.
     """
@@ -182,7 +183,7 @@ def _measured_again(
     shared = [
         run.config for run in reports[0].runs if run.config.repeat_of is None and run.config.name in names[0] & names[1]
     ]
-    measure_sides((sessions[0], sessions[1]), shared, PASSES)
+    measure_sides((sessions[0], sessions[1]), shared, PASSES, further_s=FURTHER_SHARE * budget_s)
     repeated = [replace(report, runs=tuple(side.runs)) for report, side in zip(reports, sessions, strict=True)]
     return (repeated[0], repeated[1]), any(side.interrupted for side in sessions)
 

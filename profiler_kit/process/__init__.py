@@ -4,7 +4,7 @@ No other package of profiler_kit starts processes.
 """
 
 from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, run, start_child
-from profiler_kit.process.forks import forking
+from profiler_kit.process.forks import forking, separate_forks
 from profiler_kit.process.parent import exit_with_parent
 from profiler_kit.process.pool import in_processes, usable_cores, workers_for
 
@@ -17,6 +17,7 @@ __all__ = [
     "forking",
     "in_processes",
     "run",
+    "separate_forks",
     "start_child",
     "usable_cores",
     "workers_for",

@@ -2,6 +2,10 @@
 
 An import of torch takes seconds, and `analyze` starts dozens of processes that need it. `forking` starts the server for a block;
 `start_fork` asks it for a process.
+
+All forks of a server share its hash seed and the addresses of its libraries, which can make every step of one configuration
+longer by tens of percent. Two forks of one server for the same work are therefore not independent measurements:
+`separate_forks` replaces the server before it would serve the same work again.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import IO, Final
 
@@ -52,6 +56,11 @@ class Forked(Started):
         """Let the system forget the process, which has exited, and its id. Does nothing the second time."""
         self._control.close()
 
+    @property
+    def is_collected(self) -> bool:
+        """Whether the system has forgotten the process."""
+        return self._control.fileno() < 0
+
 
 class ForkServer:
     """The server's process, and the connection to it. It imports in the background; the first `start` waits for it."""
@@ -61,6 +70,7 @@ class ForkServer:
         self._modules = frozenset(modules)
         self._folder = _working_folder()
         self._is_usable: bool | None = None
+        self._forks: list[Forked] = []
         self._connection, theirs = _socket_pair()
         command = [sys.executable, "-m", SERVER_MODULE, *imports, *modules]
         with theirs:
@@ -122,7 +132,14 @@ class ForkServer:
                 self._is_usable = False
                 return None
             ours.pop_all()
-            return Forked(pid, control, stdin_pipe, stdout)
+            forked = Forked(pid, control, stdin_pipe, stdout)
+            self._forks = [*(fork for fork in self._forks if not fork.is_collected), forked]
+            return forked
+
+    @property
+    def has_forks(self) -> bool:
+        """Whether a fork has not been collected yet."""
+        return not all(fork.is_collected for fork in self._forks)
 
     def close(self) -> None:
         """End the server and its forks."""
@@ -143,8 +160,41 @@ class ForkServer:
         return self._is_usable
 
 
-# of each thread: a server ends with the block that started it, and its forks with it
-_active: Final[ContextVar[ForkServer | None]] = ContextVar("_active", default=None)
+class ForkServers:
+    """One server after another, each with the same imports. `current` is None if it could not be started."""
+
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str]) -> None:
+        self._arguments = modules, env, imports
+        self._replaced: list[ForkServer] = []  # their forks still run
+        self._served: set[Hashable] = set()
+        self.current = self._start()
+
+    def separate(self, work: Hashable) -> None:
+        """Replace a server that has served `work` before."""
+        if work in self._served and self.current is not None:
+            with deferred_interrupts():
+                self._replaced.append(self.current)
+                for server in [server for server in self._replaced if not server.has_forks]:
+                    self._replaced.remove(server)
+                    server.close()
+                self.current = self._start()
+            self._served.clear()
+        self._served.add(work)
+
+    def close(self) -> None:
+        """End all servers and their forks."""
+        with deferred_interrupts():
+            for server in (*self._replaced, *([self.current] if self.current is not None else [])):
+                server.close()
+
+    def _start(self) -> ForkServer | None:
+        with contextlib.suppress(OSError):  # no memory, process or descriptor is free
+            return ForkServer(*self._arguments)
+        return None
+
+
+# of each thread: servers end with the block that started them, and their forks with them
+_active: Final[ContextVar[ForkServers | None]] = ContextVar("_active", default=None)
 
 
 @contextlib.contextmanager
@@ -157,33 +207,43 @@ def forking(modules: Sequence[str], env: Mapping[str, str], imports: Sequence[st
     if _active.get() is not None or sys.platform != "linux":
         yield
         return
-    server: ForkServer | None = None
+    servers: ForkServers | None = None
     try:
         with deferred_interrupts():  # an interrupted start would leave a process that nothing stops
-            with contextlib.suppress(OSError):  # no memory, process or descriptor is free
-                server = ForkServer(modules, env, imports)
-            _active.set(server)
+            servers = ForkServers(modules, env, imports)
+            _active.set(servers)
         yield
     finally:
         _active.set(None)
-        if server is not None:
-            with deferred_interrupts():
-                server.close()
+        if servers is not None:
+            servers.close()
+
+
+def separate_forks(work: Hashable) -> None:
+    """Within a block of `forking`: do not fork from a process from which `work` has been forked before."""
+    servers = _active.get()
+    if servers is not None:
+        servers.separate(work)
 
 
 def start_fork(
     argv: Sequence[str], *, cwd: object, env: Mapping[str, str] | None, stdin: IO[bytes] | int, errors: IO[bytes]
 ) -> Forked | None:
     """The process that `argv` starts, as a fork; None if it has to be started as usual."""
-    server = _active.get()
+    server = _current()
     return server.start(argv[2:], stdin, errors) if server is not None and server.serves(argv, env, cwd) else None
 
 
 def wait_for_server(argv: Sequence[str], *, cwd: object, env: Mapping[str, str] | None) -> None:
     """Wait until the server can fork for `argv`, if it is going to. Ctrl-C ends the wait."""
-    server = _active.get()
+    server = _current()
     if server is not None and server.serves(argv, env, cwd):
         server.wait_until_ready()
+
+
+def _current() -> ForkServer | None:
+    servers = _active.get()
+    return servers.current if servers is not None else None
 
 
 def _working_folder() -> str | None:

@@ -5,22 +5,22 @@ Two reports are made at different times, so no interleaved order cancels the dri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference
-from profiler_kit.statistics.noise import Noise, noise_of
+from profiler_kit.statistics.noise import Noise, noise_of_runs
 
 # Of the step. Clocks of one device drift by this much between two recordings.
 REPORT_DRIFT: Final = 0.02
 
 
-def noise_between(a: Report, b: Report) -> Noise:
-    """The noise of two reports: the spread of both, their larger gap, and the drift between them."""
-    noises = noise_of(a), noise_of(b)
+def noise_between(a: Sequence[ConfigRun], b: Sequence[ConfigRun]) -> Noise:
+    """The noise of two reports' runs: the spread of both, their larger gap, and the drift between them."""
+    noises = noise_of_runs(a), noise_of_runs(b)
     return Noise(
         spread=noises[0].spread + noises[1].spread,
         low_spread=noises[0].low_spread + noises[1].low_spread,
@@ -30,14 +30,16 @@ def noise_between(a: Report, b: Report) -> Noise:
     )
 
 
-def step_difference(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun) -> Difference | None:
-    """The step of `b_run` compared with that of `a_run`, as whole steps; None without both steps."""
+def step_difference(
+    a: Sequence[ConfigRun], b: Sequence[ConfigRun], a_run: ConfigRun, b_run: ConfigRun
+) -> Difference | None:
+    """The step of `b_run`, one of `b`, compared with that of `a_run`, as whole steps; None without both steps."""
     return noise_between(a, b).difference(_side(a, a_run), _side(b, b_run))
 
 
-def _side(report: Report, run: ConfigRun) -> ConfigRun:
+def _side(runs: Sequence[ConfigRun], run: ConfigRun) -> ConfigRun:
     """`run` prepared for another report's noise: its processes become its repeats, whole steps are compared."""
-    again = [other for other in report.runs if other.config.repeat_of == run.config.name and other.failure is None]
+    again = [other for other in runs if other.config.repeat_of == run.config.name and other.failure is None]
     further = [
         *(repeat for repeat in run.repeats if repeat.failure is None),
         *(Repeat(step_ns=other.step_ns, steps_ns=other.steps_ns, host_load=other.host_load) for other in again),

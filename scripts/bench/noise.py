@@ -210,7 +210,9 @@ def compare_sides(a: str, b: str, *, device: str, batch: int | None, budget_s: f
 
 def compared_pair(a: Report, b: Report, planted_percent: float) -> Pair:
     """The verdict of `compare` on the steps of two reports."""
-    return _pair("second file", step_difference(a, b, run_of(a, "default"), run_of(b, "default")), 0, planted_percent)
+    return _pair(
+        "second file", step_difference(a.runs, b.runs, run_of(a, "default"), run_of(b, "default")), 0, planted_percent
+    )
 
 
 def analyzed_pair(report: Report, after: str, planted_percent: float) -> Pair:

@@ -56,7 +56,7 @@ def test_both_sides_take_turns_in_reversed_order(tmp_path: Path) -> None:
         )
 
     a, b = side("a"), side("b")
-    measure_sides((a, b), CONFIGS, passes=2)
+    measure_sides((a, b), CONFIGS, passes=2, further_s=0.0)
     assert [name for name, _, _ in starts] == ["b", "a", "a", "b"], "a failed configuration is not run again"
     assert {count for _, _, count in starts} == {8}
     assert [number for _, number, _ in starts] == sorted(number for _, number, _ in starts)
