@@ -28,6 +28,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.units import plural, text
 
 PEAK: Final = next(metric for metric in METRICS if metric.key == "peak")
+ADD_TIME: Final = "add --time"
 GRAVITY: Final = (BUDGET_BROKEN, TARGET_FAILED, NOT_COMPARABLE, OK)  # of exit codes, the gravest first
 
 
@@ -39,10 +40,12 @@ def judge_budgets(
     *,
     notes: Sequence[str] = (),
     time: StepTimeCheck | None = None,
+    untimed: str = ADD_TIME,
 ) -> CheckResult:
     """Judge every budget on `head`, relative ones against `base`. `comparison` explains the result.
 
-    Without a base only absolute limits can be judged. `notes` are appended.
+    Without a base only absolute limits can be judged. `notes` are appended. `untimed`: why `time` is None; empty if both sides
+    are the same files, whose step cannot differ.
     """
     base_notes = (
         [] if budgets else [f"No budgets are set: use --budget flops=+10% or a {TABLE} table in pyproject.toml."]
@@ -51,7 +54,7 @@ def judge_budgets(
         base_notes.append("Base: none, so only absolute limits are judged.")
     else:
         base_notes += [f"Base: {note}" for note in base.notes]
-    rows = tuple(judge(budget, base, head, comparison, time) for budget in budgets)
+    rows = tuple(judge(budget, base, head, comparison, time, untimed) for budget in budgets)
     return CheckResult(
         target=head.target.name,
         exit_code=_exit_code(rows, comparison),
@@ -185,11 +188,12 @@ def judge(
     head: Report,
     comparison: Comparison | None = None,
     time: StepTimeCheck | None = None,
+    untimed: str = ADD_TIME,
 ) -> BudgetRow:
     """The outcome of `budget`: ok, broken, warned, or not comparable with its reason."""
     metric = _metric(budget)
     if metric.is_measured:
-        return _judge_time(budget, metric, time)
+        return _judge_time(budget, metric, time, untimed)
     before = metric_value(metric, budget.module, base, comparison, is_base=True)
     after = metric_value(metric, budget.module, head, comparison, is_base=False)
     reason = _refusal(budget, metric, base, head, before, after)
@@ -231,11 +235,11 @@ def _row(budget: Budget, metric: GateMetric, before: int | None, after: int | No
     )
 
 
-def _judge_time(budget: Budget, metric: GateMetric, time: StepTimeCheck | None) -> BudgetRow:
+def _judge_time(budget: Budget, metric: GateMetric, time: StepTimeCheck | None, untimed: str) -> BudgetRow:
     """The outcome of a budget on the measured step time. An inconclusive measurement is not comparable."""
     row = _row(budget, metric, measured_value(time, is_base=True), measured_value(time, is_base=False), "")
     if time is None:
-        return replace(row, reason="not measured: add --time")
+        return replace(row, reason=f"not measured: {untimed}") if untimed else replace(row, change=0.0, outcome="ok")
     row = replace(row, change=time.change)
     outcomes: dict[str, BudgetOutcome] = {
         "pass": "ok",

@@ -26,7 +26,7 @@ from profiler_kit.gate.git import (
 )
 from profiler_kit.gate.metrics import STEP_TIME
 from profiler_kit.gate.settings import Settings, TargetSettings, read_settings, require_targets
-from profiler_kit.gate.verdict import combine, failed_result, judge_budgets, judge_deleted, judge_new
+from profiler_kit.gate.verdict import ADD_TIME, combine, failed_result, judge_budgets, judge_deleted, judge_new
 from profiler_kit.measurement.step_times import compare_steps
 from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process import Outcome
@@ -42,6 +42,7 @@ from profiler_kit.records.uncounted import register_hint, uncounted_text
 __all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
+SAVED_BASE: Final = "the base is a saved report; name a revision with --base"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +165,14 @@ def check_targets(
         for plan in plans:
             name = plan.target.name
             head, counted_base = heads.get(name), bases.get(name)
-            time = None
+            time, untimed = None, ADD_TIME if name in commands else ""
             if time_sides is not None and isinstance(head, Report) and isinstance(counted_base, Report):
                 on_progress(f"{name}: measuring both sides")
                 try:
                     time = time_sides(plan.target, commands[name])
                 except KitError as error:
-                    head = replace(head, notes=(*head.notes, f"The step time was not measured: {error.message}"))
-            results.append(_result(plan, head, counted_base, revision, settings, time, strict))
+                    untimed = error.message
+            results.append(_result(plan, head, counted_base, revision, settings, strict, time, untimed))
     return combine(results)
 
 
@@ -341,8 +342,9 @@ def _result(
     base: Report | KitError | None,
     revision: Revision,
     settings: Settings,
-    time: StepTimeCheck | None,
     strict: bool,
+    time: StepTimeCheck | None,
+    untimed: str,
 ) -> CheckResult:
     target = plan.target
     name, spec = target.name, target.spec.spec
@@ -366,7 +368,8 @@ def _result(
         return finished(failed_result(name, spec, "base", base, budgets))
     if base is None:  # nothing differs
         base = replace(head, notes=(revision.description, *head.notes))
-    return finished(check_reports(base, head, budgets, notes=_strict_notes(head) if strict else (), time=time))
+    notes = _strict_notes(head) if strict else ()
+    return finished(check_reports(base, head, budgets, notes=notes, time=time, untimed=untimed))
 
 
 def _strict_notes(head: Report) -> tuple[str, ...]:
@@ -387,7 +390,9 @@ def _check_against_report(
     on_progress("counting")
     head = _attempt(lambda: _count_here(target, convention))
     revision = Revision("", base.notes[0])
-    return _result(_Plan(target=target, base_text=target.spec.spec), head, base, revision, settings, None, strict)
+    return _result(
+        _Plan(target=target, base_text=target.spec.spec), head, base, revision, settings, strict, None, SAVED_BASE
+    )
 
 
 def timer(device: str, on_progress: OnProgress) -> TimeSides:
@@ -422,10 +427,11 @@ def check_reports(
     *,
     notes: Sequence[str] = (),
     time: StepTimeCheck | None = None,
+    untimed: str = ADD_TIME,
 ) -> CheckResult:
     """Check every budget on `head`, relative ones against `base`, and compare the two reports.
 
-    `notes` are added to the result. Without a base only absolute budgets are checked.
+    `notes` are added to the result. Without a base only absolute budgets are checked. `untimed`: as in `judge_budgets`.
     """
     from profiler_kit.comparison.compare import compare  # not before both sides are being counted: it takes a while
 
@@ -435,4 +441,4 @@ def check_reports(
             comparison = compare(base, head, labels=("the base", "this change"), one_model=True)
         except NotComparableError as error:
             notes = (error.message, *notes)
-    return judge_budgets(base, head, budgets, comparison, notes=notes, time=time)
+    return judge_budgets(base, head, budgets, comparison, notes=notes, time=time, untimed=untimed)

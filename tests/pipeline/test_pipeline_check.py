@@ -152,6 +152,23 @@ def test_unchanged(repo: Repository) -> None:
     assert set(checked.outcomes.values()) == {"ok"}
 
 
+def test_the_step_of_the_same_files_is_not_measured(repo: Repository) -> None:
+    repo.write("notes.md", "documentation")
+    repo.commit()
+    checked = repo.check("net.py", "--time", "--budget", "step_time=+1%")
+    assert (checked.code, checked.outcomes["step_time"]) == (OK, "ok")
+    assert checked.data["time"] is None
+
+
+def test_a_step_time_that_was_not_measured_has_the_reason(repo: Repository) -> None:
+    repo.edit(("stride=2", "stride=1"))
+    words = ("net.py", "--budget", "step_time=+1%")
+    assert "add --time" in repo.check(*words).out
+    base = str(repo.top.parent / "base.json")
+    assert main(["count", "net.py", "-q", "-f", "json", "-o", base]) == OK
+    assert "saved report; name a revision with --base" in repo.check(*words, "--time", "--base", base).out
+
+
 def test_again_gives_the_same_bytes(repo: Repository) -> None:
     repo.edit(("stride=2", "stride=1"))
     first, second = repo.check(), repo.check()
