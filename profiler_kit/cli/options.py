@@ -27,8 +27,11 @@ TARGET_HELP: Final = (
 )
 
 
-def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False) -> None:
-    """Add the options that describe a target. With `several_batches`, ``--batch`` accepts more than one size."""
+def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool = False, batch: bool = True) -> None:
+    """Add the options that describe a target. With `several_batches`, ``--batch`` accepts more than one size.
+
+    `batch`: whether ``--batch`` is one of them.
+    """
     group = parser.add_argument_group("target")
     group.add_argument(
         "-i", "--input", action="append", default=[], metavar="SPEC",
@@ -62,11 +65,12 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
     )
     group.add_argument("--amp", metavar="DTYPE", help="run forward and loss under autocast to bfloat16 or float16")
     group.add_argument("--channels-last", action="store_true", help="use the NHWC memory layout for model and inputs")
-    group.add_argument(
-        "--batch", type=parse_positive_integers if several_batches else parse_positive, metavar="N",
-        help="set the batch size of the inputs"
-        + ("; with a list such as 8,16,32, also predict the memory of the other sizes" if several_batches else ""),
-    )  # fmt: skip
+    if batch:
+        group.add_argument(
+            "--batch", type=parse_positive_integers if several_batches else parse_positive, metavar="N",
+            help="set the batch size of the inputs"
+            + ("; with a list such as 8,16,32, also predict the memory of the other sizes" if several_batches else ""),
+        )  # fmt: skip
     group.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed of weights, inputs and labels (default: 0)"
     )

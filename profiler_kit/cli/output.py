@@ -89,13 +89,14 @@ def emit(document: Document, options: argparse.Namespace, page: Path | None = No
     """Print `document` in the format of ``-f``, write it to the files of ``-o``, and open its `page` with ``--open``."""
     with errors_at_end() as attempt:
         for file in options.output:
-            attempt(_write_document, document, file)
+            attempt(write_document, document, file)
         attempt(_print_document, document, options)
     if options.open:
         _open_page(page or _html_file(document, options), options)
 
 
-def _write_document(document: Document, file: Path) -> None:
+def write_document(document: Document, file: Path) -> None:
+    """Write `document` to `file` in the format of its suffix. Raises UsageError."""
     from profiler_kit import render
 
     files.write_file(file, render.renderer_by_suffix(file).render(document, render.RenderOptions(detail=True)))
@@ -272,7 +273,7 @@ def write_report_folder(analysis: Analysis, folder: Path) -> None:
     document = report_document(analysis.report, top=None, timeline=analysis.timeline)
     with errors_at_end() as attempt:
         for name in REPORT_FILES:
-            attempt(_write_document, document, folder / name)
+            attempt(write_document, document, folder / name)
 
 
 def annotate_traces(analysis: Analysis) -> None:

@@ -175,19 +175,11 @@ def _environment(top: Path, folder: Path) -> dict[str, str]:
 
 def _base_error(outcome: Outcome, command: CountCommand) -> TargetError:
     """The error for a base that could not be counted, with the child's own message and hint, in terms of ``check``."""
-    lines = outcome.log_tail.splitlines()
-    error_lines = [index for index, line in enumerate(lines) if line.startswith("error: ")]
-    hint = "run the command in a checkout of that commit; if the model is new, name another revision with --base"
+    message, hint = outcome.error
+    if not hint:
+        hint = "run the command in a checkout of that commit; if the model is new, name another revision with --base"
     if outcome.timed_out:
         message = f"not finished after {command.timeout_s:g} s"
-    elif outcome.signal_name is not None:
-        message = f"ended by {outcome.signal_name}"
-    elif error_lines:
-        last = error_lines[-1]
-        message = lines[last].removeprefix("error: ")
-        hint = next((line.removeprefix("hint: ") for line in lines[last:] if line.startswith("hint: ")), hint)
-    else:
-        message = _last_line(outcome.log_tail) or f"exit status {outcome.returncode}"
     missing = next(
         (path for path in submodules(command.top, command.revision.commit) if f"'{Path(path).name}'" in message), None
     )
@@ -203,7 +195,3 @@ def _base_error(outcome: Outcome, command: CountCommand) -> TargetError:
 def for_base(hint: str) -> str:
     """`hint` with the options that apply to the base alone: ``--kw width=8`` becomes ``--base-kw width=8``."""
     return " ".join(_SIDE_OPTIONS.get(word, word) for word in hint.split(" "))
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

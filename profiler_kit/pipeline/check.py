@@ -299,30 +299,25 @@ def _head_job(target: CheckTarget, folder: Path) -> _Job:
 def _head_report(outcome: Outcome, name: str) -> Report:
     if outcome.ok:
         return loads_report(outcome.stdout, name)
-    lines = outcome.log_tail.splitlines()
-    message = next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: ")), None)
-    hint = next((line.removeprefix("hint: ") for line in reversed(lines) if line.startswith("hint: ")), None)
-    raise TargetError(message or outcome.ending, hint=hint or f"run profiler-kit count {name}")
+    message, hint = outcome.error
+    raise TargetError(message, hint=hint or f"run profiler-kit count {name}")
 
 
 def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:
-    """The outcomes of all jobs, of which as many run at a time as there are cores."""
-    outcomes: list[Outcome] = []
-    with contextlib.ExitStack() as stack:
-        running: list[process.Child] = []
-        waiting = iter(jobs)
+    """The outcomes of all jobs, in their order; as many run at a time as there are cores. Raises KitError."""
+    outcomes: dict[int, Outcome] = {}
 
-        def start_next() -> None:
-            job = next(waiting, None)
-            if job is not None:
-                running.append(stack.enter_context(process.start_child(job.argv, cwd=job.cwd, env=job.env)))
+    def command_of(job: tuple[int, _Job], _: int) -> process.SlotCommand:
+        return process.SlotCommand(argv=job[1].argv, cwd=job[1].cwd, env=job[1].env, timeout_s=COUNT_TIMEOUT_S)
 
-        for _ in range(process.usable_cores()):
-            start_next()
-        while running:
-            outcomes.append(running.pop(0).finish(COUNT_TIMEOUT_S))
-            start_next()
-    return outcomes
+    with contextlib.closing(
+        process.run_in_slots(enumerate(jobs), range(process.usable_cores()), command_of)
+    ) as finished:
+        for (number, _), _, outcome in finished:
+            if not isinstance(outcome, Outcome):
+                raise outcome
+            outcomes[number] = outcome
+    return [outcomes[number] for number in range(len(jobs))]
 
 
 def _count_here(target: CheckTarget, convention: str) -> Report:

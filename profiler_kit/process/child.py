@@ -60,6 +60,18 @@ class Outcome:
         return self.signal_name or f"exit status {self.returncode}"
 
     @property
+    def error(self) -> tuple[str, str]:
+        """The message and the hint of the last error that a command of this package printed; else the last line or the ending."""
+        lines = self.log_tail.splitlines()
+        at = next((index for index in reversed(range(len(lines))) if lines[index].startswith("error: ")), None)
+        if self.signal_name is not None:
+            return f"ended by {self.signal_name}", ""
+        if at is None:
+            return self.last_log_line or self.ending, ""
+        hint = next((line for line in lines[at:] if line.startswith("hint: ")), "")
+        return lines[at].removeprefix("error: "), hint.removeprefix("hint: ")
+
+    @property
     def last_log_line(self) -> str:
         """The last non-empty line of the log; empty if there is none."""
         return next((line.strip() for line in reversed(self.log_tail.splitlines()) if line.strip()), "")
@@ -149,6 +161,10 @@ class Child:
             pipe.flush()
         with contextlib.suppress(BrokenPipeError):
             pipe.close()
+
+    def exits_within(self, seconds: float) -> bool:
+        """Whether the child has exited, after at most `seconds` seconds. Its output is read meanwhile."""
+        return _wait_for_exit(self._started, self._sink, time.monotonic_ns() + round(seconds * 1e9)) is not None
 
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""

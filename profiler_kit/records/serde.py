@@ -22,12 +22,13 @@ from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, Saved, kind_words
+from profiler_kit.records.sweeps import Sweep
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.tuning import Tuning
 
 T = TypeVar("T")
 SavedRecord = (
-    Report | TraceReport | Comparison | TraceComparison | CheckResult | CheckResults | Machine | Tuning
+    Report | TraceReport | Comparison | TraceComparison | CheckResult | CheckResults | Machine | Tuning | Sweep
 )  # the records that `show` renders
 SAVED_KINDS: Final[dict[str, type[SavedRecord]]] = {record.kind: record for record in typing.get_args(SavedRecord)}
 

@@ -12,12 +12,14 @@ from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import SavedRecord
+from profiler_kit.records.sweeps import Sweep
 from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.tuning import Tuning
 from profiler_kit.report.check import check_document, checks_document
 from profiler_kit.report.comparison import comparison_document
 from profiler_kit.report.document import report_document
 from profiler_kit.report.machine import machine_document
+from profiler_kit.report.sweeps import sweep_document
 from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.report.traces import traces_document
 from profiler_kit.report.tuning import tuning_document
@@ -55,3 +57,5 @@ def result_document(
             return machine_document(record)
         case Tuning():
             return tuning_document(record)
+        case Sweep():
+            return sweep_document(record)

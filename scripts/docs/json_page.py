@@ -25,6 +25,7 @@ WRITTEN_BY: Final = {
     "checks": "`check` of several targets",
     "machine": "`env`",
     "tuning": "`tune`",
+    "sweep": "`sweep`",
 }
 # Unit by the ending of a name, longer endings first.
 UNITS: Final = {

@@ -1,0 +1,161 @@
+"""The command `sweep`: many models x batch sizes x configurations in one table that a later call continues."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from profiler_kit import errors
+from profiler_kit.cli import choices, files, output
+from profiler_kit.cli.commands import Command
+from profiler_kit.cli.options import add_output_options, add_target_options
+from profiler_kit.cli.progress import Progress
+from profiler_kit.cli.values import parse_names, parse_positive_integers, parse_seconds
+
+SWEEP_FILES: Final = ("sweep.html", "sweep.json", "sweep.csv")
+PARQUET: Final = "results.parquet"
+BUDGET_S: Final = 20.0
+TASK_TIMEOUT_S: Final = 1800.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of models, tasks, engine and output."""
+    parser.add_argument(
+        "models", nargs="+", metavar="MODEL",
+        help="a target as in analyze, a pattern such as timm:resnet* or torchvision:*, or a .txt file with one of these per "
+        "line, each with options of its own if needed (net.py -i 8,3,64,64)",
+    )  # fmt: skip
+    group = parser.add_argument_group("tasks")
+    group.add_argument(
+        "--count", action="store_true", help="only count FLOPs and memory, on all cores; measure nothing"
+    )
+    group.add_argument(
+        "--configs", type=parse_names, metavar="A,B",
+        help=f"measure only these configurations: {choices.cudnn_configurations()}, joined with + (default: default alone)",
+    )  # fmt: skip
+    group.add_argument(
+        "--batches", type=parse_positive_integers, default=(), metavar="N,M",
+        help="run each model with these batch sizes (default: the model's own)",
+    )  # fmt: skip
+    group.add_argument(
+        "--devices", type=parse_names, default=("auto",), metavar="A,B",
+        help="devices of one kind, each of which takes a task at a time: cuda:0,cuda:1 or cpu (default: auto, all GPUs or "
+        "the CPU)",
+    )  # fmt: skip
+    group.add_argument(
+        "--budget", type=parse_seconds, default=BUDGET_S, metavar="TIME", dest="budget_s",
+        help=f"time for the steps of each task (default: {BUDGET_S:g}s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--task-timeout", type=parse_seconds, default=TASK_TIMEOUT_S, metavar="TIME",
+        help="record a task that takes longer as failed (default: 30m)",
+    )  # fmt: skip
+    group.add_argument("--retry-failed", action="store_true", help="run the tasks again that failed in an earlier call")
+    group.add_argument(
+        "--out", type=Path, default=Path("profiler_kit_out/sweep"), metavar="DIR",
+        help="folder of the results; a call with the same folder continues (default: profiler_kit_out/sweep)",
+    )  # fmt: skip
+    group = parser.add_argument_group("engine")
+    group.add_argument(
+        "--engine", choices=("local", "ray"), default="local",
+        help="local: processes on this machine; ray: tasks of a Ray cluster, which places and repeats them (default: local)",
+    )  # fmt: skip
+    group.add_argument("--ray-address", default="", metavar="ADDRESS", help="address of the Ray cluster, such as auto")
+    add_target_options(parser, batch=False)
+    add_output_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the tasks that have no result yet, and show the table. Failed tasks are results."""
+    from profiler_kit.pipeline.sweep import JOURNAL, SweepOptions, run_sweep
+    from profiler_kit.report.sweeps import sweep_document
+    from profiler_kit.units import plural
+
+    lists = [model for model in options.models if model.endswith(".txt")]
+    written = [options.out / name for name in (*SWEEP_FILES, PARQUET, JOURNAL)]
+    output.check_options(options, inputs=[*options.models, *options.input])
+    files.check_outputs([file for file in written if file.exists()], lists, hint="use another folder with --out")
+    sweep_options = SweepOptions(
+        verb="count" if options.count else "analyze",
+        argv=(*_target_words(options), *(() if options.count else ("--budget", f"{options.budget_s:g}s"))),
+        configs=None if options.count else options.configs or ("default",),
+        batches=options.batches,
+        devices=options.devices,
+        engine=options.engine,
+        ray_address=options.ray_address,
+        task_timeout_s=options.task_timeout,
+        retries_failed=options.retry_failed,
+    )
+    with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
+        sweep, interrupted = run_sweep(
+            options.models,
+            options.out,
+            sweep_options,
+            check_words=_check_words,
+            on_progress=progress.print,
+            on_process=progress.start_process,
+        )
+    document = sweep_document(sweep)
+    with output.errors_at_end() as attempt:
+        for name in SWEEP_FILES:
+            attempt(output.write_document, document, options.out / name)
+        attempt(_write_parquet, sweep, options)
+        attempt(output.emit, document, options, options.out / SWEEP_FILES[0])
+    output.print_note(f"results: {options.out}/ ({JOURNAL}, {', '.join(SWEEP_FILES)}, reports/)", options)
+    if interrupted:
+        left = sweep.planned - len(sweep.results)
+        print(f"interrupted: {plural(left, 'task')} left; the same command continues", file=sys.stderr)
+        return errors.INTERRUPTED
+    return errors.OK
+
+
+def _target_words(options: argparse.Namespace) -> tuple[str, ...]:
+    """The target options that were given, as words for the command of a task."""
+    words: list[str] = []
+    for name in ("input", "kw"):
+        for value in getattr(options, name):
+            words += [f"--{name}", value]
+    defaults = {"mode": "train", "seed": 0}
+    for name in ("mode", "loss", "optimizer", "dtype", "amp", "seed"):
+        value = getattr(options, name)
+        if value != defaults.get(name):
+            words += [f"--{name}", str(value)]
+    words += [f"--{name.replace('_', '-')}" for name in ("channels_last", "no_slice") if getattr(options, name)]
+    return tuple(words)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise UsageError for words of a list file that are not options of a target."""
+    from profiler_kit.cli.parser import Parser
+
+    parser = Parser(prog="profiler-kit sweep", add_help=False, allow_abbrev=False)
+    add_target_options(parser, batch=False)
+    parser.parse_args(words)
+
+
+def _write_parquet(sweep: object, options: argparse.Namespace) -> None:
+    """Write the table as Parquet, or print which packages that needs."""
+    import importlib.util
+
+    if any(importlib.util.find_spec(package) is None for package in ("pandas", "pyarrow")):
+        output.print_note(f"{PARQUET} was not written: pip install 'profiler-kit[tables]'", options)
+        return
+    from profiler_kit.report.frames import dataframe
+
+    with files.replaced_file(options.out / PARQUET) as partial:
+        dataframe(sweep).to_parquet(partial)  # type: ignore[arg-type]
+
+
+COMMAND = Command(
+    name="sweep",
+    summary="count or measure many models, batch sizes and configurations in one table; resumable",
+    examples=(
+        "sweep 'timm:resnet*' --batches 1,32 --mode infer",
+        "sweep models.txt --configs default,benchmark --engine ray",
+    ),
+    add_options=add_options,
+    run=run,
+)
