@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from profiler_kit.errors import KitError, ReportError, UsageError
+from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.sweep_engines import Engine, LocalEngine, RayEngine, TaskEnd
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -76,6 +77,7 @@ def run_sweep(
         UsageError: no model, a pattern without a match, an unknown device, or another sweep that writes to `folder`.
         TargetError: the zoo of a pattern is not installed.
     """
+    require_torch()
     devices = _devices(options) if options.verb == "analyze" else ()
     tasks = sweep_tasks(models, options, devices[0].partition(":")[0] if devices else "", check_words)
     (folder / REPORTS).mkdir(parents=True, exist_ok=True)
@@ -184,18 +186,13 @@ def _expanded(model: str) -> tuple[str, ...]:
 
 def _devices(options: SweepOptions) -> tuple[str, ...]:
     """The devices by name. Raises UsageError for one that does not exist, and for devices of several kinds."""
-    from profiler_kit.worker.environment import pick_device
+    from profiler_kit.worker import environment
 
     if options.devices == ("auto",):
-        first = pick_device("auto")
-        if not first.startswith("cuda"):
-            return (first,)
-        import torch
-
-        return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+        return environment.all_devices()
     if options.engine == "ray":  # the devices are those of the cluster
         return options.devices
-    devices = tuple(dict.fromkeys(pick_device(name) for name in options.devices))
+    devices = tuple(dict.fromkeys(environment.pick_device(name) for name in options.devices))
     if len({name.partition(":")[0] for name in devices}) > 1:
         raise UsageError("devices of several kinds give times that do not compare", hint="run one sweep for each kind")
     return devices

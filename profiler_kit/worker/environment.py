@@ -43,6 +43,12 @@ def pick_device(name: str) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
+def all_devices() -> tuple[str, ...]:
+    """Every CUDA device by name; without one, the device that ``auto`` picks."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return tuple(f"cuda:{index}" for index in range(count)) or (pick_device("auto"),)
+
+
 def _check_device(name: str) -> None:
     where = f"--device {name}"
     match = re.fullmatch(r"(cpu|cuda|mps)(?::([0-9]+))?", name)
