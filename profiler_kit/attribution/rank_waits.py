@@ -17,6 +17,9 @@ from profiler_kit.traces.table import Ints, Mask
 # waits (a small broadcast).
 MAX_END_DIFFERENCE_NS: Final = 1_000_000
 MAX_END_DIFFERENCE_SHARE: Final = 0.1  # of the longest duration
+# Of the step, for collectives on the host: a thread that waits for a core ends late. Those of two steps are a whole step apart.
+MAX_HOST_END_DIFFERENCE_SHARE: Final = 1 / 3
+HOST_BACKEND: Final = "gloo"
 # share of collectives matched by order that must end together; below it the order means nothing
 MIN_AGREEING_SHARE: Final = 0.5
 # Shorter waits are due to the ring, not to a late rank.
@@ -216,11 +219,20 @@ def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> 
         common_clock = ends - np.array([clocks[member] for member in block.members], np.int64)
         difference = common_clock.max(axis=1) - common_clock.min(axis=1)
         agrees: Mask = difference <= np.maximum(
-            MAX_END_DIFFERENCE_NS, MAX_END_DIFFERENCE_SHARE * (ends - starts).max(axis=1)
+            _end_difference_ns([extracts[member] for member in block.members]),
+            MAX_END_DIFFERENCE_SHARE * (ends - starts).max(axis=1),
         )
         if agrees.any():
             matched.append(Block(step=block.step, members=block.members, events=block.events[agrees]))
     return matched
+
+
+def _end_difference_ns(extracts: Sequence[RankExtract]) -> float:
+    """The difference between the ends of one collective that is allowed for any duration."""
+    if any(extract.backend != HOST_BACKEND for extract in extracts):
+        return MAX_END_DIFFERENCE_NS
+    periods = np.concatenate([extract.steps.period_ns for extract in extracts])
+    return max(MAX_END_DIFFERENCE_NS, MAX_HOST_END_DIFFERENCE_SHARE * float(np.median(periods)) if len(periods) else 0)
 
 
 def _clock_offsets(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> Mapping[int, int]:

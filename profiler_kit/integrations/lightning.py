@@ -39,10 +39,9 @@ class ProfilerKit(Callback):
         self._options = options
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Start the session on rank 0."""
-        if trainer.is_global_zero:
-            self.session = session(pl_module, self._out, **self._options)
-            self.session.__enter__()
+        """Start the session, on every rank."""
+        self.session = session(pl_module, self._out, **self._options)
+        self.session.__enter__()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End a step where the optimizer has stepped."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
     from profiler_kit.recording.loop import Recorder
 
 FILES: Final = ("report.html", "report.json", "report.md")
+RANK_FILES: Final = ("ranks.html", "ranks.json")  # beside the report of rank 0, in a distributed job
+RANK_WAIT_S: Final = (
+    60.0  # for the traces of the other ranks; the next collective of these waits for this rank meanwhile
+)
+POLL_S: Final = 0.1
 WARMUP, TIMED, TRACED = 5, 20, 3
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -34,7 +41,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class LoopSession:
     """Records steps of the loop that runs inside its ``with`` block, and writes their report. Created by `session`.
 
-    `report` is the report, None until it is written.
+    `report` is the report, None until it is written. In a distributed job, each rank writes its trace into the same folder, and
+    rank 0 writes the report on itself and `ranks`, the comparison of all ranks.
     """
 
     def __init__(
@@ -51,7 +59,9 @@ class LoopSession:
         quiet: bool,
     ) -> None:
         self.report: Report | None = None
+        self.ranks: TraceReport | None = None
         self.folder = out
+        self._rank, self._job_size = 0, 1
         self._model = model
         self._loss_fn, self._labels = loss_fn, labels
         self._convention = convention
@@ -64,8 +74,14 @@ class LoopSession:
 
         if self._recorder is not None and not self._recorder.is_done:
             raise UsageError("this session is already running", hint="use a second session for a second loop")
-        self.report = None
-        self._recorder = Recorder(self._model, trace=self.folder / "traces" / "loop.json.gz", **self._counts)
+        from profiler_kit.recording.distributed import distributed_rank, job_size
+
+        self.report = self.ranks = None
+        self._rank, self._job_size = distributed_rank() or 0, job_size()
+        trace = self._trace_of(self._rank)
+        with contextlib.suppress(OSError):  # writing into such a folder fails later, with a message
+            trace.unlink(missing_ok=True)  # rank 0 must not take the trace of an earlier run for this one's
+        self._recorder = Recorder(self._model, trace=trace, **self._counts)
         self._recorder.start()
         return self
 
@@ -116,9 +132,15 @@ class LoopSession:
         context: AbstractContextManager[None] = self._recorder.phase(name)
         return context
 
+    def _trace_of(self, rank: int) -> Path:
+        """The file of a rank's trace."""
+        return self.folder / "traces" / (f"rank{rank}.json.gz" if self._job_size > 1 else "loop.json.gz")
+
     def _write(self) -> None:
         """Build and write the report. A failure is a message: the loop goes on."""
         assert self._recorder is not None
+        if self._rank:
+            return  # the trace is written, and rank 0 reads it
         observed = self._recorder.observations
         if not observed.steps_ns:
             needed = self._counts["warmup"] + 1
@@ -135,13 +157,41 @@ class LoopSession:
             )
             self.report = result.report
             write_report(result.report, self.folder, result.timeline)
+            files: tuple[str, ...] = FILES
+            if self._job_size > 1 and observed.trace is not None:
+                files += self._write_ranks()
         except (KitError, OSError) as error:
             self._say(f"no report: {error}")
             return
         took_s = time.monotonic() - start_s
         self._say(
-            f"report: {self.folder}/ ({', '.join(FILES)}), built in {took_s:.1f} s; the loop runs without hooks now"
+            f"report: {self.folder}/ ({', '.join(files)}), built in {took_s:.1f} s; the loop runs without hooks now"
         )
+
+    def _write_ranks(self) -> tuple[str, ...]:
+        """Wait for the traces of the other ranks, compare all, and return the names of the files written.
+
+        Ranks whose trace does not come, because they died or write to another machine's disk, are named and left out.
+        """
+        from profiler_kit.pipeline.inspect import inspect
+
+        traces = {rank: self._trace_of(rank) for rank in range(self._job_size)}
+        until_s = time.monotonic() + RANK_WAIT_S
+        while not all(file.exists() for file in traces.values()) and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+        present = [file for file in traces.values() if file.exists()]
+        missing = [rank for rank, file in traces.items() if not file.exists()]
+        if missing:
+            ranks = ", ".join(map(str, missing))
+            self._say(f"no trace of rank {ranks} after {RANK_WAIT_S:g} s in {self._trace_of(0).parent}")
+        if len(present) < 2:
+            return ()
+        inspection = inspect(present, timelines=True)
+        note = (f"No trace of rank {', '.join(map(str, missing))}.",) if missing else ()
+        self.ranks = replace(inspection.report, notes=(*inspection.report.notes, *note))
+        for name in RANK_FILES:
+            _save(self.ranks, self.folder / name, inspection.timelines)
+        return RANK_FILES
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -169,6 +219,9 @@ def session(
     `model` is the module that the loop calls (after ``torch.compile``, inside or outside of DistributedDataParallel). Its
     FLOPs and memory are counted for the inputs that the loop passes. With `loss_fn` and the `labels` of a batch, the loss
     ``loss_fn(output, *labels)`` is counted too; otherwise a usual loss for the output takes its place.
+
+    In a distributed job, start a session on every rank, with the same folder, after the process group. The report is that of
+    rank 0, and ``ranks.html`` compares all ranks.
 
     Raises:
         UsageError: `model` is not a module, or a number of steps is negative.

@@ -32,8 +32,8 @@ class ProfilerKit(TrainerCallback):
         self._options = options
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the session at the first step on rank 0: only then is the model on its device."""
-        if self.session is None and state.is_world_process_zero:
+        """Start the session at the first step, on every rank: only then is the model on its device."""
+        if self.session is None:
             self.session = session(kwargs["model"], self._out, **self._options)
             self.session.__enter__()
 

@@ -227,6 +227,27 @@ def test_an_order_that_the_ends_contradict_is_not_believed() -> None:
     assert [row.wait_ns for row in ranks.ranks] == [0, 6 * 500_000]
 
 
+@pytest.mark.parametrize(("backend", "waits"), [("gloo", [6_000_000, 0]), ("nccl", [0, 0])])
+def test_on_a_host_one_collective_may_end_milliseconds_apart(backend: str, waits: list[int]) -> None:
+    """The thread of a rank may wait for a core after its last message; a device does not."""
+    delays = (2_500_000, -2_500_000, 0, 2_500_000)  # of the second rank's end
+    files = [
+        extract(
+            0, {n: [(1_000_000, 8_000_000)] for n in range(4)}, backend=backend, step_ns=12_000_000, complete=(0, 1, 2)
+        ),
+        extract(
+            1,
+            {n: [(7_000_000 + delays[n], 8_000_000 + delays[n])] for n in range(4)},
+            backend=backend,
+            step_ns=12_000_000,
+            complete=(0, 1, 2),
+        ),
+    ]
+    ranks = compare_ranks(files)
+    assert [row.wait_ns for row in ranks.ranks] == waits
+    assert bool(ranks.stragglers) == bool(waits[0])
+
+
 def test_groups_are_matched_on_their_own() -> None:
     """Two pairs of ranks, each pair with collectives of its own, at other times."""
     pairs = [("[0, 1]", (0, 1), 0), ("[2, 3]", (2, 3), 10**12)]
