@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
@@ -19,6 +20,9 @@ from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 
 Clock = Literal["stopwatch", "event", "kernel"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MEASURING_CODE: Final = ("models", "profiler_kit/loading", "profiler_kit/configurations", "profiler_kit/worker")
 
 
 def reading(phase: PhaseTiming, clock: Clock) -> int | None:
@@ -125,7 +129,10 @@ class NaiveLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures(Saved, kind="case_study"):
-    """All measurements. `cuda` is True if they come from a CUDA device; some claims cannot be judged without one."""
+    """All measurements. `cuda` is True if they come from a CUDA device; some claims cannot be judged without one.
+
+    `code`: the start of a digest of the code that loads, runs and measures a model. Results hashed by two versions do not compare.
+    """
 
     cuda: bool = False
     size: int = 256
@@ -138,6 +145,7 @@ class Figures(Saved, kind="case_study"):
     shapes: tuple[ShapeLoop, ...] = ()
     naive: tuple[NaiveLoop, ...] = ()
     problems: tuple[str, ...] = ()
+    code: str = ""
 
     def run(self, model: str, config: str, process: int = 1) -> RunFigures | None:
         """Return the first successful run of `model` under `config` in repeat `process`, or None."""
@@ -222,18 +230,18 @@ def _forward_kernels(layers: Iterable[LayerTiming], path: str | None) -> tuple[s
 def merge(old: Figures, new: Figures) -> Figures:
     """Add `new` to `old`; new measurements replace old ones of the same case.
 
-    Raises: UsageError if machine, version, size or batch differ.
+    Raises: UsageError if machine, version, code, size or batch differ.
     """
 
     def conditions(figures: Figures) -> tuple[object, ...]:
         environment = figures.environment
         versions = (environment.device_name, environment.torch, environment.cudnn) if environment is not None else ()
-        return (figures.cuda, figures.size, figures.batch, *versions)
+        return (figures.cuda, figures.size, figures.batch, figures.code, *versions)
 
     if conditions(old) != conditions(new):
         raise UsageError(
-            "the saved figures are from another machine, version, size or batch",
-            hint="save to another file, or measure with the same --size and --batch",
+            "the saved figures are from another machine, version, code, size or batch",
+            hint="save to another file, or measure all claims again, without --add",
         )
     # A new run replaces the old one at the same position, so that tables keep their order.
     new_runs = {(run.model, run.process, run.config): run for run in new.runs}
@@ -248,6 +256,15 @@ def merge(old: Figures, new: Figures) -> Figures:
         naive=new.naive or old.naive,
         problems=tuple(dict.fromkeys((*old.problems, *new.problems))),
     )
+
+
+def code_digest() -> str:
+    """The start of a digest of the code that loads, runs and measures a model, and of the models."""
+    digest = hashlib.sha256()
+    for folder in MEASURING_CODE:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def save(figures: Figures, path: Path) -> None:

@@ -21,6 +21,7 @@ from scripts.case_study.figures import (
     NaiveLoop,
     RunFigures,
     ShapeLoop,
+    code_digest,
     count_figures,
     run_figures,
 )
@@ -113,6 +114,7 @@ def measure(options: Options, on_progress: OnProgress) -> Figures:
     except KeyboardInterrupt:
         collector.problems.append("interrupted: figures measured before the interruption are complete")
     return Figures(
+        code=code_digest(),
         cuda=options.device == "cuda",
         size=options.size,
         batch=options.batch,

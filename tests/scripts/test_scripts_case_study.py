@@ -25,7 +25,17 @@ from profiler_kit.records.target import TargetInfo
 from scripts.case_study import __main__ as script
 from scripts.case_study import cost_verdicts, measurement, page
 from scripts.case_study.claims import CLAIMS, LETTERS
-from scripts.case_study.figures import Figures, NaiveLoop, ShapeLoop, count_figures, load, merge, run_figures, save
+from scripts.case_study.figures import (
+    Figures,
+    NaiveLoop,
+    ShapeLoop,
+    code_digest,
+    count_figures,
+    load,
+    merge,
+    run_figures,
+    save,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -179,6 +189,8 @@ def test_new_figures_replace_figures_of_the_same_case_only() -> None:
 def test_figures_of_another_machine_are_refused() -> None:
     with pytest.raises(UsageError, match="machine"):
         merge(cuda(size=256), cuda(size=128))
+    with pytest.raises(UsageError, match="code"):
+        merge(cuda(code="1f"), cuda(code=code_digest()))
 
 
 def test_the_time_ratio_is_work_times_efficiency() -> None:
