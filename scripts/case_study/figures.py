@@ -131,7 +131,7 @@ class NaiveLoop:
 class Figures(Saved, kind="case_study"):
     """All measurements. `cuda` is True if they come from a CUDA device; some claims cannot be judged without one.
 
-    `code`: the start of a digest of the code that loads, runs and measures a model. Results hashed by two versions do not compare.
+    `code`: the start of a digest of the code that loads, runs and measures a model. Digests of two versions do not compare.
     """
 
     cuda: bool = False
