@@ -71,7 +71,7 @@ def run_sweep(
     """Run the tasks of `models` that `folder` has no result of, and return all results and whether Ctrl-C stopped them.
 
     `models`: TARGET texts, patterns such as ``timm:resnet*``, and list files (.txt). Each result is appended to the journal in
-    `folder` when its task ends, so a killed sweep loses only what was running. `check_words` checks the options in a list file.
+    `folder` when its task ends, so a killed sweep loses only the running tasks. `check_words` checks the options in a list file.
 
     Raises:
         UsageError: no model, a pattern without a match, an unknown device, or another sweep that writes to `folder`.

@@ -1,6 +1,6 @@
 """Where the tasks of a sweep run: processes on this machine, or a Ray cluster.
 
-Both run the same command for a task. An engine only yields what came of it, task by task, as each ends.
+Both run the same command for a task. An engine yields each task when it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INSTALL_RAY: Final = "install it: pip install 'profiler-kit[ray]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnd:
-    """What came of a task: the text of its report (empty without one), and the message and hint of its failure (empty after a
+    """The end of a task: the text of its report (empty without one), and the message and hint of its failure (empty after a
     success). `place`, `attempts`, `wall_ns`: as in `SweepResult`."""
 
     place: str
@@ -185,7 +185,7 @@ def _report_file(verb: str, out: Path) -> Path:
 
 
 def task_end(outcome: Outcome | KitError, out: Path, timeout_s: float) -> TaskEnd:
-    """What came of the command that wrote to `out`. An analysis whose runs all failed has a report and a failure."""
+    """The end of the task whose command wrote to `out`. An analysis whose runs all failed has a report and a failure."""
     if isinstance(outcome, KitError):
         return TaskEnd(place="", wall_ns=0, failure=outcome.message, hint=outcome.hint or "")
     file = next((file for verb in ("analyze", "count") if (file := _report_file(verb, out)).exists()), None)

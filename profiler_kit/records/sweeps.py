@@ -62,7 +62,7 @@ class SweepResult(Saved, kind="sweep_result"):
 
     - `finished`: when, in UTC. `wall_ns`: the duration. `place`: where it ran, such as ``cuda:1`` or a node of a cluster.
     - `attempts`: how often it was started; more than once if its worker was lost.
-    - `failure`, `hint`: why there is no complete result, and what to do; empty after a success.
+    - `failure`, `hint`: the reason of an incomplete result, and advice; empty after a success.
     - `inputs`: the model's inputs, such as ``8x3x64x64 float32``. `inputs_are_guessed`: their shapes were found by trying.
       `examples`: their number in one step.
     - `macs`, `forward_flops`: of the forward pass. `flops`: of the step. `saved_bytes`: saved for backward.
@@ -97,7 +97,7 @@ class SweepResult(Saved, kind="sweep_result"):
 class Sweep(Views, Saved, kind="sweep"):
     """The results of a sweep, in the order of its tasks. `planned`: the number of tasks; more than `results` after Ctrl-C.
 
-    `notes`: what the user should know about the sweep as a whole.
+    `notes`: remarks about the sweep as a whole.
     """
 
     tool: Tool
