@@ -167,6 +167,12 @@ def _efficiency_table(split: EfficiencySplit, comparison: Comparison) -> Table:
         f"{text(split.reference_flops_per_s, 'flops/s')}. Difference {between} = {work} of work "
         f"{'-' if slow.beyond_ns < 0 else '+'} {text(abs(slow.beyond_ns), 'ns')} of efficiency"
     )
+    excess = [name for name, side in ((slower, slow), (faster, fast)) if side.rest_ns < -MIN_STEP_SHARE * side.step_ns]
+    if excess:
+        caption += (
+            f". Other time of {' and '.join(excess)} is negative: the profiler makes short operators longer, and their times "
+            "add up to more than a step without it. Read the layers as shares"
+        )
     return page_table(
         f"efficiency_{split.config}",
         caption,

@@ -260,3 +260,17 @@ def test_the_tables_rows_sum_to_the_step(measured: Comparison) -> None:
                 "0 ns",
                 f"-{text(-side.beyond_ns, 'ns')}",
             )
+
+
+@pytest.mark.parametrize(("layer_ms", "is_said"), [(4, False), (12, True)])
+def test_layers_that_take_longer_than_the_step_have_a_remark(layer_ms: int, is_said: bool) -> None:
+    slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4)]))
+    fast = net("new", {"conv": 10**9}, timed(5, [layer("conv", layer_ms)]))
+    tables = [
+        block
+        for section in comparison_document(compare(slow, fast)).sections
+        for block in section.blocks
+        if isinstance(block, Table) and block.name.startswith("efficiency")
+    ]
+    assert tables
+    assert all(("Other time of new is negative" in table.caption) == is_said for table in tables)
