@@ -2,7 +2,7 @@
 
 ``torch.autocast("cuda")`` has no effect on meta tensors.
 
-Source: ATen/autocast_mode.h (the lists, equal in torch 2.6 to 2.13), ATen/autocast_mode.cpp (``cached_cast``).
+Source: ATen/autocast_mode.h (the lists, read in torch 2.13), ATen/autocast_mode.cpp (``cached_cast``).
 """
 
 from __future__ import annotations
