@@ -42,8 +42,9 @@ def _sections(sweep: Sweep) -> Iterator[Section]:
 
 def _sentences(sweep: Sweep) -> Iterator[str]:
     done, failed = len(sweep.results), sum(bool(result.failure) for result in sweep.results)
-    missing = f", {sweep.planned - done} have not run: run the same command again" if done < sweep.planned else ""
-    yield f"{done} of {plural(sweep.planned, 'task')} ended, {failed} of them failed{missing}."
+    yield f"{done} of {plural(sweep.planned, 'task')} ended, {failed or 'none'} of them failed."
+    if done < sweep.planned:
+        yield "The same command with the same folder runs the others."
     devices = dict.fromkeys(result.device_name for result in sweep.results if result.device_name)
     if devices:
         yield f"Measured on {', '.join(devices)}."
