@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from profiler_kit import units
 
 if TYPE_CHECKING:
+    from profiler_kit.records.counts import ParallelPlan
     from profiler_kit.records.variation import Variation
 
 Value = TypeVar("Value")
@@ -32,6 +33,16 @@ def parse_variations(text: str) -> tuple[Variation, ...]:
     from profiler_kit.records.variation import read_variations
 
     return _read(read_variations, text)
+
+
+def parse_parallel(text: str) -> ParallelPlan:
+    """Parse a text such as ``fsdp2=8`` into a plan."""
+    from profiler_kit.records.counts import ParallelPlan
+
+    strategy, _, ranks = text.partition("=")
+    if strategy not in ("ddp", "fsdp2") or not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ddp=N or fsdp2=N with two or more ranks, such as fsdp2=8")
+    return ParallelPlan(strategy="ddp" if strategy == "ddp" else "fsdp2", ranks=int(ranks))
 
 
 def parse_size(text: str) -> int:

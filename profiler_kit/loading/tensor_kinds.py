@@ -172,6 +172,18 @@ def _on_fake_tensors(target: Target, attempt: Attempt[T], note: str) -> AttemptR
 
 
 @contextmanager
+def on_fake_tensors(target: Target) -> Iterator[Target]:
+    """A copy of the meta `target` with fake CPU tensors, which have shapes and no values, to be run inside the block.
+
+    Raises TargetError if the model cannot be copied.
+    """
+    with _without_fake_tensor_log(), FakeTensorMode(allow_non_fake_inputs=True), compilation_disabled():
+        fake_target = _as_fake(target)
+        with seeded(target.spec.seed), _redirected(fake_target):
+            yield fake_target
+
+
+@contextmanager
 def _without_fake_tensor_log() -> Iterator[None]:
     """Suppress torch's log messages about ops without a fake version: the next kind of tensors handles these ops."""
     log = logging.getLogger("torch._subclasses.fake_tensor")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from profiler_kit.errors import UsageError
 from profiler_kit.pipeline import rooflines
-from profiler_kit.pipeline.memory_prediction import as_target_errors, simulated_device, with_memory, with_what_ifs
+from profiler_kit.pipeline.memory_prediction import (
+    as_target_errors,
+    simulated_device,
+    with_memory,
+    with_parallel,
+    with_what_ifs,
+)
 from profiler_kit.pipeline.packages import collection_paused, require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
-from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
+from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions, ParallelPlan
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import Mode, TargetSpec
 from profiler_kit.records.uncounted import require_counted
@@ -79,14 +85,15 @@ def count_spec(
     hardware: str | None = None,
     gpu: str | None = None,
     memory_options: MemoryOptions | None = None,
+    parallel: Sequence[ParallelPlan] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Report:
     """Count the target of `spec` and return the static report.
 
-    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of
-    this machine);
-    `memory_options` requests further memory predictions. `hardware` adds rooflines: a device name for its datasheet peaks, or
-    ``here`` for the measured peaks of this machine, which are measured once and take some seconds.
+    `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of this
+    machine). `memory_options` requests further memory predictions, `parallel` those for one rank of several. `hardware` adds
+    rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks of this machine, which are measured once
+    and take some seconds.
 
     Raises:
         TargetError, UsageError
@@ -121,6 +128,9 @@ def count_spec(
                 recompute_ns=recompute_ns,
                 on_progress=on_progress,
             )
+        if parallel:
+            on_progress("predicting the memory of ranks")
+            static = with_parallel(static, target, parallel)
     report = new_report(target.info, static)  # the first output has determined the loss in the info by now
     return with_findings(report, by_kit, _with_roofline(hardware, on_progress))
 

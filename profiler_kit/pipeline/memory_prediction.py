@@ -13,7 +13,7 @@ from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.counts import MemoryOptions, StaticCount
+from profiler_kit.records.counts import MemoryOptions, ParallelPlan, StaticCount
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
@@ -188,6 +188,15 @@ def with_what_ifs(
     )
     answers = tuple(study.answers(memory_options))
     return replace(static, memory=replace(static.memory, what_ifs=answers, what_if_notes=tuple(study.notes)))
+
+
+def with_parallel(static: StaticCount, target: Target, plans: Sequence[ParallelPlan]) -> StaticCount:
+    """Add the predictions for one rank of several to the count of `target`. Raises UsageError, TargetError."""
+    from profiler_kit.memory.parallel import simulate_parallel
+
+    if static.memory is None:
+        return static  # a note gives the reason
+    return replace(static, memory=replace(static.memory, parallel=simulate_parallel(target, plans)))
 
 
 def simulated_device(gpu: str | None = None, torch_device: str | None = None) -> Device:

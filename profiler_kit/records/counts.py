@@ -335,6 +335,44 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelPlan:
+    """A way to train on several devices: ``ddp`` (DistributedDataParallel) or ``fsdp2`` (``fully_shard``), and the ranks."""
+
+    strategy: Literal["ddp", "fsdp2"]
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """The collectives of one kind in a step.
+
+    - `calls`: their number. `message_bytes`: their full messages, such as the gathered parameters.
+    - `sent_bytes`: what one rank sends if the collective runs as a ring.
+    """
+
+    collective: str
+    calls: int
+    message_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelEstimate:
+    """The predicted peak of tensor bytes of one rank, and what it communicates in a training step.
+
+    - `peak_bytes`: equal to the sum of `categories`. `single_peak_bytes`: of one device that trains alone, by the same method.
+    - `units`: the paths of the modules that are gathered and freed on their own, beside the root; empty for ``ddp``.
+    """
+
+    plan: ParallelPlan
+    peak_bytes: int
+    single_peak_bytes: int
+    categories: MemoryCategories
+    units: tuple[str, ...] = ()
+    communication: tuple[Communication, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
     """The predicted tensor bytes at the peak of a step, from tensor lifetimes. Excludes allocator rounding and workspace.
 
@@ -344,7 +382,7 @@ class MemoryEstimate:
     - `modules`: the saved bytes by module.
     - `device`: the prediction for a device, including workspace and the allocator.
     - `traced_on`: the kind of tensors the step ran on (``meta``, ``cpu``).
-    - `what_ifs`: predictions after changes; `what_if_notes`: their limits.
+    - `what_ifs`: predictions after changes; `what_if_notes`: their limits. `parallel`: predictions for one rank of several.
     - `notes`: exclusions and their reasons.
     """
 
@@ -363,6 +401,7 @@ class MemoryEstimate:
     traced_on: str | None = None
     what_ifs: tuple[WhatIf, ...] = ()
     what_if_notes: tuple[str, ...] = ()
+    parallel: tuple[ParallelEstimate, ...] = ()
     notes: tuple[str, ...] = ()
 
 

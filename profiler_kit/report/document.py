@@ -207,6 +207,7 @@ def _memory(report: Report, run: ConfigRun | None) -> Iterator[Section]:
     if peaks is not None:
         yield Section(title="Predicted and measured peaks", blocks=(peaks,), detail=True)
     yield from memory.what_ifs(report)
+    yield from memory.parallel(report)
     yield from memory.details(report)
 
 

@@ -11,7 +11,15 @@ from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report.charts.reports import memory_chart, saved_chart
 from profiler_kit.report.columns.column import page_table
-from profiler_kit.report.columns.memory import SAVED_COLUMNS, SCRATCH_COLUMNS, TIMELINE_COLUMNS, WHAT_IF_COLUMNS
+from profiler_kit.report.columns.memory import (
+    COMMUNICATION_COLUMNS,
+    PARALLEL_COLUMNS,
+    SAVED_COLUMNS,
+    SCRATCH_COLUMNS,
+    TIMELINE_COLUMNS,
+    WHAT_IF_COLUMNS,
+    communication_rows,
+)
 from profiler_kit.report.tables import default_device_table
 from profiler_kit.units import text
 
@@ -78,6 +86,21 @@ def what_ifs(report: Report) -> Iterator[Section]:
         table = page_table("what_ifs", "each change simulated alone", WHAT_IF_COLUMNS, memory.what_ifs, report)
         notes = (*_checkpointed_modules(memory.what_ifs), *memory.what_if_notes)
         yield Section(title="What if", blocks=(table, *(Paragraph(text=note) for note in notes)))
+
+
+def parallel(report: Report) -> Iterator[Section]:
+    """The predicted peak and communication of one rank of several; empty where nobody asked."""
+    memory = report.static.memory if report.static is not None else None
+    if memory is None or not memory.parallel:
+        return
+    peaks = page_table("parallel", "one rank; tensors without workspace", PARALLEL_COLUMNS, memory.parallel, report)
+    rows = communication_rows(memory.parallel)
+    collectives = page_table("communication", "collectives of a step", COMMUNICATION_COLUMNS, rows, report)
+    units = next((estimate.units for estimate in memory.parallel if estimate.plan.strategy == "fsdp2"), None)
+    notes = []
+    if units is not None:
+        notes.append(f"fully_shard of {in_ranges(units)} and the root." if units else "fully_shard of the root alone.")
+    yield Section(title="Several ranks", blocks=(peaks, collectives, *(Paragraph(text=note) for note in notes)))
 
 
 def _checkpointed_modules(what_ifs: Sequence[WhatIf]) -> Iterator[str]:

@@ -22,11 +22,14 @@ from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
 from profiler_kit.report.columns.memory import (
+    COMMUNICATION_COLUMNS,
     MEMORY_COLUMNS,
+    PARALLEL_COLUMNS,
     PEAK_COLUMNS,
     WHAT_IF_COLUMNS,
     MemoryRow,
     PeakRow,
+    communication_rows,
     peak_place,
 )
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
@@ -326,5 +329,8 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("convolution_changes", CHANGE_COLUMNS, change_rows(report))
     estimate = report.static.memory if report.static is not None else None
     yield data_table("what_ifs", WHAT_IF_COLUMNS, estimate.what_ifs if estimate is not None else ())
+    estimates = estimate.parallel if estimate is not None else ()
+    yield data_table("parallel", PARALLEL_COLUMNS, estimates)
+    yield data_table("communication", COMMUNICATION_COLUMNS, communication_rows(estimates))
     yield data_table("schedules", SCHEDULE_COLUMNS, report.schedules)
     yield data_table("shapes", SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])

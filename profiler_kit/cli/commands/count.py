@@ -18,7 +18,7 @@ from profiler_kit.cli.options import (
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.values import parse_size, parse_variations
+from profiler_kit.cli.values import parse_parallel, parse_size, parse_variations
 
 if TYPE_CHECKING:
     from profiler_kit.records.counts import MemoryOptions
@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
             hardware=options.hardware,
             gpu=options.gpu,
             memory_options=_memory_options(options),
+            parallel=tuple(dict.fromkeys(options.parallel)),
             on_progress=progress.show,
         )
     output.warn_about_guesses(options, report)
@@ -82,6 +83,10 @@ def _add_memory_options(parser: argparse.ArgumentParser) -> None:
         "--what-if", action="extend", default=[], type=parse_variations, metavar="CHANGE,…",
         help=f"predict memory after a change: {choices.changes()}; join changes that apply together with commas; amp or "
         "optimizer without a value tries every value (repeatable)",
+    )  # fmt: skip
+    group.add_argument(
+        "--parallel", action="append", default=[], type=parse_parallel, metavar="KIND=N",
+        help="predict the peak and the communication of one of N ranks: ddp=N or fsdp2=N (repeatable)",
     )  # fmt: skip
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_kit.records.counts import (
+    Communication,
     DeviceMemory,
     LibraryWorkspace,
     MemoryCategories,
     MemoryPoint,
     ModuleMemory,
+    ParallelEstimate,
+    ParallelPlan,
     WhatIf,
 )
 from profiler_kit.records.paths import shown_path
@@ -35,6 +39,19 @@ class PeakRow:
 
     run: ConfigRun
     rule_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCommunication:
+    """The collectives of one kind under one plan."""
+
+    plan: ParallelPlan
+    communication: Communication
+
+
+def communication_rows(estimates: Sequence[ParallelEstimate]) -> list[PlanCommunication]:
+    """A row for each plan and kind of collective."""
+    return [PlanCommunication(plan=e.plan, communication=c) for e in estimates for c in e.communication]
 
 
 def peak_place(peak: DeviceMemory | PeakMemory | None) -> str | None:
@@ -120,7 +137,32 @@ WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
     Column("workspace_bytes", "workspace", "bytes", lambda o: o.workspace_bytes, "peak during the op, beyond the live bytes before and after it"),
 )
 
+PARALLEL_COLUMNS: tuple[Column[ParallelEstimate], ...] = (
+    Column("strategy", "strategy", "text", lambda p: p.plan.strategy, "ddp (DistributedDataParallel) or fsdp2 (fully_shard)", name=True),
+    Column("ranks", "ranks", "count", lambda p: p.plan.ranks, "the number of ranks"),
+    Column("peak_bytes", "peak per rank", "bytes", lambda p: p.peak_bytes, "predicted peak of one rank's tensors"),
+    Column("single_peak_bytes", "alone", "bytes", lambda p: p.single_peak_bytes, "predicted peak of a device that trains alone, by the same method"),
+    Column("parameters", "parameters", "bytes", lambda p: p.categories.parameters, "parameters and buffers at the peak, with those that are gathered at that time", rank=1),
+    Column("gradients", "gradients", "bytes", lambda p: p.categories.gradients, "gradients at the peak, with the buckets of ddp", rank=1),
+    Column("optimizer_state", "optimizer state", "bytes", lambda p: p.categories.optimizer_state, "state of the optimizer", rank=1),
+    Column("saved_activations", "activations", "bytes", lambda p: p.categories.saved_activations, "activations at the peak", rank=1),
+    Column("temporaries", "temporaries", "bytes", lambda p: p.categories.temporaries, "other tensors at the peak, with the buffers of collectives", rank=2),
+    Column("units", "units", "count", lambda p: len(p.units) + 1 if p.plan.strategy == "fsdp2" else None, "modules that are gathered and freed on their own, with the root", rank=3),
+    Column("sent_bytes", "sent", "bytes", lambda p: sum(c.sent_bytes for c in p.communication), "bytes that a rank sends in a step, if collectives run as rings"),
+)
+
+COMMUNICATION_COLUMNS: tuple[Column[PlanCommunication], ...] = (
+    Column("strategy", "strategy", "text", lambda c: c.plan.strategy, "ddp or fsdp2", name=True),
+    Column("ranks", "ranks", "count", lambda c: c.plan.ranks, "the number of ranks"),
+    Column("collective", "collective", "text", lambda c: c.communication.collective, "the kind of collective", name=True),
+    Column("calls", "calls", "count", lambda c: c.communication.calls, "calls in a step"),
+    Column("message_bytes", "messages", "bytes", lambda c: c.communication.message_bytes, "bytes of the full messages, such as the gathered parameters"),
+    Column("sent_bytes", "sent", "bytes", lambda c: c.communication.sent_bytes, "bytes that a rank sends, if the collective runs as a ring"),
+)
+
 TABLES = (
+    ColumnTable("parallel", PARALLEL_COLUMNS, "The predicted peak of one rank of several: `count --parallel fsdp2=8`."),
+    ColumnTable("communication", COMMUNICATION_COLUMNS, "The collectives of a step by kind: `count --parallel fsdp2=8`."),
     ColumnTable("memory", MEMORY_COLUMNS, "The step's peak by category, predicted and measured."),
     ColumnTable("peaks", PEAK_COLUMNS, "The peak of each run: predicted by rules, predicted with measured workspaces, and measured."),
     ColumnTable("kept", SAVED_COLUMNS, "Memory saved for backward, parameters and inputs excluded, by the module that created it and by the modules that save it. Predicted."),
