@@ -20,7 +20,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from torch import nn
 import profiler_kit
 from profiler_kit.integrations import session
@@ -42,7 +42,9 @@ with profiler_kit.session(model, out=other if rank else folder, warmup=2, steps=
         optimizer.step()
         optimizer.zero_grad()
         s.step()
-dist.destroy_process_group()
+dist.barrier()
+sys.stderr.flush()
+os._exit(0)  # gloo's threads sometimes abort the interpreter's regular exit
 """
 
 

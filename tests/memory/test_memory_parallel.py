@@ -53,7 +53,7 @@ HEAD_BYTES = 4 * WIDTH * 8
 ALL_BYTES = BLOCKS * BLOCK_BYTES + HEAD_BYTES
 # Run by two real ranks: the collectives of the second step, by PyTorch's profiler.
 REAL_JOB = """
-import collections, json, sys
+import collections, json, os, sys
 import torch, torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -76,8 +76,9 @@ for step in range(3):
         optimizer.zero_grad()
 calls = collections.Counter(event.name for event in recorded.events() if event.name.startswith("c10d::"))
 if dist.get_rank() == 0:
-    print(json.dumps(calls))
-dist.destroy_process_group()
+    print(json.dumps(calls), flush=True)
+dist.barrier()
+os._exit(0)  # gloo's threads sometimes abort the interpreter's regular exit
 """
 
 
