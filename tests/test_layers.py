@@ -28,8 +28,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "emulation": GROUND | {"devices"},
     "counting": GROUND | {"records", "loading", "devices", "emulation"},
     "memory": GROUND | {"records", "loading", "devices", "emulation"},
-    "measurement": GROUND | {"process", "records", "statistics", "configurations"},
-    "worker": GROUND | {"process", "records", "statistics", "configurations", "loading"},
+    "rendezvous": GROUND,
+    "measurement": GROUND | {"process", "records", "statistics", "configurations", "rendezvous"},
+    "worker": GROUND | {"process", "records", "statistics", "configurations", "loading", "rendezvous"},
     "recording": GROUND | {"records", "loading", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "measurement",
         "worker",
         "recording",
+        "rendezvous",
         "statistics",
         "traces",
         "attribution",
@@ -59,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "integrations": GROUND | {"records", "display", "recording", "pipeline"},
-    "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
+    "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "rendezvous", "report", "render"},
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }
@@ -75,7 +77,7 @@ HEAVY = {
     "matplotlib",
 }  # never at the top of a file that --help reads
 # Functions of these may import torch where they run, in the worker: what an axis does is one entry beside its name.
-TORCH_IN_FUNCTIONS = {"configurations"}
+TORCH_IN_FUNCTIONS = {"configurations", "rendezvous"}
 STARTS_PROCESSES = {"process"}
 # processes of their own, with streams of their own
 PRINTS = {

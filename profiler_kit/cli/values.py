@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from profiler_kit import units
 
 if TYPE_CHECKING:
-    from profiler_kit.records.counts import ParallelPlan
+    from profiler_kit.records.parallel import ParallelPlan
     from profiler_kit.records.variation import Variation
 
 Value = TypeVar("Value")
@@ -37,7 +37,7 @@ def parse_variations(text: str) -> tuple[Variation, ...]:
 
 def parse_parallel(text: str) -> ParallelPlan:
     """Parse a text such as ``fsdp2=8`` into a plan."""
-    from profiler_kit.records.counts import ParallelPlan
+    from profiler_kit.records.parallel import ParallelPlan
 
     strategy, _, ranks = text.partition("=")
     if strategy not in ("ddp", "fsdp2") or not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:

@@ -16,6 +16,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
+from profiler_kit.measurement.rank_runs import Ranks, rank_traces
 from profiler_kit.measurement.repetition import FurtherPasses
 from profiler_kit.measurement.visits import Visit, VisitOrder, further_visit, reverse_pass
 from profiler_kit.process.protocol import OnProgress
@@ -47,6 +48,8 @@ class Session:
     - `on_first_results`: called after the first process of the first configuration, and of the last one, of several.
     - `started`: the configurations with a process that has used the device.
     - `planned`: the number of configurations of the plan, without repetitions.
+    - `ranks`: the ranks of a job, each of which runs every process; None without a job.
+      `rank_traces`: the files of their traces by configuration.
     - `took_s`: how long the first process of each configuration used the device. `again_s`: the same for the second one.
       `failed_s`: the same for all failed processes.
     """
@@ -62,6 +65,8 @@ class Session:
     steps: int | None = None
     timeout_s: float | None = None
     keep_traces: bool = False
+    ranks: Ranks | None = None
+    rank_traces: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     runs: list[ConfigRun] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
@@ -287,7 +292,8 @@ def _measure(
             ProcessStart(number=number, count=count, name=f"{purpose}{name}", left_ns=left_ns, is_bound=is_bound)
         )
         if visit.trace is not None:
-            visit.trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
+            for trace in (visit.trace, *rank_traces(visit.trace)):
+                trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
 
     def on_progress(visit: Visit, text: str) -> None:
         session.on_progress(labels.get(id(visit), "") + text)
@@ -300,6 +306,7 @@ def _measure(
             on_start=on_start,
             on_progress=on_progress,
             may_overlap=session.may_overlap,
+            ranks=session.ranks,
         )
         with contextlib.closing(measured) as finished_visits:
             for finished in finished_visits:
@@ -349,7 +356,10 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
             runs[at] = replace(runs[at], further_repeats=(*runs[at].further_repeats, sweep.repeat_of(run)))
         return
     trace = Path(run.trace) if run.trace is not None else None
-    runs.append(replace(run, trace=f"traces/{trace.name}" if session.keep_traces and trace is not None else None))
+    if run.ranks:
+        session.rank_traces[run.config.name] = tuple(Path(rank.trace) for rank in run.ranks if rank.trace is not None)
+    kept = replace(run, ranks=tuple(replace(rank, trace=_kept(session, rank.trace)) for rank in run.ranks))
+    runs.append(replace(kept, trace=_kept(session, run.trace)))
     if run.failure is not None:
         return
     if trace is not None:  # otherwise the traced steps failed, and the run has a note
@@ -359,6 +369,11 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
         runs[-1] = session.read_parts_trace(runs[-1], finished.parts_trace)
     if session.planned > 1 and len(runs) in (1, session.planned):
         session.on_first_results()
+
+
+def _kept(session: Session, trace: str | None) -> str | None:
+    """The place of `trace` in the report's folder; None if it is deleted."""
+    return f"traces/{Path(trace).name}" if session.keep_traces and trace is not None else None
 
 
 def _has_time(session: Session, visited: int) -> bool:

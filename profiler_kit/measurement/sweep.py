@@ -21,11 +21,12 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.visits import Visit
-from profiler_kit.measurement.worker_process import read_result, spawn_worker
+from profiler_kit.measurement.rank_runs import RankedRun, Ranks
+from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
 from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
-from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.temporary_files import replacement, temporary_folder
 
@@ -39,10 +40,11 @@ TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 class RunProcess:
     """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
-    def __init__(self, visit: Visit, child: process.Child, folder: Path) -> None:
+    def __init__(self, visit: Visit, child: process.Child, folder: Path, ranks: RankedRun | None = None) -> None:
         self.visit = visit
         self._child = child
         self._folder = folder
+        self._ranks = ranks
 
     def go(self) -> None:
         """Allow the process to use the device."""
@@ -50,20 +52,22 @@ class RunProcess:
 
     def result(self) -> ConfigRun:
         """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after `go`."""
-        outcome = self._child.finish(self.visit.limit_s)
-        run = read_result(self._folder, ConfigRun)
-        if run is None:
-            return ConfigRun(config=self.visit.config, failure=_failure(outcome, self.visit))
+        run = self._run() if self._ranks is None else self._ranks.result(self._child, self.visit, self._folder)
         trace = self.visit.trace
         if trace is None or run.trace is None:
             return replace(run, trace=None)
         try:
-            with replacement(trace) as partial:  # a copy, because the folders may be on different disks
-                shutil.copyfile(self._folder / TRACE, partial)
+            with replacement(trace) as copy:  # a copy, because the folders may be on different disks
+                shutil.copyfile(self._folder / TRACE, copy)
         except OSError as error:
             note = f"No times by layer: cannot write the trace to {trace}: {error.strerror or error}"
             return replace(run, trace=None, traced_steps=0, notes=(*run.notes, note))
         return replace(run, trace=str(trace))
+
+    def _run(self) -> ConfigRun:
+        outcome = self._child.finish(self.visit.limit_s)
+        failure = partial(failure_of, outcome, self.visit.limit_s, late=self.visit.late)
+        return read_result(self._folder, ConfigRun) or ConfigRun(config=self.visit.config, failure=failure())
 
     def parts_trace(self) -> Path | None:
         """The trace of the convolutions' parts, valid within the block of `spawn_run`; None if the process wrote none."""
@@ -92,9 +96,14 @@ class NotStarted:
 
 @contextlib.contextmanager
 def spawn_run(
-    spec: TargetSpec, visit: Visit, *, device: str, on_progress: OnProgress = ignore_progress
+    spec: TargetSpec,
+    visit: Visit,
+    *,
+    device: str,
+    ranks: Ranks | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Iterator[RunProcess]:
-    """Start the run of `visit` in a fresh process; leaving the block terminates it."""
+    """Start the run of `visit` in a fresh process, on all `ranks` of a job; leaving the block terminates it."""
     # traces are written to the worker's folder and copied when complete, so a terminated worker leaves no partial trace
     with temporary_folder("worker") as folder:
         job = RunJob(
@@ -109,27 +118,13 @@ def spawn_run(
             again=visit.again,
             waits=True,
         )
-        with spawn_worker("run", job, folder, talks=True, on_progress=on_progress) as child:
-            yield RunProcess(visit, child, folder)
-
-
-def _failure(outcome: process.Outcome, visit: Visit) -> Failure:
-    kind: FailureKind = "crash"
-    if outcome.timed_out:
-        kind = "timeout"
-        message = visit.late or (
-            f"no result after {visit.limit_s:g} s: the process was terminated; raise --timeout if the model is slow"
-        )
-    elif outcome.signal_name == "SIGKILL":
-        kind = "out_of_memory"
-        message = (
-            "killed (SIGKILL): the system does this when host memory runs out; free host memory or reduce the batch"
-        )
-    elif outcome.signal_name is not None:
-        message = f"the process crashed ({outcome.signal_name})"
-    else:
-        message = f"the process ended with {outcome.ending} and no result"
-    return Failure(kind=kind, message=message, log_tail=outcome.log_tail)
+        ranked = ranks.announce(job, visit.limit_s) if ranks is not None else None
+        job = ranked.job if ranked is not None else job
+        with contextlib.ExitStack() as stack:
+            if ranked is not None:
+                stack.callback(ranked.close)
+            child = stack.enter_context(spawn_worker("run", job, folder, talks=True, on_progress=on_progress))
+            yield RunProcess(visit, child, folder, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +145,7 @@ def measure_visits(
     on_progress: Callable[[Visit, str], None],
     ahead: int | None = None,
     may_overlap: Callable[[], bool] = lambda: True,
+    ranks: Ranks | None = None,
 ) -> Generator[FinishedVisit, None, None]:
     """Run `visits` and yield each one when it finishes; on a GPU the next one is already running by then.
 
@@ -157,9 +153,12 @@ def measure_visits(
     one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is due. `ahead`
     None derives the number from the cores. `on_start` is called when a visit's process may use the device. While `may_overlap`
     returns False, nothing is prepared beside a measurement on a GPU either: a process that builds takes caches and cores from
-    a step that waits for the host. A process that cannot be started becomes a failed run.
+    a step that waits for the host. A process that cannot be started becomes a failed run. With `ranks`, each visit runs on all
+    of them, and nothing is prepared ahead.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
+    if ranks is not None:
+        max_prepared = 0
     remaining = iter(visits)
     waiting: deque[RunProcess | NotStarted] = deque()
     blocks: dict[int, contextlib.ExitStack] = {}
@@ -173,7 +172,9 @@ def measure_visits(
                 if not may_overlap():  # the step waits for the host, whose time depends on where libraries are loaded
                     process.separate_forks((spec, visit.config.repeat_of or visit.config.name))
                 try:
-                    started = block.enter_context(spawn_run(spec, visit, device=device, on_progress=report))
+                    started = block.enter_context(
+                        spawn_run(spec, visit, device=device, ranks=ranks, on_progress=report)
+                    )
                     waiting.append(started)
                 except (KitError, OSError) as error:  # a resource missing for this process may be available for others
                     waiting.append(NotStarted(visit, error))

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from profiler_kit import process
 from profiler_kit.process.protocol import JOB_FILE, RESULT_FILE, OnProgress, ignore_progress, parse_progress
+from profiler_kit.records.runs import Failure, FailureKind
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.records.target import TargetSpec
@@ -91,6 +92,26 @@ def read_result(folder: Path, kind: type[Result]) -> Result | None:
     return (
         from_json(kind, json.loads(file.read_text(encoding="utf-8")), "the worker's result") if file.exists() else None
     )
+
+
+def failure_of(outcome: process.Outcome, limit_s: float, *, late: str | None = None) -> Failure:
+    """The failure of a worker that ended with `outcome` and left no result. `late`: the message if it exceeded `limit_s`."""
+    kind: FailureKind = "crash"
+    if outcome.timed_out:
+        kind = "timeout"
+        message = late or (
+            f"no result after {limit_s:g} s: the process was terminated; raise --timeout if the model is slow"
+        )
+    elif outcome.signal_name == "SIGKILL":
+        kind = "out_of_memory"
+        message = (
+            "killed (SIGKILL): the system does this when host memory runs out; free host memory or reduce the batch"
+        )
+    elif outcome.signal_name is not None:
+        message = f"the process crashed ({outcome.signal_name})"
+    else:
+        message = f"the process ended with {outcome.ending} and no result"
+    return Failure(kind=kind, message=message, log_tail=outcome.log_tail)
 
 
 def _module_name(module: str) -> str:

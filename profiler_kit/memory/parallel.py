@@ -20,16 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
 from profiler_kit.loading.user_locations import one_line_message, user_place
-from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate, ParallelPlan
+from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate
+from profiler_kit.records.parallel import ParallelPlan
 
 # The first creates the optimizer's state. DTensor finds out the placement of an operator's results on tensors of full size, once.
 UNTRACKED_STEPS: Final = 2
 FIRST_BUCKET_BYTES: Final = 1024 * 1024  # of DistributedDataParallel, so that communication starts early
 BUCKET_BYTES: Final = 25 * 1024 * 1024
 NEED_VALUES: Final = (DataDependentOutputException, DynamicOutputShapeException)
-MIN_UNITS: Final = 2  # equal blocks that make a container's children units
 CATEGORIES: Final = {  # of PyTorch's tracker
     "PARAM": "parameters", "BUFFER": "parameters", "GRAD": "gradients", "OPT": "optimizer_state",
     "ACT": "saved_activations", "TEMP": "temporaries", "INP": "inputs", "OTH": "temporaries",
@@ -71,30 +72,6 @@ def simulate_parallel(target: Target, plans: Sequence[ParallelPlan]) -> tuple[Pa
             )
         )
     return tuple(estimates)
-
-
-def sharding_units(model: nn.Module) -> tuple[str, ...]:
-    """The paths of the modules to shard on their own, beside the root: equal blocks in a container, as scripts usually do.
-
-    A container is a ModuleList or Sequential with several children of one class that contain modules. Units are not nested.
-    """
-    units: list[str] = []
-    for path, module in model.named_modules():
-        if any(path.startswith(f"{unit}.") for unit in units) or not isinstance(module, (nn.ModuleList, nn.Sequential)):
-            continue
-        children = [
-            (name, child) for name, child in module.named_children() if next(child.children(), None) is not None
-        ]
-        classes = [type(child) for _, child in children]
-        blocks = [
-            (name, child)
-            for name, child in children
-            if classes.count(type(child)) >= MIN_UNITS and not isinstance(child, (nn.ModuleList, nn.ModuleDict))
-        ]
-        if any(isinstance(child, nn.Sequential) for _, child in blocks):
-            continue  # stages: their own blocks become units
-        units += [f"{path}.{name}" if path else name for name, _ in blocks]
-    return tuple(units)
 
 
 def bucket_sizes(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
@@ -156,7 +133,7 @@ def _step(target: Target, mesh: Any) -> tuple[dict[str, int], list[tuple[str, in
         from torch.distributed._tools.mem_tracker import MemTracker
 
         with on_fake_tensors(target) as fake:
-            units = _shard(fake.model, mesh) if mesh is not None else ()
+            units = shard(fake.model, mesh) if mesh is not None else ()
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
             for group in optimizer.param_groups:
@@ -209,16 +186,6 @@ def _train(target: Target, optimizer: Any) -> None:
     with as_step_errors("optimizer"):
         optimizer.step()
         optimizer.zero_grad()
-
-
-def _shard(model: nn.Module, mesh: Any) -> tuple[str, ...]:
-    from torch.distributed.fsdp import fully_shard
-
-    units = sharding_units(model)
-    for unit in units:
-        fully_shard(model.get_submodule(unit), mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    return units
 
 
 def _categories(peak: dict[Any, dict[Any, int]]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
+from profiler_kit.pipeline.ranks import JoinedJob, counted_for_ranks, trace_report
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings, with_verdict
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
@@ -152,10 +153,11 @@ def analyze_spec(
     on_answer: OnAnswer | None = None,
     convention: str = DEFAULT_CONVENTION,
     experiments: ExperimentOptions | None = None,
+    job: JoinedJob | None = None,
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well.
 
-    `on_answer` is called as soon as one configuration is measured, and again when each has been measured once.
+    `job`: measure on all ranks of it, of which this process is rank 0. `on_answer` is called as soon as one configuration is measured, and again when each has been measured once.
     """
     require_torch()
     with worker_forks(spec):
@@ -172,6 +174,7 @@ def analyze_spec(
             on_answer=on_answer,
             convention=convention,
             experiments=experiments or ExperimentOptions(),
+            job=job,
         )
 
 
@@ -189,12 +192,13 @@ def _analyze_spec(
     on_answer: OnAnswer | None,
     convention: str,
     experiments: ExperimentOptions,
+    job: JoinedJob | None,
 ) -> Analysis:
     from profiler_kit.loading.progress import progress_to
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
-    device_name = environment.pick_device(device)
+    device_name = job.device if job is not None else environment.pick_device(device)
     on_progress("counting")
     with progress_to(on_progress):
         counted = counted_if_possible(spec, convention, device_name)
@@ -209,9 +213,11 @@ def _analyze_spec(
         info=counted.info,
     )
     plan = plan_of(only=configs, also=experiments.also)
-    with_batch = with_chosen_batch(counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s)
-    if with_batch is not counted:
-        counted = with_batch
+    first_count = counted
+    counted = with_chosen_batch(counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s)
+    if job is not None:
+        counted = counted_for_ranks(counted, job.plan)
+    if counted is not first_count:
         plan_of = partial(plan_of, info=counted.info)
         plan = plan_of(only=configs, also=experiments.also)
     if counted.target is not None:
@@ -236,6 +242,7 @@ def _analyze_spec(
         steps=steps,
         timeout_s=timeout_s,
         keep_traces=traces is not None,
+        ranks=job.ranks if job is not None else None,
     )
     if on_answer is not None:
         session.on_first_results = partial(_answer, session, counted, on_answer)
@@ -296,6 +303,9 @@ def _measured_report(
         schedules=schedules,
         sweep=session.time,
     )
+    baseline = report.baseline()
+    if baseline is not None and (rank_files := session.rank_traces.get(baseline.config.name)):
+        report = replace(report, ranks=trace_report(rank_files))
 
     def with_roofline(report: Report) -> Report:
         if not session.interrupted:

@@ -18,7 +18,8 @@ from profiler_kit.pipeline.packages import collection_paused, require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.process.protocol import OnProgress, ignore_progress
-from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions, ParallelPlan
+from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
+from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import Mode, TargetSpec
 from profiler_kit.records.uncounted import require_counted

@@ -13,7 +13,8 @@ from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.counts import MemoryOptions, ParallelPlan, StaticCount
+from profiler_kit.records.counts import MemoryOptions, StaticCount
+from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 

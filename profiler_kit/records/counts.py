@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
+from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.variation import Variation
 
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
@@ -332,14 +333,6 @@ class WhatIf:
     optimizer: str | None = None
     zero_grad: str | None = None
     in_place: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelPlan:
-    """A way to train on several devices: ``ddp`` (DistributedDataParallel) or ``fsdp2`` (``fully_shard``), and the ranks."""
-
-    strategy: Literal["ddp", "fsdp2"]
-    ranks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.parallel import Member
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetSpec
 
@@ -27,6 +28,7 @@ class RunJob(TargetJob, kind="run_job"):
     - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
     - `again`: the second process of a configuration, which only times steps and hashes results.
     - `waits`: load the target, then wait for `START_LINE` on stdin before using the device.
+    - `member`: the rank that this process is; None for a run in one process.
     """
 
     budget_s: float
@@ -36,6 +38,7 @@ class RunJob(TargetJob, kind="run_job"):
     checks: bool = True
     again: bool = False
     waits: bool = False
+    member: Member | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,10 +50,30 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCollective:
+    """One collective of the step: a bucket of gradients, the parameters of a unit. Times are of the median rank, in ns per step.
+
+    - `number`: its place among the collectives of the step. `group`: its process group. `bytes`: its message; None if unknown.
+    - `start_ns`: from the start of the step. `duration_ns`: its duration. `exposed_ns`: the part that no computation overlaps.
+    - `wait_ns`: the part in which the rank waits for later ranks.
+    """
+
+    number: int
+    kind: str
+    group: str
+    bytes: int | None
+    start_ns: int
+    duration_ns: int
+    exposed_ns: int
+    wait_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
     """The ranks of one job. `imbalance`: the largest compute time of a rank divided by the mean, minus one.
 
     - `common_steps`: the number of steps that all ranks share. `step_ns`: their duration; None where unknown.
+    - `collectives`: the collectives that ranks share in each of these steps.
     """
 
     ranks: tuple[RankTime, ...]
@@ -62,3 +82,4 @@ class Ranks:
     imbalance: float
     stragglers: tuple[Straggler, ...] = ()
     notes: tuple[str, ...] = ()
+    collectives: tuple[StepCollective, ...] = ()

@@ -138,6 +138,7 @@ class Report(Views, Saved, kind="report"):
     - `asked`: the options of `analyze` beyond the configurations. `schedules`: runs over changing shapes. `sweep`: the duration
       of all runs.
     - `verdict`: the report in a few sentences, and what to do; None in reports of earlier versions.
+    - `ranks`: the traces of all ranks of the baseline, in a job of several; None otherwise.
     """
 
     tool: Tool
@@ -152,6 +153,7 @@ class Report(Views, Saved, kind="report"):
     schedules: tuple[ShapeSchedule, ...] = ()
     sweep: SweepTime | None = None
     verdict: Verdict | None = None
+    ranks: TraceReport | None = None
 
     def baseline(self) -> ConfigRun | None:
         """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""

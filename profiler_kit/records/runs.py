@@ -8,6 +8,7 @@ from typing import Literal
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, HostLoad, NewThread, PartWorkspace, Repeat
+from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
@@ -172,6 +173,7 @@ class ConfigRun(Saved, kind="run"):
     - `repeat`: the results of a second process. `further_repeats`: those of a third and later ones.
     - `new_thread`: the forward pass in a new thread.
     - `device_state`: clock and temperature after the timed steps. `host_load`: the load of the host during them.
+    - `ranks`: what each rank measured, in a run on several; the other fields are those of rank 0.
     - `flags_changed`: cuDNN flags that the model changed while it ran, as ``name: before -> after``.
     - `needed_ns`: the time for which the process needed the device, without loading the target.
     """
@@ -220,6 +222,7 @@ class ConfigRun(Saved, kind="run"):
     new_thread: NewThread | None = None
     device_state: DeviceState | None = None
     host_load: HostLoad | None = None
+    ranks: tuple[RankRun, ...] = ()
     flags_changed: tuple[str, ...] = ()
     needed_ns: int | None = None
     trace: str | None = None

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.units import shape_text
 
 IN_PYTHON: Final = "<model>"  # the TARGET text of a model passed from Python
@@ -94,6 +95,7 @@ class TargetInfo:
     - `notes`: defaults that were applied, and shapes that were read or guessed.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
+    - `parallel`: how several ranks train it together; None in one process. `inputs` are those of one rank.
     """
 
     spec: str
@@ -110,6 +112,7 @@ class TargetInfo:
     notes: tuple[str, ...] = ()
     cudnn_flags: tuple[NamedValue, ...] = ()
     cudnn_off_lines: tuple[int, ...] = ()
+    parallel: ParallelPlan | None = None
 
     @property
     def inputs_are_guessed(self) -> bool:

@@ -28,6 +28,7 @@ from profiler_kit.worker import accuracy, checks, environment, parts, probe, thr
 from profiler_kit.worker.device_state import device_state, state_after
 from profiler_kit.worker.entry import failure_line, serve
 from profiler_kit.worker.host_load import load_between, read_host
+from profiler_kit.worker.parallel import from_rank_0
 from profiler_kit.worker.steps import (
     MAX_WARMUP_STEPS,
     MIN_STEPS,
@@ -94,7 +95,8 @@ def _run(job: RunJob, on_progress: OnProgress, gate: Gate) -> ConfigRun:
 
 
 def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
-    start = checks.seeded_state(runner)
+    is_alone = job.member is None
+    start = checks.seeded_state(runner) if is_alone else {}
     variant.configure(runner, job)
     target = runner.target
     where, flags = environment.describe(target.device), environment.flags_snapshot()
@@ -107,16 +109,15 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
     first_peak = torch.cuda.max_memory_allocated(target.device) if cuda else None
     deadline_ns = time.perf_counter_ns() + round(job.budget_s * 1e9)
     warmup = _warm_up(runner, first_ns, deadline_ns, on_progress)
-    step_ns = min(warmup)
     remaining_ns = max(0, deadline_ns - time.perf_counter_ns())
     timed_ns = round(remaining_ns * (TIMED_SHARE if not job.again else 1.0))
-    count = job.steps or steps_within(timed_ns, step_ns)
+    step_ns, count = from_rank_0(min(warmup), job.steps or steps_within(timed_ns, min(warmup)))
     on_progress(f"{count} timed steps of about {text(step_ns, 'ns')}")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     state = device_state(target.device)
     host = read_host()
-    until_ns = None if job.steps else time.perf_counter_ns() + timed_ns
+    until_ns = None if job.steps or not is_alone else time.perf_counter_ns() + timed_ns
     timed = timed_steps(runner, count, fewest=MIN_STEPS, until_ns=until_ns)
     host_load = load_between(host, read_host())
     run = ConfigRun(
@@ -137,7 +138,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
         clock="kernel" if cuda else "operator",
         notes=(*runner.notes, *([RESERVED] if cuda and runner.has_own_memory_pool else [])),
     )
-    if job.again:
+    if job.again and is_alone:
         return _with_digests_of_repeat(run, runner, start, on_progress)
     if job.trace is not None:
         run = _with_trace(run, runner, job.trace, step_ns, on_progress)
@@ -197,7 +198,8 @@ def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnPro
         on_progress(f"warm-up step {len(durations_ns) + 1}")
         durations_ns.append(synced_step_ns(runner))
         needed_ns = (MIN_STEPS + 3) * min(durations_ns)  # the timed, the traced and one further step
-        if is_steady(durations_ns) or time.perf_counter_ns() + needed_ns > deadline_ns:
+        (is_over,) = from_rank_0(is_steady(durations_ns) or time.perf_counter_ns() + needed_ns > deadline_ns)
+        if is_over:
             break
     return durations_ns
 

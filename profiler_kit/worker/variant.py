@@ -9,9 +9,9 @@ from profiler_kit.configurations.naming import axes_by_name, config_choices
 from profiler_kit.errors import UsageError
 from profiler_kit.loading import load
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.jobs import TargetJob
+from profiler_kit.records.jobs import RunJob, TargetJob
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.worker import environment
+from profiler_kit.worker import environment, parallel
 from profiler_kit.worker.steps import Runner
 
 
@@ -22,7 +22,16 @@ def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> R
     """
     environment.apply_flags(job.config)
     apply_to_process(job.config, job.device)
-    return Runner(load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, on_built=ready))
+    target = load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, on_built=ready)
+    member = job.member if isinstance(job, RunJob) else None
+    if member is None:
+        return Runner(target)
+    parallel.join_job(member, target.device)
+    if member.plan.strategy == "fsdp2":
+        return Runner(parallel.sharded(target))  # the optimizer holds the sharded parameters
+    runner = Runner(target)
+    runner.replace_module(parallel.replicated(target, job.config))
+    return runner
 
 
 def configure(runner: Runner, job: TargetJob) -> None:

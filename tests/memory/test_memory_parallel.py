@@ -18,7 +18,8 @@ from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.memory.parallel import bucket_sizes, sharding_units  # noqa: E402
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
-from profiler_kit.records.counts import ParallelEstimate, ParallelPlan  # noqa: E402
+from profiler_kit.records.counts import ParallelEstimate  # noqa: E402
+from profiler_kit.records.parallel import ParallelPlan  # noqa: E402
 from profiler_kit.records.report import Report  # noqa: E402
 from profiler_kit.records.serde import read_saved  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402

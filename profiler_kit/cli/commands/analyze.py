@@ -25,8 +25,10 @@ from profiler_kit.cli.options import (
 )
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
+from profiler_kit.records.parallel import STRATEGIES
 
 if TYPE_CHECKING:
+    from profiler_kit.pipeline.ranks import JoinedJob
     from profiler_kit.records.experiments import ExperimentOptions
 
 
@@ -45,6 +47,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true",
         help=f"measure {' and '.join(QUICK_CONFIGS)} alone, with {QUICK_BUDGET_S:g} s of steps: the main cause within a minute",
     )  # fmt: skip
+    parser.add_argument(
+        "--parallel", choices=STRATEGIES,
+        help="train on all ranks of a job that torchrun has started, with DistributedDataParallel or FSDP2 (fully_shard); "
+        "rank 0 writes the report",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="report folder (default: profiler_kit_out/NAME)")
     tensorboard.add_tensorboard_option(parser, in_report_folder=True)
     add_convention_options(parser)
@@ -54,7 +61,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Analyze the target. If every run failed, raises the first failure after the report is written."""
+    """Analyze the target. If every run failed, raises the first failure after the report is written.
+
+    In a job of several ranks, rank 0 writes the report, and the others run what it announces.
+    """
+    from profiler_kit.pipeline import ranks
+
+    if options.parallel is None:
+        ranks.check_alone()
+        return _run(options, None)
+    with ranks.join_job(options.parallel, target_spec(options), options.device, _experiment_options(options)) as job:
+        if job.ranks is not None:
+            return _run(options, job)
+        job.serve(target_spec(options))
+        return errors.OK
+
+
+def _run(options: argparse.Namespace, job: JoinedJob | None) -> int:
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
 
     folder = options.out if options.out is not None else Path("profiler_kit_out") / output.folder_name(options.target)
@@ -83,6 +106,7 @@ def run(options: argparse.Namespace) -> int:
                 on_answer=partial(_print_answer, progress),
                 convention=options.convention,
                 experiments=_experiment_options(options),
+                job=job,
             )
             progress.show("writing the report")
             try:

@@ -13,9 +13,9 @@ from profiler_kit.records.counts import (
     MemoryPoint,
     ModuleMemory,
     ParallelEstimate,
-    ParallelPlan,
     WhatIf,
 )
+from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory
 from profiler_kit.report.columns.column import Column, ColumnTable

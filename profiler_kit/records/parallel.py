@@ -1,0 +1,47 @@
+"""How a model is trained on several devices, and what each rank of such a job measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from profiler_kit.records.samples import Interval
+
+Strategy = Literal["ddp", "fsdp2"]
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelPlan:
+    """A way to train on several devices: ``ddp`` (DistributedDataParallel) or ``fsdp2`` (``fully_shard``), and the ranks."""
+
+    strategy: Strategy
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRun:
+    """One rank of a run on several: its median step, and its peak memory as in `ConfigRun`.
+
+    `host`: the name of its machine. `trace`: the file of its trace; None without one.
+    """
+
+    rank: int
+    host: str
+    device_name: str
+    step_ns: Interval | None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """The place of one process in a job that measures one run: where the ranks meet, and the name of this meeting."""
+
+    plan: ParallelPlan
+    rank: int
+    address: str
+    port: int
+    meeting: str

@@ -1,0 +1,186 @@
+"""Messages between the ranks of a job, over PyTorch's key-value store: runs from rank 0, results from the others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from profiler_kit.errors import KitError, UsageError
+from profiler_kit.rendezvous.launch import Launch
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+CONNECT_S: Final = 120.0  # the other ranks import torch meanwhile, perhaps from a slow disk
+POLL_S: Final = 10.0  # for the next run; the launcher ends this process if rank 0 is gone
+PIECE_BYTES: Final = 4 << 20  # the store refuses messages of 8 MiB
+END: Final = "end"
+
+
+class Announced(NamedTuple):
+    """A run that rank 0 has announced: its number, its job as text, and its time limit."""
+
+    number: int
+    job: str
+    limit_s: float
+
+
+class Meeting:
+    """The connection of one rank to the store of its job. Created by `join`."""
+
+    def __init__(self, launch: Launch, store: Store) -> None:
+        self.launch = launch
+        self._store = store
+        self._announced = 0
+
+    @property
+    def name(self) -> str:
+        """The common prefix of this job's keys in the store."""
+        return _name(self.launch)
+
+    def introduce(self, **facts: str) -> None:
+        """Tell rank 0 the `facts` about this rank."""
+        self._store.set(f"rank/{self.launch.rank}", json.dumps(facts))
+
+    def introductions(self) -> tuple[dict[str, str], ...]:
+        """What each rank has told, by rank. Raises KitError if one does not come."""
+        keys = [f"rank/{rank}" for rank in range(self.launch.ranks)]
+        with _lost_as_errors():
+            self._store.wait(keys, timedelta(seconds=CONNECT_S))
+            return tuple(json.loads(self._store.get(key)) for key in keys)
+
+    def announce(self, job: str, limit_s: float) -> int:
+        """As rank 0: give all ranks a run; return its number."""
+        self._announced += 1
+        with _lost_as_errors():
+            self._store.set(f"run/{self._announced}", json.dumps([job, limit_s]))
+        return self._announced
+
+    def end(self) -> None:
+        """As rank 0: say that no further run comes."""
+        self._announced += 1
+        with contextlib.suppress(RuntimeError):  # the job is ending, and its store may be gone already
+            self._store.set(f"run/{self._announced}", json.dumps([END, 0]))
+
+    def next_run(self) -> Announced | None:
+        """As another rank: wait for the next run; None after the last one."""
+        self._announced += 1
+        key = f"run/{self._announced}"
+        while True:
+            with _lost_as_errors():
+                try:
+                    self._store.wait([key], timedelta(seconds=POLL_S))
+                except RuntimeError as error:
+                    if not _is_timeout(error):
+                        raise
+                    continue
+                job, limit_s = json.loads(self._store.get(key))
+            return None if job == END else Announced(self._announced, job, limit_s)
+
+    def stop(self, number: int) -> None:
+        """Tell all ranks that run `number` has failed on this one."""
+        with _lost_as_errors():
+            self._store.set(f"stop/{number}", str(self.launch.rank))
+
+    def is_stopped(self, number: int) -> bool:
+        """Whether run `number` has failed on any rank."""
+        with _lost_as_errors():
+            return bool(self._store.check([f"stop/{number}"]))
+
+    def send(self, number: int, result: str, trace: bytes) -> None:
+        """As another rank: return the result of run `number`, and its trace (empty without one)."""
+        mine = f"result/{number}/{self.launch.rank}"
+        pieces = [trace[start : start + PIECE_BYTES] for start in range(0, len(trace), PIECE_BYTES)]
+        with _lost_as_errors():
+            for index, piece in enumerate(pieces):
+                self._store.set(f"{mine}/{index}", piece)
+            self._store.set(mine, json.dumps([result, len(pieces)]))
+
+    def receive(self, number: int, rank: int, limit_s: float) -> tuple[str, bytes] | None:
+        """As rank 0: the result and the trace of `rank`; None if they do not come within `limit_s` seconds."""
+        theirs = f"result/{number}/{rank}"
+        with _lost_as_errors():
+            try:
+                self._store.wait([theirs], timedelta(seconds=max(limit_s, 0.001)))
+            except RuntimeError as error:
+                if not _is_timeout(error):
+                    raise
+                return None
+            result, pieces = json.loads(self._store.get(theirs))
+            keys = [f"{theirs}/{index}" for index in range(pieces)]
+            trace = b"".join(bytes(self._store.get(key)) for key in keys)
+            for key in keys:
+                self._store.delete_key(key)  # they are large
+        return result, trace
+
+
+@contextlib.contextmanager
+def join(launch: Launch) -> Iterator[Meeting]:
+    """Connect to the job's store. As rank 0, leaving the block says that no further run comes. Raises KitError."""
+    meeting = Meeting(launch, open_store(launch.address, launch.port, _name(launch), serves=_serves(launch)))
+    try:
+        yield meeting
+    finally:
+        if launch.rank == 0:
+            meeting.end()
+
+
+def open_store(address: str, port: int, prefix: str, *, serves: bool = False) -> Store:
+    """The keys under `prefix` of the store at `address` and `port`. `serves`: this process serves it. Raises KitError."""
+    from torch import distributed
+
+    if not distributed.is_available():
+        raise UsageError("this torch is built without torch.distributed", hint="install a build that has it")
+    try:
+        store: Any = distributed.TCPStore(
+            address, port, None, serves, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
+        )
+    except RuntimeError as error:
+        raise KitError(
+            f"the ranks cannot meet: {_first_line(error)}",
+            where=f"{address}:{port}",
+            hint="check MASTER_ADDR and MASTER_PORT, or let torchrun set them",
+        ) from error
+    return distributed.PrefixStore(prefix, store)
+
+
+def check_same(facts: Sequence[dict[str, str]]) -> None:
+    """Raise UsageError if the ranks differ in a fact that must be the same everywhere, such as the type of their device."""
+    for rank, other in enumerate(facts):
+        for name, value in facts[0].items():
+            if name != "host" and other.get(name) != value:
+                raise UsageError(
+                    f"rank 0 has {name} {value}, rank {rank} has {other.get(name)}",
+                    hint="all ranks need the same kind of device and the same versions; --device cpu runs without GPUs",
+                )
+
+
+def _serves(launch: Launch) -> bool:
+    return launch.rank == 0 and not launch.has_store
+
+
+def _name(launch: Launch) -> str:
+    return f"profiler_kit/{launch.label}"
+
+
+@contextlib.contextmanager
+def _lost_as_errors() -> Iterator[None]:
+    """Raise the store's errors as KitError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise KitError(
+            f"the connection to the other ranks is lost: {_first_line(error)}", hint="see the messages of the other ranks"
+        ) from error
+
+
+def _is_timeout(error: RuntimeError) -> bool:
+    text = str(error).lower()
+    return "timeout" in text or "timed out" in text
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
