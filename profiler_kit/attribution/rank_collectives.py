@@ -32,7 +32,7 @@ class _Occurrence(NamedTuple):
 def step_collectives(
     extracts: Sequence[RankExtract], blocks: Sequence[Block], steps: Sequence[int]
 ) -> tuple[StepCollective, ...]:
-    """The collectives of `blocks` by their place in the step, as means over `steps`; empty for steps with too many of them."""
+    """The collectives of `blocks` by their place in the step, as medians over `steps`; empty for steps with too many of them."""
     occurrences: defaultdict[tuple[tuple[int, ...], int], list[_Occurrence]] = defaultdict(list)
     for block in blocks:
         for place, occurrence in _places(extracts, block):
@@ -42,20 +42,19 @@ def step_collectives(
     }
     if not regular or len(regular) > MAX_COLLECTIVES:
         return ()
-    rows = [_mean(found) for found in regular.values()]
-    rows.sort(key=lambda row: row[1].start_ns)
+    rows = sorted((_median(found) for found in regular.values()), key=lambda row: row.start_ns)
     return tuple(
         StepCollective(
             number=number,
-            kind=key.kind,
-            group=key.group,
-            bytes=key.size if key.size != NONE else None,
-            start_ns=round(times.start_ns),
-            duration_ns=round(times.duration_ns),
-            exposed_ns=round(times.exposed_ns),
-            wait_ns=round(times.wait_ns),
+            kind=row.key.kind,
+            group=row.key.group,
+            bytes=row.key.size if row.key.size != NONE else None,
+            start_ns=round(row.start_ns),
+            duration_ns=round(row.duration_ns),
+            exposed_ns=round(row.exposed_ns),
+            wait_ns=round(row.wait_ns),
         )
-        for number, (key, times) in enumerate(rows, 1)
+        for number, row in enumerate(rows, 1)
     )
 
 
@@ -86,12 +85,7 @@ def _step_start(extract: RankExtract, step: int) -> int:
     return int(extract.steps.start_ns[at[0]]) if len(at) else 0
 
 
-def _mean(found: list[_Occurrence]) -> tuple[Collective, _Occurrence]:
+def _median(found: list[_Occurrence]) -> _Occurrence:
     """The times of a collective over its steps: the median, because a paused step would move the mean."""
-    return found[0].key, _Occurrence(
-        found[0].key,
-        *(
-            median(values)
-            for values in zip(*((o.start_ns, o.duration_ns, o.exposed_ns, o.wait_ns) for o in found), strict=True)
-        ),
-    )
+    times = zip(*((o.start_ns, o.duration_ns, o.exposed_ns, o.wait_ns) for o in found), strict=True)
+    return _Occurrence(found[0].key, *(median(values) for values in times))

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.rank_collectives import step_collectives
 from profiler_kit.attribution.rank_extract import MAX_COLLECTIVES, Activity, RankExtract
 from profiler_kit.attribution.rank_waits import CollectiveAlignment, RankWaits, align_collectives, rank_waits
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
@@ -66,6 +67,8 @@ def compare_ranks(extracts: Sequence[RankExtract]) -> Ranks:
         imbalance=float(times.compute.max()) / mean - 1.0 if mean > 0 else 0.0,
         stragglers=_stragglers(times, [rank for rank, _ in files], waits, count),
         notes=(*notes, *_alignment_notes(alignment, rank_extracts)),
+        # collectives that were matched by their ends are only a part of the step's
+        collectives=() if alignment.matched_by_end else step_collectives(rank_extracts, alignment.blocks, numbers),
     )
 
 

@@ -78,6 +78,15 @@ def no_findings(report: Report) -> Iterable[Finding]:
     return ()
 
 
+def in_ranks(check_trace: Callable[[TraceReport], Iterable[Finding]]) -> Callable[[Report], Iterable[Finding]]:
+    """Return `check_trace` as the check of a report: on the traces of all ranks, where the report has them."""
+
+    def check(report: Report) -> Iterable[Finding]:
+        return check_trace(report.ranks) if report.ranks is not None else ()
+
+    return check
+
+
 def evidence_of(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:
     """Yield evidence from `where` for each of `measures` (name, value, unit) whose value is not None."""
     for name, value, unit in measures:

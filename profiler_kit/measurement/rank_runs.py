@@ -1,7 +1,7 @@
 """Runs on all ranks of a job: rank 0 announces them and collects the results, the other ranks start their processes.
 
-A process that fails on one rank leaves the others in a collective that never ends, so each rank watches for failures of the others
-while its own process runs.
+A process that fails on one rank leaves the others in a collective that never ends, so each rank watches for failures of the
+others while its own process runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ RESULT_S: Final = 60.0
 STOPPED: Final = "stopped, because another rank failed"
 TRACE: Final = "trace.json.gz"
 # What a rank says about a collective whose other side is gone.
-_LOST_PEER: Final = re.compile(r"connection (closed|reset|refused)|broken pipe|remote process exited|nccl|gloo", re.IGNORECASE)
+_LOST_PEER: Final = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|remote process exited|nccl|gloo", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +178,7 @@ def load_of_ranks(loads: Sequence[HostLoad | None]) -> HostLoad | None:
     others_ns = sum(load.own_cpu_ns or 0 for load in loads[1:] if load is not None)
     if own is None or own.own_cpu_ns is None or own.other_cpu_ns is None:
         return own
-    return replace(
-        own, own_cpu_ns=own.own_cpu_ns + others_ns, other_cpu_ns=max(0, own.other_cpu_ns - others_ns)
-    )
+    return replace(own, own_cpu_ns=own.own_cpu_ns + others_ns, other_cpu_ns=max(0, own.other_cpu_ns - others_ns))
 
 
 def rank_trace(trace: Path, rank: int) -> Path:

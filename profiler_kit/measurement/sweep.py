@@ -20,8 +20,8 @@ from typing import Final
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.measurement.visits import Visit
 from profiler_kit.measurement.rank_runs import RankedRun, Ranks
+from profiler_kit.measurement.visits import Visit
 from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
 from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import Repeat

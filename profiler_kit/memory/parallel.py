@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import torch
 from torch import distributed, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,12 +25,13 @@ from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
 from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate
-from profiler_kit.records.parallel import ParallelPlan
+from profiler_kit.records.parallel import DEFAULT_BUCKET_MIB, ParallelPlan
 
 # The first creates the optimizer's state. DTensor finds out the placement of an operator's results on tensors of full size, once.
 UNTRACKED_STEPS: Final = 2
 FIRST_BUCKET_BYTES: Final = 1024 * 1024  # of DistributedDataParallel, so that communication starts early
-BUCKET_BYTES: Final = 25 * 1024 * 1024
+BUCKET_BYTES: Final = DEFAULT_BUCKET_MIB * 1024 * 1024
+PLAIN: Final = (torch.Tensor, nn.Parameter)  # the types for which optimizers default to foreach
 NEED_VALUES: Final = (DataDependentOutputException, DynamicOutputShapeException)
 CATEGORIES: Final = {  # of PyTorch's tracker
     "PARAM": "parameters", "BUFFER": "parameters", "GRAD": "gradients", "OPT": "optimizer_state",
@@ -137,8 +139,9 @@ def _step(target: Target, mesh: Any) -> tuple[dict[str, int], list[tuple[str, in
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
             for group in optimizer.param_groups:
-                if group.get("foreach", False) is None and not group.get("fused"):
-                    group["foreach"] = True  # as on CUDA
+                is_plain = all(type(parameter) in PLAIN for parameter in group["params"])
+                if group.get("foreach", False) is None and not group.get("fused") and is_plain:
+                    group["foreach"] = True  # as on CUDA; sharded parameters are updated one by one
             for _ in range(UNTRACKED_STEPS):
                 _train(fake, optimizer)
             tracker = MemTracker()

@@ -17,8 +17,8 @@ from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.ranks import JoinedJob, counted_for_ranks, trace_report
 from profiler_kit.pipeline.python_options import for_python, python_errors
+from profiler_kit.pipeline.ranks import JoinedJob, counted_for_ranks, trace_report
 from profiler_kit.pipeline.reports import new_report, with_findings, with_verdict
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -157,7 +157,8 @@ def analyze_spec(
 ) -> Analysis:
     """Do the work of `analyze`, and return the saved traces and the state of interruption as well.
 
-    `job`: measure on all ranks of it, of which this process is rank 0. `on_answer` is called as soon as one configuration is measured, and again when each has been measured once.
+    `job`: measure on all ranks of it, of which this process is rank 0. `on_answer` is called as soon as one configuration is
+    measured, and again when each has been measured once.
     """
     require_torch()
     with worker_forks(spec):

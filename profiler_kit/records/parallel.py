@@ -9,6 +9,7 @@ from profiler_kit.records.samples import Interval
 
 Strategy = Literal["ddp", "fsdp2"]
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+DEFAULT_BUCKET_MIB: Final = 25  # of DistributedDataParallel, for its gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,11 @@ class ParallelPlan:
 
     strategy: Strategy
     ranks: int
+
+    @property
+    def text(self) -> str:
+        """The plan in a few words: ``2 ranks with ddp``."""
+        return f"{self.ranks} rank{'' if self.ranks == 1 else 's'} with {self.strategy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,9 @@ def find_launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
         rank, ranks, port = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         local_rank = int(environment.get("LOCAL_RANK", rank))
     except ValueError as error:
-        raise UsageError(f"RANK, WORLD_SIZE, LOCAL_RANK or MASTER_PORT: {error}", hint=f"start it so: {EXAMPLE}") from error
+        raise UsageError(
+            f"RANK, WORLD_SIZE, LOCAL_RANK or MASTER_PORT: {error}", hint=f"start it so: {EXAMPLE}"
+        ) from error
     return Launch(
         rank=rank,
         ranks=ranks,

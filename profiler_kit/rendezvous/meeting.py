@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,10 +13,10 @@ from profiler_kit.errors import KitError, UsageError
 from profiler_kit.rendezvous.launch import Launch
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch._C._distributed_c10d import Store
 
 CONNECT_S: Final = 120.0  # the other ranks import torch meanwhile, perhaps from a slow disk
-POLL_S: Final = 10.0  # for the next run; the launcher ends this process if rank 0 is gone
+POLL_S: Final = 0.2  # for the next run; the launcher ends this process if rank 0 is gone
 PIECE_BYTES: Final = 4 << 20  # the store refuses messages of 8 MiB
 END: Final = "end"
 
@@ -69,16 +70,11 @@ class Meeting:
         """As another rank: wait for the next run; None after the last one."""
         self._announced += 1
         key = f"run/{self._announced}"
-        while True:
-            with _lost_as_errors():
-                try:
-                    self._store.wait([key], timedelta(seconds=POLL_S))
-                except RuntimeError as error:
-                    if not _is_timeout(error):
-                        raise
-                    continue
-                job, limit_s = json.loads(self._store.get(key))
-            return None if job == END else Announced(self._announced, job, limit_s)
+        with _lost_as_errors():
+            while not self._store.check([key]):  # a wait with a time limit would print a warning at each end
+                time.sleep(POLL_S)
+            job, limit_s = json.loads(self._store.get(key))
+        return None if job == END else Announced(self._announced, job, limit_s)
 
     def stop(self, number: int) -> None:
         """Tell all ranks that run `number` has failed on this one."""
@@ -96,7 +92,7 @@ class Meeting:
         pieces = [trace[start : start + PIECE_BYTES] for start in range(0, len(trace), PIECE_BYTES)]
         with _lost_as_errors():
             for index, piece in enumerate(pieces):
-                self._store.set(f"{mine}/{index}", piece)
+                self._store.set(f"{mine}/{index}", piece)  # type: ignore[arg-type]  # a string of C++, so bytes are accepted
             self._store.set(mine, json.dumps([result, len(pieces)]))
 
     def receive(self, number: int, rank: int, limit_s: float) -> tuple[str, bytes] | None:
@@ -132,10 +128,11 @@ def open_store(address: str, port: int, prefix: str, *, serves: bool = False) ->
     """The keys under `prefix` of the store at `address` and `port`. `serves`: this process serves it. Raises KitError."""
     from torch import distributed
 
+    stores: Any = distributed  # the stubs of some versions lack its classes
     if not distributed.is_available():
         raise UsageError("this torch is built without torch.distributed", hint="install a build that has it")
     try:
-        store: Any = distributed.TCPStore(
+        store = stores.TCPStore(
             address, port, None, serves, timeout=timedelta(seconds=CONNECT_S), wait_for_workers=False
         )
     except RuntimeError as error:
@@ -144,7 +141,8 @@ def open_store(address: str, port: int, prefix: str, *, serves: bool = False) ->
             where=f"{address}:{port}",
             hint="check MASTER_ADDR and MASTER_PORT, or let torchrun set them",
         ) from error
-    return distributed.PrefixStore(prefix, store)
+    prefixed: Store = stores.PrefixStore(prefix, store)
+    return prefixed
 
 
 def check_same(facts: Sequence[dict[str, str]]) -> None:
@@ -173,7 +171,8 @@ def _lost_as_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise KitError(
-            f"the connection to the other ranks is lost: {_first_line(error)}", hint="see the messages of the other ranks"
+            f"the connection to the other ranks is lost: {_first_line(error)}",
+            hint="see the messages of the other ranks",
         ) from error
 
 

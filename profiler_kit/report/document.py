@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
@@ -17,6 +18,7 @@ from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS
+from profiler_kit.report.columns.ranks import RANK_RUN_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
@@ -24,6 +26,7 @@ from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name
 from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import View, WorkTable
+from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
 from profiler_kit.report.verdict import verdict_sections
 
@@ -64,6 +67,7 @@ def report_document(
         *_opening(report, selected, unit),
         *_cost(report, unit, detail=selected is not None),
         *_configurations(report),
+        *(_ranks(report, selected, top) if selected else ()),
         *schedule_section(report),
         *(_phases(report, selected) if selected else ()),
         *((Section(title="Timeline", blocks=tuple(timeline_chart(timeline))),) if timeline else ()),
@@ -112,6 +116,8 @@ def _configurations(report: Report) -> Iterator[Section]:
         return
     baseline = report.baseline()
     caption = "in the running loop" if report.target.is_loop else "each in a fresh process"
+    if report.target.parallel is not None:
+        caption = f"each in a fresh process per rank, {report.target.parallel.text}; figures of rank 0"
     blocks: list[Block] = [_runs_table("runs", caption, report, aside=False)]
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
@@ -124,6 +130,17 @@ def _configurations(report: Report) -> Iterator[Section]:
             kind = run.failure.kind.replace("_", " ")
             blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {message}", role="warning"))
     yield Section(title="Configurations", blocks=(*charts.configuration_chart(report), *blocks))
+
+
+def _ranks(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
+    """The ranks of a job: times and collectives of the traced steps, timed steps and memory by rank."""
+    rows = tables.rank_run_rows(report, run)
+    own = page_table("rank_runs", f"{run.config.name}, timed steps", RANK_RUN_COLUMNS, rows, report)
+    if report.ranks is not None and report.ranks.ranks is not None:
+        section = ranks_section(report.ranks.ranks, top=top)
+        yield replace(section, blocks=(*section.blocks, own) if rows else section.blocks)
+    elif rows:
+        yield Section(title="Ranks", blocks=(own,))
 
 
 def _runs_table(name: str, caption: str, report: Report, *, aside: bool) -> Table:

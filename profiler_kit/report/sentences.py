@@ -77,6 +77,8 @@ def _target(report: Report) -> str:
     parts += [f"{name} {value}" for name, value in settings.items() if value is not None]
     if target.channels_last:
         parts.append("channels_last")
+    if target.parallel is not None:
+        parts.append(f"the batch of each of {target.parallel.text}")
     return f"{', '.join(parts)}."
 
 

@@ -33,6 +33,7 @@ from profiler_kit.report.columns.memory import (
     peak_place,
 )
 from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS, RANK_RUN_COLUMNS, RankRunRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.columns.traces import IdleLine
@@ -265,8 +266,10 @@ def default_device_table(report: Report) -> Table | None:
 def peak_rows(report: Report) -> list[PeakRow]:
     """Each run's peak: predicted by rules, predicted with measured workspaces, and measured.
 
-    Empty without a prediction for a device, or without a run on a device.
+    Empty without a prediction for a device, or without a run on a device. The peak of one rank of several has its own table.
     """
+    if report.target.parallel is not None:
+        return []
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
     return [
@@ -309,6 +312,14 @@ def _measured_memory(config: str, peak: PeakMemory) -> MemoryRow:
     )
 
 
+def rank_run_rows(report: Report, run: ConfigRun) -> list[RankRunRow]:
+    """A row for each rank of `run`, with the predicted peak of a rank; none for a run in one process."""
+    memory = report.static.memory if report.static is not None else None
+    estimates = memory.parallel if memory is not None else ()
+    predicted = next((e.peak_bytes for e in estimates if e.plan == report.target.parallel), None)
+    return [RankRunRow(config=run.config.name, run=rank, predicted_bytes=predicted) for rank in run.ranks]
+
+
 def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     """Every complete table, for CSV and data frames. ``layers`` has the times of `run`; the others cover all runs."""
     layers = layer_rows(report, run)
@@ -332,5 +343,9 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     estimates = estimate.parallel if estimate is not None else ()
     yield data_table("parallel", PARALLEL_COLUMNS, estimates)
     yield data_table("communication", COMMUNICATION_COLUMNS, communication_rows(estimates))
+    ranks = report.ranks.ranks if report.ranks is not None else None
+    yield data_table("ranks", RANK_COLUMNS, ranks.ranks if ranks is not None else ())
+    yield data_table("collectives", COLLECTIVE_COLUMNS, ranks.collectives if ranks is not None else ())
+    yield data_table("rank_runs", RANK_RUN_COLUMNS, [row for r in report.runs for row in rank_run_rows(report, r)])
     yield data_table("schedules", SCHEDULE_COLUMNS, report.schedules)
     yield data_table("shapes", SHAPE_COLUMNS, [time for s in report.schedules for time in shape_times(s)])

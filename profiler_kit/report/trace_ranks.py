@@ -1,4 +1,4 @@
-"""The ranks of one job as a section: summary, stragglers, one row per rank."""
+"""The ranks of one job as a section: summary, stragglers, one row per rank, and the collectives of a step."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Final
 
-from profiler_kit.records.document import Block, Paragraph, Section
+from profiler_kit.records.document import Block, Paragraph, Section, Table
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.report.charts.traces import rank_chart
 from profiler_kit.report.columns.column import page_table
-from profiler_kit.report.columns.ranks import RANK_COLUMNS
+from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS
 from profiler_kit.units import text
 
+MAX_COLLECTIVES: Final = 8  # rows of a summary
 MIN_IDLE_SHARE: Final = 0.1  # of a straggler's delay: from here on its extra idle time is mentioned
 
 
@@ -27,8 +28,24 @@ def ranks_section(ranks: Ranks, *, top: int | None) -> Section:
         hidden = len(ranks.ranks) - len(selected)
         note = f"{hidden} ranks are not shown. The table has those that wait least and most; --by rank shows all."
         blocks.append(Paragraph(text=note, role="note"))
+    blocks += _collectives(ranks, top)
     blocks += [Paragraph(text=note, role="note") for note in ranks.notes]
     return Section(title="Ranks", blocks=tuple(blocks))
+
+
+def _collectives(ranks: Ranks, top: int | None) -> Iterator[Block]:
+    """The collectives of a step; of many those with the most exposed time, in the order of the step."""
+    count = len(ranks.collectives)
+    if not count:
+        return
+    limit = count if top is None else min(top, MAX_COLLECTIVES)
+    longest = sorted(ranks.collectives, key=lambda row: (-row.exposed_ns, row.number))[:limit]
+    caption = "collectives of a step, medians of ranks and steps"
+    if len(longest) < count:
+        caption = f"{len(longest)} of {count} collectives of a step, those with the most exposed time"
+    rows = sorted(longest, key=lambda row: row.number)
+    table: Table = page_table("collectives", caption, COLLECTIVE_COLUMNS, rows)
+    yield table
 
 
 def _caption(ranks: Ranks) -> str:

@@ -13,7 +13,7 @@ from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.traces import TRACE_PHASES, IdleTime, PhaseTime, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
-from profiler_kit.report.columns.ranks import RANK_COLUMNS
+from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_GAP_COLUMNS,
@@ -157,6 +157,7 @@ def trace_data_tables(report: TraceReport, by: TraceView | None = None) -> tuple
 def _data_tables(report: TraceReport) -> Iterator[Table]:
     if report.ranks is not None:
         yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
+        yield data_table("collectives", COLLECTIVE_COLUMNS, report.ranks.collectives)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     tables: tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
         ("traces", TRACE_COLUMNS, lambda trace: [None]),

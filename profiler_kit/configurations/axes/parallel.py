@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.configurations.axis import Axis
+from profiler_kit.records.parallel import DEFAULT_BUCKET_MIB
 from profiler_kit.records.target import TargetInfo
 
 MAX_BUCKET_MB: Final = 100_000
@@ -29,8 +30,8 @@ AXES: Final = (
         name="bucket_mb",
         values="N",
         bare="",
-        doc="buckets of N MiB in DistributedDataParallel (25 by default): larger ones send fewer messages, smaller ones start "
-        "earlier; needs --parallel ddp",
+        doc=f"buckets of N MiB in DistributedDataParallel ({DEFAULT_BUCKET_MIB} by default): larger ones send fewer messages, "
+        "smaller ones start earlier; needs --parallel ddp",
         devices=_DEVICES,
         parse_value=_size,
         skip_reason=_skip_reason,

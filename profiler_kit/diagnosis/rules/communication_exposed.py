@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, Exposed, worst_exposed
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.rule import Rule, in_ranks
 from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import CollectiveTime, TraceSummary
@@ -20,9 +20,9 @@ HIGH_SHARE: Final = 1 / 3
 # Collectives of sharded parameters (FSDP, ZeRO); those of replicated ones are all-reduces.
 _SHARDED_KINDS: Final = frozenset({"all_gather", "reduce_scatter"})
 _SHARDED_ADVICE: Final = (
-    "Overlap it with computation: FullyShardedDataParallel(model, backward_prefetch=BackwardPrefetch.BACKWARD_PRE, "
-    "forward_prefetch=True), with larger units. Or send less: MixedPrecision(param_dtype=torch.bfloat16), or "
-    "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP."
+    "Overlap it with computation, in larger units: fully_shard with module.set_modules_to_forward_prefetch([...]), or "
+    "FullyShardedDataParallel(model, forward_prefetch=True). Or send less: MixedPrecisionPolicy(param_dtype=torch.bfloat16), or "
+    "fully_shard(module, reshard_after_forward=False), which gathers parameters once per step and keeps them."
 )
 _REPLICATED_ADVICE: Final = (
     "Send less, in DDP with float32 gradients: `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)`, "
@@ -55,6 +55,8 @@ _ASYNC_CALLS: Final = {
 }
 _ALL_REDUCE_CALL: Final = "all_reduce(tensor, async_op=True)"
 # The operators that DDP's reducer runs beside its all-reduces.
+# The operators of fully_shard beside its collectives, whose kinds a trace of gloo does not show.
+_FSDP_OPERATOR: Final = re.compile(r"\Afsdp::|\AFSDP::")
 _DDP_OPERATOR: Final = re.compile(r"distributed.*reducer::")
 
 DOC = f"""
@@ -134,7 +136,7 @@ def _advice(trace: TraceSummary, exposed: Exposed, *, is_alone: bool) -> str:
 def _own_advice(trace: TraceSummary, exposed: Exposed) -> str:
     main = exposed.main
     kind = main.kind if main is not None else ""
-    if kind in _SHARDED_KINDS:
+    if kind in _SHARDED_KINDS or any(_FSDP_OPERATOR.match(operator.name) for operator in trace.operators):
         return _SHARDED_ADVICE
     is_ddp = on_device(trace) or any(_DDP_OPERATOR.search(operator.name) for operator in trace.operators)
     if kind in _ASYNC_CALLS or not is_ddp:
@@ -168,4 +170,4 @@ def _rate_sentence(main: CollectiveTime | None) -> str:
     )
 
 
-RULE = Rule("communication_exposed", DOC, no_findings, "cause", check_trace)
+RULE = Rule("communication_exposed", DOC, in_ranks(check_trace), "cause", check_trace)

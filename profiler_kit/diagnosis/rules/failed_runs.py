@@ -35,6 +35,12 @@ _ADVICE: Final[dict[FailureKind, str]] = {
     "interrupted": "Run the command again to measure the missing configurations.",
     "target": "Fix the target as the message says.",
 }
+# What DistributedDataParallel says of a model that leaves out parameters.
+_UNUSED: Final = "find_unused_parameters"
+_UNUSED_ADVICE: Final = (
+    "Some parameters take no part in the loss. Remove them from the model, or search for them in each step: "
+    "DistributedDataParallel(model, find_unused_parameters=True), measured by `--configs find_unused`."
+)
 # The baseline ran, so the target is right, and only a setting does not fit it.
 _OPTIONAL_WORDS: Final[dict[FailureKind, str]] = {"target": "does not work with this model"}
 _OPTIONAL_ADVICE: Final = (
@@ -57,13 +63,17 @@ def check(report: Report) -> Iterator[Finding]:
             title=f"{join_list([quoted_name(run) for run in runs])} {words or _FAILURE_WORDS[kind]}",
             explanation=f"{len(runs)} of {plural(len(report.runs), 'configuration')} "
             f"{'has' if len(runs) == 1 else 'have'} no samples: {_first_line(message)}.",
-            advice=_ADVICE[kind] if words is None else _OPTIONAL_ADVICE,
+            advice=_advice(kind, message) if words is None else _OPTIONAL_ADVICE,
             evidence=(
                 Evidence(name="failed configurations", value=len(runs), unit="count"),
                 *(Evidence(name="failure", value=kind, unit="text", where=run.config.name) for run in runs),
             ),
             weight=1.0 if baseline is None else len(runs) / len(report.runs),
         )
+
+
+def _advice(kind: FailureKind, message: str) -> str:
+    return _UNUSED_ADVICE if _UNUSED in message else _ADVICE[kind]
 
 
 def _severity(kind: FailureKind, *, is_measured: bool, is_optional: bool) -> Severity:

@@ -54,7 +54,7 @@ def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs that workspace explains, and one for the other runs."""
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
-    if device is None:
+    if device is None or report.target.parallel is not None:  # the prediction is that of a device that trains alone
         return
     misses = [miss for run in report.runs if run.config.is_plain and (miss := _miss(run, device)) is not None]
     for explained in (False, True):

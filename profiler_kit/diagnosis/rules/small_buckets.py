@@ -12,7 +12,7 @@ from profiler_kit.diagnosis.communication import (
     worst_exposed,
 )
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.rule import Rule, in_ranks
 from profiler_kit.diagnosis.trace_facts import step_count
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text
@@ -59,4 +59,4 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_buckets", DOC, no_findings, "cause", check_trace)
+RULE = Rule("small_buckets", DOC, in_ranks(check_trace), "cause", check_trace)

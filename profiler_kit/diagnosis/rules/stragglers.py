@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
-from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.rule import Rule, in_ranks
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.units import percent, text
@@ -102,4 +102,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, no_findings, "cause", check_trace, symptoms=("communication_exposed",))
+RULE = Rule("stragglers", DOC, in_ranks(check_trace), "cause", check_trace, symptoms=("communication_exposed",))
