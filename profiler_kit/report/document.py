@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
@@ -29,8 +30,10 @@ from profiler_kit.report.tables import View, WorkTable
 from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
 from profiler_kit.report.verdict import verdict_sections
+from profiler_kit.units import text
 
 TOP_LAYERS = 10
+MIN_PROFILER_SHARE: Final = 0.2  # of a step: from here on, the profiler's own time changes which rank waits
 LONGEST_BASELINE = 9  # letters of a configuration's name in the title of a column
 
 
@@ -138,9 +141,20 @@ def _ranks(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]
     own = page_table("rank_runs", f"{run.config.name}, timed steps", RANK_RUN_COLUMNS, rows, report)
     if report.ranks is not None and report.ranks.ranks is not None:
         section = ranks_section(report.ranks.ranks, top=top)
-        yield replace(section, blocks=(*section.blocks, own) if rows else section.blocks)
+        yield replace(section, blocks=(*section.blocks, *_profiled_steps(report.ranks.ranks, run), own))
     elif rows:
         yield Section(title="Ranks", blocks=(own,))
+
+
+def _profiled_steps(ranks: Ranks, run: ConfigRun) -> Iterator[Paragraph]:
+    """A note if the traced steps of the ranks are much longer than the timed ones."""
+    traced_ns, timed_ns = ranks.step_ns, run.step_ns.median if run.step_ns is not None else None
+    if traced_ns is not None and timed_ns is not None and traced_ns > (1 + MIN_PROFILER_SHARE) * timed_ns:
+        yield Paragraph(
+            text=f"The profiler lengthens the step from {text(timed_ns, 'ns')} to {text(traced_ns, 'ns')}, because it slows the "
+            "host. Idle time, waits and late ranks above are larger than without it.",
+            role="note",
+        )
 
 
 def _runs_table(name: str, caption: str, report: Report, *, aside: bool) -> Table:

@@ -1,12 +1,12 @@
 """Compare `analyze --parallel` with CUDA events, on all GPUs of this machine (or with gloo on the CPU)::
 
-    python -m scripts.bench.ranks [--ranks 2] [--case ddp,late,fsdp2] [--device cpu] [--budget 20s] [-o FILE.json]
+    python -m scripts.bench.ranks [--ranks 2] [--case ddp,late] [--device cpu] [--budget 20s] [-o FILE.json]
 
-Cases: ResNet-50 with DistributedDataParallel; the same with extra matrix products on rank 1; a GPT with FSDP2. For each, a job of
-its own measures without the profiler:
+Cases: ResNet-50 with DistributedDataParallel; the same with extra matrix products on rank 1; a GPT with FSDP2; a wide GPT whose
+gradients are exchanged in one bucket, after backward. For each, a job of its own measures without the profiler:
 
 - the step with communication, and with none (DistributedDataParallel with PyTorch's no-op hook, FSDP2 in its fake process group).
-  The difference is the exposed communication, with what overlapping collectives cost the kernels beside them;
+  The difference is the exposed communication, and what overlapping collectives cost the kernels beside them;
 - the extra work of rank 1;
 - the peak of allocated memory of each rank.
 
@@ -47,6 +47,7 @@ WARM_UP: Final = 10
 ROUNDS: Final = 5  # of STEPS each; the median round counts
 STEPS: Final = 10
 MIB: Final = 1 << 20
+ONE_BUCKET_MIB: Final = 10_000
 
 RESNET: Final = """
 import os
@@ -84,11 +85,12 @@ example_inputs = torch.randint(0, 8192, ({batch}, 256))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A model file and its strategy. `is_late`: rank 1 has extra work."""
+    """A model file and its strategy. `is_late`: rank 1 has extra work. `has_one_bucket`: all gradients in one message."""
 
     source: str
     strategy: str
     is_late: bool = False
+    has_one_bucket: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +106,13 @@ class Truth:
 def cases_for(device: str) -> dict[str, Case]:
     """The cases; small ones for a CPU, which only shows that the benchmark runs."""
     cuda = device == "cuda"
-    sizes = {"size": 4096 if cuda else 256, "products": 4, "batch": 32 if cuda else 2, "image": 224 if cuda else 32}
-    gpt = GPT.format(width=1024 if cuda else 128, depth=12 if cuda else 2, batch=8 if cuda else 1)
+    sizes = {"size": 4096 if cuda else 256, "products": 4, "batch": 128 if cuda else 2, "image": 224 if cuda else 32}
+    width, depth = (2048, 12) if cuda else (128, 2)
     return {
         "ddp": Case(source=RESNET.format(late=False, **sizes), strategy="ddp"),
         "late": Case(source=RESNET.format(late=True, **sizes), strategy="ddp", is_late=True),
-        "fsdp2": Case(source=gpt, strategy="fsdp2"),
+        "fsdp2": Case(source=GPT.format(width=width, depth=depth, batch=8 if cuda else 1), strategy="fsdp2"),
+        "exposed": Case(source=GPT.format(width=2 * width, depth=2, batch=2), strategy="ddp", has_one_bucket=True),
     }
 
 
@@ -122,7 +125,7 @@ def run_job(ranks: int, arguments: list[str]) -> None:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
 
 
-def measure_truth(file: str, strategy: str, device_type: str, out: Path) -> None:
+def measure_truth(file: str, strategy: str, bucket_mib: int | None, device_type: str, out: Path) -> None:
     """As one rank of a job: measure the case in `file`, and write a `Truth`."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     device = torch.device(device_type)
@@ -132,7 +135,7 @@ def measure_truth(file: str, strategy: str, device_type: str, out: Path) -> None
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     target: Target = load(TargetSpec(spec=file), device=str(device))
     extra = getattr(target.model, "extra_work", None)
-    step_ms = _timed_ms(_step(target, strategy), device, distributed.barrier)
+    step_ms = _timed_ms(_step(target, strategy, bucket_mib), device, distributed.barrier)
     peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     extra_ms = _timed_ms(partial(extra, device), device) if extra and target.model.is_late else 0.0
     distributed.barrier()
@@ -141,14 +144,14 @@ def measure_truth(file: str, strategy: str, device_type: str, out: Path) -> None
 
         distributed.destroy_process_group()
         distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
-    silent_step = _step(load(TargetSpec(spec=file), device=str(device)), strategy, sends=False)
+    silent_step = _step(load(TargetSpec(spec=file), device=str(device)), strategy, bucket_mib, sends=False)
     truth = Truth(
         step_ms=step_ms, silent_step_ms=_timed_ms(silent_step, device), extra_ms=extra_ms, peak_bytes=peak_bytes
     )
     (out / f"truth{rank}.json").write_text(json.dumps(asdict(truth)))
 
 
-def _step(target: Target, strategy: str, *, sends: bool = True) -> Callable[[], None]:
+def _step(target: Target, strategy: str, bucket_mib: int | None, *, sends: bool = True) -> Callable[[], None]:
     """A training step of `target`, which DistributedDataParallel does not communicate in unless `sends`."""
     module: Any = target.model
     if strategy == "fsdp2":
@@ -156,7 +159,7 @@ def _step(target: Target, strategy: str, *, sends: bool = True) -> Callable[[], 
 
         shard(module, init_device_mesh(target.device.type, (distributed.get_world_size(),)))
     else:
-        module = DistributedDataParallel(module)
+        module = DistributedDataParallel(module, bucket_cap_mb=bucket_mib)
         if not sends:
             module.register_comm_hook(None, noop_hook)
     optimizer, batch = target.make_optimizer(), target.batch
@@ -199,12 +202,12 @@ def compare(name: str, case: Case, ranks: int, device: str, budget: str, folder:
     file = folder / f"{name}.py"
     file.write_text(case.source)
     options = ["--device", device]
-    run_job(
-        ranks,
-        ["scripts.bench.ranks", *options, "--truth", str(file), "--strategy", case.strategy, "-o", str(folder)],
-    )
+    buckets = ["--bucket", str(ONE_BUCKET_MIB)] if case.has_one_bucket else []
+    truth = ["--truth", str(file), "--strategy", case.strategy, *buckets, "-o", str(folder)]
+    run_job(ranks, ["scripts.bench.ranks", *options, *truth])
     out = folder / "report"
-    options += ["--parallel", case.strategy, "--configs", "default", "--budget", budget, "--out", str(out)]
+    config = f"bucket_mb={ONE_BUCKET_MIB}" if case.has_one_bucket else "default"
+    options += ["--parallel", case.strategy, "--configs", config, "--budget", budget, "--out", str(out)]
     run_job(ranks, ["profiler_kit", "analyze", str(file), *options])
     truths = [Truth(**json.loads((folder / f"truth{rank}.json").read_text())) for rank in range(ranks)]
     report = read_saved(out / "report.json")
@@ -251,15 +254,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cuda", "cpu"))
     parser.add_argument("--ranks", type=int, default=max(2, torch.cuda.device_count()))
-    parser.add_argument("--case", default="ddp,late,fsdp2", help="cases, separated by commas")
+    parser.add_argument("--case", default="ddp,late,fsdp2,exposed", help="cases, separated by commas")
     parser.add_argument("--budget", default="20s", help="of each analysis")
     parser.add_argument("--truth", help=argparse.SUPPRESS)  # one rank of the job without the profiler
     parser.add_argument("--strategy", help=argparse.SUPPRESS)
+    parser.add_argument("--bucket", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--reports", type=Path, metavar="DIR", help="keep the report of each case in this folder")
     parser.add_argument("-o", type=Path, metavar="FILE", help="write the figures as JSON")
     args = parser.parse_args()
     if args.truth:
-        measure_truth(args.truth, args.strategy, args.device, args.o)
+        measure_truth(args.truth, args.strategy, args.bucket, args.device, args.o)
         return
     rows = []
     for name in args.case.split(","):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from shlex import quote
 from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
-from profiler_kit.diagnosis.rule import Rule, in_ranks
+from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.ranks import Ranks, Straggler
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 # Below a fiftieth of the step, changing ranks arrive last, because of clocks and schedulers.
@@ -29,7 +31,28 @@ Fires for traces of several ranks if one rank arrives at collectives so late tha
 All ranks end a step together, so the delay is part of the step of every rank, even if the other ranks have work in the meantime.
 It explains that share: in the late rank as work or idle time, in the others as waiting. The finding names the phase, module or
 idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS} ranks have a finding.
+
+In a report of `analyze --parallel`, which has steps with and without the profiler, a rank whose device waits for its host is not
+named if it is late by less than the profiler adds to the step: the profiler slows hosts, and not all alike.
 """
+
+
+def check(report: Report) -> Iterator[Finding]:
+    """Yield one finding for each of the latest ranks of a report that has traces of all ranks."""
+    if report.ranks is None or report.ranks.ranks is None:
+        return
+    ranks = report.ranks.ranks
+    stragglers = tuple(late for late in ranks.stragglers if not _is_slowed_by_profiler(late, ranks, report))
+    yield from check_trace(replace(report.ranks, ranks=replace(ranks, stragglers=stragglers)))
+
+
+def _is_slowed_by_profiler(straggler: Straggler, ranks: Ranks, report: Report) -> bool:
+    """Return whether the rank is late because of its host, by less than the profiler adds to the step."""
+    base = report.baseline()
+    if base is None or base.step_ns is None or ranks.step_ns is None:
+        return False
+    cause = straggler.doing.removesuffix(" (idle)")
+    return cause in LAUNCH_CAUSES and straggler.late_ns <= ranks.step_ns - base.step_ns.median
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
@@ -102,4 +125,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, in_ranks(check_trace), "cause", check_trace, symptoms=("communication_exposed",))
+RULE = Rule("stragglers", DOC, check, "cause", check_trace, symptoms=("communication_exposed",))
