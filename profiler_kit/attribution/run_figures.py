@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
 
-from profiler_kit.attribution.busy_time import busy_pieces
+from profiler_kit.attribution.busy_time import event_devices
+from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.host_only import HostTimeline, host_timeline
 from profiler_kit.attribution.host_time import phase_host_ns
@@ -42,9 +43,9 @@ def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | No
     `clock`: ``kernel`` sums device work, ``operator`` sums self times of operators on the host. The default is
     ``kernel`` if the trace has device events, else ``operator``.
 
-    Counts: each busy instant of a device once, also where kernels of several streams overlap. Work launched outside
-    the marked steps is left out. Kernels without a launch are unattributed. The notes state how much of each there
-    is.
+    Counts: each busy instant of a device once, also where kernels of several streams overlap; for a collective only
+    where no other work runs. The module of a collective is COMMUNICATION_PATH. Work launched outside the marked steps is
+    left out. Kernels without a launch are unattributed. The notes state how much of each there is.
 
     Raises: TraceError for a trace without marks of profiler_kit, or without device events for the kernel clock.
     """
@@ -129,31 +130,40 @@ def _work_of_steps(attribution: Attribution) -> Attribution:
         (device.launch == NONE) & (device.step == NONE) & (device.start_ns >= attribution.steps[0].start_ns)
     )
     included = (device.step != NONE) | without_launch
-    columns = {field.name: getattr(device, field.name)[included] for field in fields(Device)}
+    return replace(attribution, device=_selected(device, included))
+
+
+def _selected(device: Device, mask: Mask) -> Device:
+    """Return the events of `mask`."""
+    columns = {field.name: getattr(device, field.name)[mask] for field in fields(Device)}
     columns["aligned"] = np.full_like(columns["aligned"], NONE)  # they refer to the unfiltered columns
-    return replace(attribution, device=Device(**columns))
+    return Device(**columns)
 
 
 def _kernel_work(attribution: Attribution) -> _Work:
     device, table = attribution.device, attribution.table
     linked = device.step != NONE
-    # A collective is attributed to the module that launched it.
-    module = np.where(
-        device.launch != NONE, np.append(attribution.host.module, np.int32(NONE))[device.launch], device.module
-    )
-    length = device.end_ns - device.start_ns
-    pieces = busy_pieces(attribution, np.ones(len(length), np.bool_))
     return _Work(
         names=table.names,
         paths=[module.path for module in attribution.modules],
         name=table.name[device.rows],
         phase=np.where(linked & (device.within != _OTHER), device.within, NONE).astype(np.int8),
-        module=module.astype(np.int32),
+        module=device.module,
         linked=linked,
         convolution=_convolution_kinds(attribution, device.launch),
-        ns=sum_by(pieces.position, pieces.end - pieces.start, len(length)),
-        sum_ns=length,
+        ns=_busy_ns(attribution),
+        sum_ns=device.end_ns - device.start_ns,
     )
+
+
+def _busy_ns(attribution: Attribution) -> Ints:
+    """Return the busy time of each device event, with each instant of a device counted for one event."""
+    busy_ns = np.zeros(len(attribution.device.rows), np.int64)
+    device_of, names = event_devices(attribution)
+    for number in range(max(len(names), 1)):
+        of_device = device_of == number
+        busy_ns[of_device] = device_timeline(_selected(attribution.device, of_device)).event_busy_ns
+    return busy_ns
 
 
 def _host_events_of_steps(attribution: Attribution) -> Mask:

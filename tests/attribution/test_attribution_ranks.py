@@ -404,3 +404,44 @@ def test_ranks_of_a_larger_job_of_which_each_trace_holds_a_part() -> None:
     assert any("2 of the job's 128 ranks" in note for note in ranks.notes)
     assert any("matched by their ends" in note or "end together" in note for note in ranks.notes)
     assert replace(ranks, notes=()).ranks
+
+
+def test_each_collective_of_a_step_has_its_times_on_the_median_rank_and_step() -> None:
+    early = extract(0, {1: [(100_000, 400_000), (500_000, 600_000)], 2: [(120_000, 400_000), (500_000, 600_000)]})
+    late = extract(1, {1: [(300_000, 400_000), (500_000, 600_000)], 2: [(300_000, 400_000), (500_000, 600_000)]})
+    first, second = compare_ranks([early, late]).collectives
+    assert (first.number, first.kind, first.bytes, second.number) == (1, "all_reduce", 8, 2)
+    # ranks: 300 and 100 us in step 1, 280 and 100 us in step 2
+    assert (first.duration_ns, first.wait_ns, first.start_ns) == (195_000, 95_000, 205_000)
+    assert first.exposed_ns == first.duration_ns, "nothing covers them"
+    assert (second.duration_ns, second.wait_ns, second.start_ns) == (100_000, 0, 500_000)
+
+
+def test_a_collective_of_few_steps_is_none_of_the_step() -> None:
+    usual, checkpoint = (100_000, 200_000), (300_000, 400_000)
+    steps = {number: [usual] for number in range(4)} | {4: [usual, checkpoint]}
+    ranks = compare_ranks([extract(0, steps), extract(1, steps)])
+    assert [row.start_ns for row in ranks.collectives] == [100_000]
+
+
+def test_steps_with_very_many_collectives_list_none() -> None:
+    steps = {1: [(1_000 * i, 1_000 * i + 500) for i in range(600)]}
+    assert compare_ranks([extract(0, steps), extract(1, steps)]).collectives == ()
+
+
+def test_collectives_that_ends_alone_match_are_no_whole_step() -> None:
+    ranks = of_files(*sorted((PUBLISHED / "hta").glob("sampled_rank*.json.gz"))) if PUBLISHED.is_dir() else None
+    assert ranks is None or ranks.collectives == ()
+
+
+def test_recorded_collectives_are_the_buckets_of_the_model() -> None:
+    ranks = of_files(*sorted(ON_GPUS.glob("rank*.json.gz")))
+    kinds = [row.kind for row in ranks.collectives]
+    assert kinds == ["broadcast"] + ["all_reduce"] * 13
+    assert len(kinds) * ranks.common_steps == ranks.stragglers[0].collectives
+    for row in ranks.collectives:
+        assert 0 <= row.exposed_ns <= row.duration_ns
+        assert 0 <= row.wait_ns <= row.duration_ns
+        assert row.bytes
+    starts = [row.start_ns for row in ranks.collectives]
+    assert starts == sorted(starts)

@@ -490,7 +490,7 @@ def test_communication_has_one_finding_by_its_kind() -> None:
     assert list(found(exposed("send_recv", 15, None))) == ["communication_exposed"], (
         "an all-to-all has the same kernels"
     )
-    assert "BACKWARD_PRE" in found(exposed("all_gather", 15, None))["communication_exposed"].advice
+    assert "set_modules_to_forward_prefetch" in found(exposed("all_gather", 15, None))["communication_exposed"].advice
 
 
 def test_advice_about_collectives_names_the_call_that_starts_them() -> None:

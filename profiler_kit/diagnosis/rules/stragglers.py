@@ -21,19 +21,22 @@ MIN_WAIT_SHARE: Final = 0.02
 LARGE_DELAY_SHARE: Final = 0.10
 MAX_FINDINGS: Final = 3  # the table of ranks lists all
 
+PROFILER_SENTENCE: Final = "The profiler slows hosts too, and not all alike: compare with the step time without it."
+IN_FOLDER: Final = ", in the report's folder"  # where the traces of a report are
+
 DOC = f"""
 Fires for traces of several ranks if one rank arrives at collectives so late that the median other rank waits for more than
 {limit_percent(MIN_WAIT_SHARE)} of the step, without other work.
 
 - `high`: the rank is late by at least {limit_percent(LARGE_DELAY_SHARE)} of the step.
-- `medium`: below that.
+- `medium`: below that, or if its device only waits for its host. The profiler slows hosts, and not all alike.
 
 All ranks end a step together, so the delay is part of the step of every rank, even if the other ranks have work in the meantime.
 It explains that share: in the late rank as work or idle time, in the others as waiting. The finding names the phase, module or
 idle cause in which the late rank exceeds the median rank most. At most {MAX_FINDINGS} ranks have a finding.
 
 In a report of `analyze --parallel`, which has steps with and without the profiler, a rank whose device waits for its host is not
-named if it is late by less than the profiler adds to the step: the profiler slows hosts, and not all alike.
+named if it is late by less than the profiler adds to the step.
 """
 
 
@@ -43,7 +46,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     ranks = report.ranks.ranks
     stragglers = tuple(late for late in ranks.stragglers if not _is_slowed_by_profiler(late, ranks, report))
-    yield from check_trace(replace(report.ranks, ranks=replace(ranks, stragglers=stragglers)))
+    yield from _findings(replace(ranks, stragglers=stragglers), IN_FOLDER)
 
 
 def _is_slowed_by_profiler(straggler: Straggler, ranks: Ranks, report: Report) -> bool:
@@ -51,37 +54,47 @@ def _is_slowed_by_profiler(straggler: Straggler, ranks: Ranks, report: Report) -
     base = report.baseline()
     if base is None or base.step_ns is None or ranks.step_ns is None:
         return False
-    cause = straggler.doing.removesuffix(" (idle)")
-    return cause in LAUNCH_CAUSES and straggler.late_ns <= ranks.step_ns - base.step_ns.median
+    return _waits_for_host(straggler) and straggler.late_ns <= ranks.step_ns - base.step_ns.median
+
+
+def _waits_for_host(straggler: Straggler) -> bool:
+    """Return whether the device of the rank is idle for longer than others, because its host launches more slowly."""
+    return straggler.doing.removesuffix(" (idle)") in LAUNCH_CAUSES
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield one finding for each of the latest ranks."""
-    ranks = report.ranks
-    if ranks is None or not ranks.step_ns:
+    if report.ranks is not None:
+        yield from _findings(report.ranks)
+
+
+def _findings(ranks: Ranks, place: str = "") -> Iterator[Finding]:
+    if not ranks.step_ns:
         return
     latest_first = sorted(ranks.stragglers, key=lambda straggler: -straggler.late_ns)
     delaying = [straggler for straggler in latest_first if straggler.cost_ns > MIN_WAIT_SHARE * ranks.step_ns]
     for straggler in delaying[:MAX_FINDINGS]:
-        yield _finding(straggler, ranks)
+        yield _finding(straggler, ranks, place)
 
 
-def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
+def _finding(straggler: Straggler, ranks: Ranks, place: str) -> Finding:
     step_ns = ranks.step_ns or 1
     share = straggler.late_ns / step_ns
+    waits_for_host = _waits_for_host(straggler)
     where = f"rank {straggler.rank}"
     excess_name = f"excess time in {straggler.doing}" if straggler.doing else "excess time"
     unit = "step" if ranks.common_steps else "trace"
     return RULE.finding(
-        severity="high" if share >= LARGE_DELAY_SHARE else "medium",
+        severity="high" if share >= LARGE_DELAY_SHARE and not waits_for_host else "medium",
         title=f"Rank {straggler.rank} is a straggler: it is {text(straggler.late_ns, 'ns')} late in each {unit} "
         f"({percent(share)}), and the other ranks wait",
         explanation=join_sentences(
             _excess(straggler),
             f"It is last in {straggler.last:,} of {straggler.collectives:,} collectives. The other ranks wait for "
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
+            PROFILER_SENTENCE if waits_for_host else "",
         ),
-        advice=f"{_compare_line(straggler, ranks)}Look for longer sequences, larger images, work that only one rank does "
+        advice=f"{_compare_line(straggler, ranks, place)}Look for longer sequences, larger images, work that only one rank does "
         "(logging, validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
@@ -95,7 +108,7 @@ def _finding(straggler: Straggler, ranks: Ranks) -> Finding:
     )
 
 
-def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
+def _compare_line(straggler: Straggler, ranks: Ranks, place: str) -> str:
     """Return a sentence with the command that compares the late rank with the one that waits longest."""
     waiting = [rank for rank in ranks.ranks if rank.rank != straggler.rank]
     late = next((rank for rank in ranks.ranks if rank.rank == straggler.rank), None)
@@ -103,7 +116,7 @@ def _compare_line(straggler: Straggler, ranks: Ranks) -> str:
         return ""
     other = max(waiting, key=lambda rank: rank.wait_ns)
     files = f"{quote(other.file)} {quote(late.file)}"
-    return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`. "
+    return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`{place}. "
 
 
 def _late_claims(straggler: Straggler) -> tuple[str, ...]:
