@@ -60,8 +60,8 @@ class Jobs:
     def run(self, name: str, *arguments: str, **options: Any) -> Outcome:
         return process.run([sys.executable, "-m", name, *arguments], env=self.env, **options)
 
-    def forking(self, *imports: str) -> contextlib.AbstractContextManager[None]:
-        return process.forking(self.names, self.env, imports=imports)
+    def forking(self, *imports: str, together: int = 1) -> contextlib.AbstractContextManager[None]:
+        return process.forking(self.names, self.env, imports=imports, together=together)
 
     @contextlib.contextmanager
     def started(self, name: str, *arguments: str) -> Iterator[process.Child]:
@@ -135,6 +135,27 @@ def test_the_same_work_is_not_forked_from_one_process_twice(jobs: Jobs) -> None:
     assert fifth not in (first, third)
     assert all(not is_running(int(parent)) for parent in parents)
     process.separate_forks("a")  # without a block of `forking` there is nothing to separate
+
+
+def test_servers_that_replace_others_start_together(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = jobs.add(DIFFERENT)
+    started: list[ForkServer] = []
+
+    def start(*arguments: Any) -> ForkServer:
+        started.append(ForkServer(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr("profiler_kit.process.forks.ForkServer", start)
+    counts, parents = [], []
+    with jobs.forking("random", together=3):
+        for _ in range(5):
+            process.separate_forks("a")
+            counts.append(len(started))
+            parents.append(jobs.run(name).stdout.split()[1])
+            assert all(server._is_usable for server in started), "none imports while a process measures"
+    assert counts == [1, 4, 4, 4, 7], "three at a time, when none is ready"
+    assert len(set(parents)) == 5
+    assert all(not is_running(server._process.pid) for server in started), "unused ones end too"
 
 
 def test_a_fork_outlives_the_replacement_of_its_parent(jobs: Jobs) -> None:

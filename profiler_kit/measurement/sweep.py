@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,9 +22,9 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.rank_runs import RankedRun, Ranks
-from profiler_kit.measurement.visits import Visit
+from profiler_kit.measurement.visits import START_UP_S, Visit
 from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
-from profiler_kit.process.protocol import START_LINE, OnProgress, ignore_progress
+from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure
@@ -34,17 +35,28 @@ from profiler_kit.temporary_files import replacement, temporary_folder
 # process that measures.
 CORES_PER_PREPARED: Final = 4
 MAX_PREPARED: Final = 3
+POLL_S: Final = 0.02
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
 class RunProcess:
     """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
-    def __init__(self, visit: Visit, child: process.Child, folder: Path, ranks: RankedRun | None = None) -> None:
+    def __init__(
+        self, visit: Visit, child: process.Child, folder: Path, is_prepared: Callable[[], bool], ranks: RankedRun | None
+    ) -> None:
         self.visit = visit
         self._child = child
         self._folder = folder
+        self._is_prepared = is_prepared
         self._ranks = ranks
+
+    def wait_until_prepared(self) -> None:
+        """Return when the process waits for the device, or has ended, or is as late as a hang."""
+        until_s = time.monotonic() + START_UP_S
+        while not self._is_prepared() and time.monotonic() < until_s:
+            if self._child.exits_within(POLL_S):
+                return
 
     def go(self) -> None:
         """Allow the process to use the device."""
@@ -82,6 +94,9 @@ class NotStarted:
         self.visit = visit
         self._reason = reason
 
+    def wait_until_prepared(self) -> None:
+        """Do nothing, because no process exists."""
+
     def go(self) -> None:
         """Do nothing, because no process exists."""
 
@@ -118,13 +133,22 @@ def spawn_run(
             again=visit.again,
             waits=True,
         )
+        is_prepared = False
+
+        def on_worker_progress(text: str) -> None:
+            nonlocal is_prepared
+            if text == PREPARED:
+                is_prepared = True
+            else:
+                on_progress(text)
+
         ranked = ranks.announce(job, visit.limit_s) if ranks is not None else None
         job = ranked.job if ranked is not None else job
         with contextlib.ExitStack() as stack:
             if ranked is not None:
                 stack.callback(ranked.close)
-            child = stack.enter_context(spawn_worker("run", job, folder, talks=True, on_progress=on_progress))
-            yield RunProcess(visit, child, folder, ranked)
+            child = stack.enter_context(spawn_worker("run", job, folder, talks=True, on_progress=on_worker_progress))
+            yield RunProcess(visit, child, folder, lambda: is_prepared, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +177,8 @@ def measure_visits(
     one process uses it at a time. On a CPU a measurement runs alone, and the next visit is requested when it is due. `ahead`
     None derives the number from the cores. `on_start` is called when a visit's process may use the device. While `may_overlap`
     returns False, nothing is prepared beside a measurement on a GPU either: a process that builds takes caches and cores from
-    a step that waits for the host. A process that cannot be started becomes a failed run. With `ranks`, each visit runs on all
-    of them, and nothing is prepared ahead.
+    a step that waits for the host. Then several are prepared together, and measure one after another. A process that cannot
+    be started becomes a failed run. With `ranks`, each visit runs on all of them, and nothing is prepared ahead.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
     if ranks is not None:
@@ -182,6 +206,10 @@ def measure_visits(
 
         def start_next() -> RunProcess | NotStarted | None:
             """The next process, with permission to use the device."""
+            if not waiting and not may_overlap():  # together, because nothing measures now
+                prepare(1 + max_prepared)
+                for prepared in waiting:
+                    prepared.wait_until_prepared()
             prepare(1)
             if not waiting:
                 return None

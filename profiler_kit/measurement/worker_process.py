@@ -21,6 +21,10 @@ Result = TypeVar("Result")
 
 
 FORKED: Final = ("run", "schedule_run", "ceilings")
+# Servers of forks that import together, while nothing measures.
+MAX_SERVERS: Final = 4
+CORES_PER_SERVER: Final = 4
+SERVER_BYTES: Final = 500_000_000  # of host memory, with torch and its compiler
 COMPILER: Final = "torch._dynamo"  # the first step of an optimizer imports it
 
 
@@ -31,7 +35,8 @@ def worker_forks(*specs: TargetSpec) -> contextlib.AbstractContextManager[None]:
     """
     modules = [_module_name(module) for module in FORKED]
     imports = [COMPILER] if any(spec.mode == "train" for spec in specs) else []
-    return process.forking(modules, _environment(), imports=imports)
+    together = process.workers_for(MAX_SERVERS, SERVER_BYTES, limit=max(1, process.usable_cores() // CORES_PER_SERVER))
+    return process.forking(modules, _environment(), imports=imports, together=together)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ An import of torch takes seconds, and `analyze` starts dozens of processes that 
 
 All forks of a server share its hash seed and the addresses of its libraries, which can make every step of one configuration
 longer by tens of percent. Two forks of one server for the same work are therefore not independent measurements:
-`separate_forks` replaces the server before it would serve the same work again.
+`separate_forks` replaces the server before it would serve the same work again. Servers that replace others start in groups, on
+several cores, because nothing is measured while they import.
 """
 
 from __future__ import annotations
@@ -161,30 +162,41 @@ class ForkServer:
 
 
 class ForkServers:
-    """One server after another, each with the same imports. `current` is None if it could not be started."""
+    """One server after another, each with the same imports. `current` is None if it could not be started.
 
-    def __init__(self, modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str]) -> None:
+    `together`: the number of servers that start when one is to be replaced and none is ready.
+    """
+
+    def __init__(self, modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str], together: int) -> None:
         self._arguments = modules, env, imports
+        self._together = together
         self._replaced: list[ForkServer] = []  # their forks still run
         self._served: set[Hashable] = set()
+        self._spare: list[ForkServer] = []  # ready to replace the current one
         self.current = self._start()
 
     def separate(self, work: Hashable) -> None:
-        """Replace a server that has served `work` before."""
+        """Replace a server that has served `work` before. Ctrl-C ends the wait for new servers."""
         if work in self._served and self.current is not None:
             with deferred_interrupts():
                 self._replaced.append(self.current)
                 for server in [server for server in self._replaced if not server.has_forks]:
                     self._replaced.remove(server)
                     server.close()
-                self.current = self._start()
+                if not self._spare:
+                    self._spare = [
+                        server for server in (self._start() for _ in range(self._together)) if server is not None
+                    ]
+                self.current = self._spare.pop() if self._spare else None
+            for server in self._spare:  # so that none of them imports while a process measures
+                server.wait_until_ready()
             self._served.clear()
         self._served.add(work)
 
     def close(self) -> None:
         """End all servers and their forks."""
         with deferred_interrupts():
-            for server in (*self._replaced, *([self.current] if self.current is not None else [])):
+            for server in (*self._replaced, *self._spare, *([self.current] if self.current is not None else [])):
                 server.close()
 
     def _start(self) -> ForkServer | None:
@@ -198,11 +210,14 @@ _active: Final[ContextVar[ForkServers | None]] = ContextVar("_active", default=N
 
 
 @contextlib.contextmanager
-def forking(modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str] = ()) -> Iterator[None]:
+def forking(
+    modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str] = (), together: int = 1
+) -> Iterator[None]:
     """Within the block, start ``python -m`` of one of `modules` as a fork where that makes no difference to the process.
 
-    `imports` are further modules that all forks share. Processes start as usual on systems other than Linux, with an environment
-    other than `env`, or if an import has started threads or used the device. An inner block changes nothing.
+    `imports` are further modules that all forks share. `together` servers start when `separate_forks` needs one. Processes
+    start as usual on systems other than Linux, with an environment other than `env`, or if an import has started threads or
+    used the device. An inner block changes nothing.
     """
     if _active.get() is not None or sys.platform != "linux":
         yield
@@ -210,7 +225,7 @@ def forking(modules: Sequence[str], env: Mapping[str, str], imports: Sequence[st
     servers: ForkServers | None = None
     try:
         with deferred_interrupts():  # an interrupted start would leave a process that nothing stops
-            servers = ForkServers(modules, env, imports)
+            servers = ForkServers(modules, env, imports, together)
             _active.set(servers)
         yield
     finally:

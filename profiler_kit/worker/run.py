@@ -19,7 +19,7 @@ import torch
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, explain_forward_failure
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
-from profiler_kit.process.protocol import START_LINE, OnProgress
+from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
@@ -53,7 +53,7 @@ def run_on_signal(job: RunJob, on_progress: OnProgress) -> ConfigRun:
     go = os.fdopen(os.dup(0), "rb") if job.waits else None
     with Path(os.devnull).open("rb") as nothing:  # a model that reads stdin must not read the parent's message
         os.dup2(nothing.fileno(), 0)
-    return run_job(job, on_progress, Gate(go))
+    return run_job(job, on_progress, Gate(go, on_progress))
 
 
 def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> ConfigRun:
@@ -73,12 +73,15 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
 class Gate:
     """Blocks a prepared process until it may use the device."""
 
-    def __init__(self, go: IO[bytes] | None = None) -> None:
+    def __init__(self, go: IO[bytes] | None = None, on_progress: OnProgress = ignore_progress) -> None:
         self._go = go
+        self._on_progress = on_progress
         self.opened_ns = time.perf_counter_ns()
 
     def wait(self) -> None:
         """Return when this process may use the device. Ends the process if the parent is gone."""
+        if self._go is not None:
+            self._on_progress(PREPARED)
         if self._go is not None and self._go.readline().strip() != START_LINE.encode():
             raise SystemExit("the parent process is gone")
         self.opened_ns = time.perf_counter_ns()

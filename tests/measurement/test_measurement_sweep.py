@@ -99,8 +99,14 @@ def test_nothing_is_prepared_beside_a_step_that_waits_for_the_host(
         may_overlap=lambda: False,
     )
     assert [done.run.config.name for done in measured if done.run.failure is None] == ["a", "b", "c"]
-    words = [line.split()[0] for line in sorted(stamps.read_text().splitlines(), key=lambda line: int(line.split()[2]))]
-    assert [word for word, _ in itertools.groupby(words)] == ["import", "forward"] * 3
+    lines = sorted((line.split() for line in stamps.read_text().splitlines()), key=lambda line: int(line[2]))
+    groups = [
+        (word, [pid for _, pid, _ in group]) for word, group in itertools.groupby(lines, key=lambda line: line[0])
+    ]
+    # two are prepared together, then measure one after another; then the third
+    assert [word for word, _ in groups] == ["import", "forward", "import", "forward"]
+    assert [len(set(pids)) for _, pids in groups] == [2, 2, 1, 1]
+    assert len(list(itertools.groupby(groups[1][1]))) == 2, "one process at a time uses the device"
 
 
 def test_without_preparation_the_next_visit_is_requested_when_it_is_due(tmp_path: Path) -> None:
