@@ -206,7 +206,7 @@ def measure_visits(
 
         def start_next() -> RunProcess | NotStarted | None:
             """The next process, with permission to use the device."""
-            if not waiting and not may_overlap():  # together, because nothing measures now
+            if max_prepared and not waiting and not may_overlap():  # together, because nothing measures now
                 prepare(1 + max_prepared)
                 for prepared in waiting:
                     prepared.wait_until_prepared()
