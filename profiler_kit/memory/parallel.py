@@ -10,12 +10,15 @@ DistributedDataParallel keeps all parameters and adds buckets of the size of all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, ValuesView
+from dataclasses import dataclass
 from typing import Any, Final
 
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
@@ -23,11 +26,10 @@ from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
 from profiler_kit.loading.user_locations import one_line_message, user_place
-from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate
+from profiler_kit.memory.tensor_plan import plan_sharding
+from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate, TensorPlan
 from profiler_kit.records.parallel import ParallelPlan
 
-# The first creates the optimizer's state. DTensor finds out the placement of an operator's results on tensors of full size, once.
-UNTRACKED_STEPS: Final = 2
 FIRST_BUCKET_BYTES: Final = 1024 * 1024  # of DistributedDataParallel, so that communication starts early
 BUCKET_BYTES: Final = 25 * 1024 * 1024
 NEED_VALUES: Final = (DataDependentOutputException, DynamicOutputShapeException)
@@ -41,7 +43,14 @@ COLLECTIVES: Final = {
     "_reduce_scatter_base_": ("reduce-scatter", 1), "reduce_scatter_": ("reduce-scatter", 1),
     "reduce_scatter_tensor_coalesced_": ("reduce-scatter", 1),
     "allreduce_": ("all-reduce", 2), "allreduce_coalesced_": ("all-reduce", 2),
+    "all_reduce": ("all-reduce", 2), "all_reduce_": ("all-reduce", 2), "all_reduce_coalesced": ("all-reduce", 2),
+    "all_gather_into_tensor": ("all-gather", 1), "all_gather_into_tensor_out": ("all-gather", 1),
+    "all_gather_into_tensor_coalesced": ("all-gather", 1), "reduce_scatter_tensor": ("reduce-scatter", 1),
+    "reduce_scatter_tensor_coalesced": ("reduce-scatter", 1), "all_to_all_single": ("all-to-all", 1),
+    "shard_dim_alltoall": ("all-to-all", 1),
 }  # fmt: skip
+NAMESPACES: Final = ("c10d", "_c10d_functional", "_dtensor")  # of process groups, and of DTensor
+WAITS: Final = ("wait_tensor",)
 
 
 def simulate_parallel(target: Target, plans: Sequence[ParallelPlan]) -> tuple[ParallelEstimate, ...]:
@@ -53,22 +62,24 @@ def simulate_parallel(target: Target, plans: Sequence[ParallelPlan]) -> tuple[Pa
     """
     if target.info.mode != "train":
         raise UsageError("--parallel predicts a training step", where="--mode infer", hint="use --mode train")
-    single, _, _ = _step(target, None)
+    single = _step(target, None, None)
     estimates = []
     for plan in plans:
         if plan.strategy == "ddp":
-            estimates.append(_replicated(target.model, plan, single))
+            estimates.append(_replicated(target.model, plan, single.categories))
             continue
         with _fake_job(plan.ranks) as mesh:
-            sharded, messages, units = _step(target, mesh)
+            step = _step(target, plan, mesh)
         estimates.append(
             ParallelEstimate(
                 plan=plan,
-                peak_bytes=sum(sharded.values()),
-                single_peak_bytes=sum(single.values()),
-                categories=MemoryCategories(**sharded),
-                units=units,
-                communication=_communication(messages, plan.ranks),
+                peak_bytes=sum(step.categories.values()),
+                single_peak_bytes=sum(single.categories.values()),
+                categories=MemoryCategories(**step.categories),
+                units=step.units,
+                communication=_communication(step.messages, plan.ranks),
+                parameter_bytes=step.parameter_bytes,
+                tensor_plan=step.tensor_plan,
             )
         )
     return tuple(estimates)
@@ -98,11 +109,16 @@ def _replicated(model: nn.Module, plan: ParallelPlan, single: dict[str, int]) ->
             calls=len(buckets),
             message_bytes=sum(buckets),
             sent_bytes=round(2 * share * sum(buckets)),
+            forward_calls=0,
+            backward_calls=len(buckets),
         )
     ]
     if buffers:  # rank 0 sends them before each forward pass; in a ring each rank but one passes them on
         sent = round(share * buffers)
-        communication.append(Communication(collective="broadcast", calls=1, message_bytes=buffers, sent_bytes=sent))
+        broadcast = Communication(
+            collective="broadcast", calls=1, message_bytes=buffers, sent_bytes=sent, forward_calls=1, backward_calls=0
+        )
+        communication.append(broadcast)
     categories = {**single, "gradients": single.get("gradients", 0) + sum(buckets)}
     return ParallelEstimate(
         plan=plan,
@@ -110,45 +126,94 @@ def _replicated(model: nn.Module, plan: ParallelPlan, single: dict[str, int]) ->
         single_peak_bytes=sum(single.values()),
         categories=MemoryCategories(**categories),
         communication=tuple(communication),
+        parameter_bytes=sum(parameter.nbytes for parameter in model.parameters()),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Message:
+    name: str
+    phase: str
+    nbytes: int
+
+
 class _Messages(TorchDispatchMode):
-    """Notes each collective that runs inside the block, with the bytes of its full message."""
+    """Notes each collective that runs inside the block, with the phase of the step and the bytes of its full message."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.sent: list[tuple[str, int]] = []
+        self.sent: list[_Message] = []
+        self.phase = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "c10d":
-            sizes = [tensor.nbytes for tensor in tensors_in(args)]
-            self.sent.append((func.overloadpacket.__name__, max(sizes, default=0)))
-        return func(*args, **(kwargs or {}))
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # its collectives come next
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if func.namespace in NAMESPACES and name not in WAITS:
+            # the larger side: the gathered result, or the input that is reduced and scattered
+            self.sent.append(_Message(name, self.phase, max(_bytes(args), _bytes(result))))
+        return result
 
 
-def _step(target: Target, mesh: Any) -> tuple[dict[str, int], list[tuple[str, int]], tuple[str, ...]]:
-    """The bytes at the peak of a step by category, its collectives, and the sharded units. `mesh` None shards nothing."""
+class _PeaksOfTheStepAlone(WeakIdKeyDictionary):
+    """The tracker's records of modules. It lists them after each operator to update peaks of modules, which nobody reads."""
+
+    def values(self) -> ValuesView[Any]:
+        return {}.values()
+
+
+def _bytes(value: object) -> int:
+    return max((tensor.nbytes for tensor in tensors_in(value)), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step of one rank: the bytes at its peak by category, its collectives, and what is sharded."""
+
+    categories: dict[str, int]
+    messages: tuple[_Message, ...]
+    parameter_bytes: int
+    units: tuple[str, ...] = ()
+    tensor_plan: TensorPlan | None = None
+
+
+def _step(target: Target, plan: ParallelPlan | None, mesh: Any) -> _Step:
+    """A step of one rank of `mesh` under `plan`. Without a plan, nothing is sharded."""
     try:
         from torch.distributed._tools.mem_tracker import MemTracker
 
         with on_fake_tensors(target) as fake:
-            units = shard(fake.model, mesh) if mesh is not None else ()
+            units: tuple[str, ...] = ()
+            sharding = None
+            if plan is not None and plan.strategy == "fsdp2":
+                units = shard(fake.model, mesh)
+            elif plan is not None:
+                sharding = plan_sharding(fake, mesh, _forward)
+                sharding.apply(fake.model, mesh)
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
+            if sharding is not None:
+                _split_groups(optimizer)
             for group in optimizer.param_groups:
                 if group.get("foreach", False) is None and not group.get("fused"):
                     group["foreach"] = True  # as on CUDA
-            for _ in range(UNTRACKED_STEPS):
-                _train(fake, optimizer)
+            # creates the optimizer's state; DTensor finds out the placement of an operator's results on full tensors, once
+            _train(fake, optimizer)
             tracker = MemTracker()
+            tracker.memory_tracking = _PeaksOfTheStepAlone()
             tracker.track_external(
                 fake.model, optimizer, *tensors_in([fake.batch.args, fake.batch.kwargs, fake.batch.labels])
             )
             with tracker, _Messages() as messages:
-                _train(fake, optimizer)
-            peak = tracker.get_tracker_snapshot("peak")
-            return _categories(peak), list(messages.sent), units
+                _train(fake, optimizer, messages)
+            return _Step(
+                categories=_categories(tracker.get_tracker_snapshot("peak")),
+                messages=tuple(messages.sent),
+                parameter_bytes=sum(_local_bytes(parameter) for parameter in fake.model.parameters()),
+                units=units,
+                tensor_plan=sharding.record if sharding is not None else None,
+            )
     except StepError as error:
         if isinstance(error.error, NEED_VALUES):
             raise TargetError(
@@ -169,23 +234,46 @@ def _step(target: Target, mesh: Any) -> tuple[dict[str, int], list[tuple[str, in
         ValueError,
     ) as error:
         raise TargetError(
-            f"PyTorch's own FSDP2 or memory tracker refuses this model: {one_line_message(error)}",
+            f"PyTorch's own sharding or memory tracker refuses this model: {one_line_message(error)}",
             where=target.spec.spec,
             hint="leave out --parallel",
         ) from error
 
 
-def _train(target: Target, optimizer: Any) -> None:
+def _train(target: Target, optimizer: Any, messages: _Messages | None = None) -> None:
+    messages = messages or _Messages()
+    messages.phase = "forward"
+    loss = _forward(target)
+    messages.phase = "backward"
+    with as_step_errors("backward"):
+        loss.backward()
+    messages.phase = "optimizer"
+    with as_step_errors("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _forward(target: Target) -> Tensor:
+    """The loss of the target's batch."""
     with as_step_errors("forward"), target.autocast():
         output = target.model(*target.batch.args, **target.batch.kwargs)
     labels = target.labels_for(output)
     with as_step_errors("loss"), target.autocast():
-        loss = target.loss(output, target.batch, labels)
-    with as_step_errors("backward"):
-        loss.backward()
-    with as_step_errors("optimizer"):
-        optimizer.step()
-        optimizer.zero_grad()
+        return target.loss(output, target.batch, labels)
+
+
+def _split_groups(optimizer: Any) -> None:
+    """Separate sharded from other parameters in the optimizer's groups: foreach kernels do not take both in one call."""
+    for group in tuple(optimizer.param_groups):
+        sharded = [parameter for parameter in group["params"] if isinstance(parameter, DTensor)]
+        others = [parameter for parameter in group["params"] if not isinstance(parameter, DTensor)]
+        if sharded and others:
+            group["params"] = sharded
+            optimizer.param_groups.append({**group, "params": others})
+
+
+def _local_bytes(parameter: Tensor) -> int:
+    return parameter.to_local().nbytes if isinstance(parameter, DTensor) else parameter.nbytes
 
 
 def _categories(peak: dict[Any, dict[Any, int]]) -> dict[str, int]:
@@ -198,18 +286,25 @@ def _categories(peak: dict[Any, dict[Any, int]]) -> dict[str, int]:
     return categories
 
 
-def _communication(messages: Sequence[tuple[str, int]], ranks: int) -> tuple[Communication, ...]:
-    found: dict[str, Communication] = {}
-    for name, nbytes in messages:
-        collective, rounds = COLLECTIVES.get(name, (name.strip("_"), 1))
-        before = found.get(collective, Communication(collective=collective, calls=0, message_bytes=0, sent_bytes=0))
-        found[collective] = Communication(
+def _communication(messages: Sequence[_Message], ranks: int) -> tuple[Communication, ...]:
+    by_collective: dict[str, list[_Message]] = {}
+    for message in messages:
+        by_collective.setdefault(_collective(message.name)[0], []).append(message)
+    return tuple(
+        Communication(
             collective=collective,
-            calls=before.calls + 1,
-            message_bytes=before.message_bytes + nbytes,
-            sent_bytes=before.sent_bytes + round(rounds * nbytes * (ranks - 1) / ranks),
+            calls=len(group),
+            message_bytes=sum(message.nbytes for message in group),
+            sent_bytes=sum(round(_collective(m.name)[1] * m.nbytes * (ranks - 1) / ranks) for m in group),
+            forward_calls=sum(message.phase == "forward" for message in group),
+            backward_calls=sum(message.phase == "backward" for message in group),
         )
-    return tuple(found.values())
+        for collective, group in by_collective.items()
+    )
+
+
+def _collective(name: str) -> tuple[str, int]:
+    return COLLECTIVES.get(name, (name.strip("_"), 1))
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from torch import nn  # noqa: E402
 
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
-from profiler_kit.memory.parallel import bucket_sizes, sharding_units  # noqa: E402
+from profiler_kit.loading.sharding import sharding_units  # noqa: E402
+from profiler_kit.memory.parallel import bucket_sizes  # noqa: E402
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
 from profiler_kit.records.counts import ParallelEstimate  # noqa: E402
 from profiler_kit.records.parallel import ParallelPlan  # noqa: E402
@@ -199,10 +200,10 @@ def test_the_command_shows_and_saves_it(net: Path, tmp_path: Path, capsys: pytes
     assert not torch.distributed.is_initialized()
 
 
-@pytest.mark.parametrize("text", ["fsdp2", "fsdp2=1", "tp=2", "ddp=x", "ddp=-4"])
+@pytest.mark.parametrize("text", ["fsdp2", "fsdp2=1", "pp=2", "ddp=x", "ddp=-4", "tp=2,fsdp2"])
 def test_a_wrong_plan_is_one_message(text: str, net: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", str(net), "--parallel", text]) == 2
-    assert "ddp=N or fsdp2=N" in capsys.readouterr().err
+    assert "ddp=N, fsdp2=N or tp=N" in capsys.readouterr().err
 
 
 def test_a_model_that_reads_values_is_one_message(net: Path, capsys: pytest.CaptureFixture[str]) -> None:
