@@ -50,7 +50,7 @@ COLLECTIVES: Final = {
     "shard_dim_alltoall": ("all-to-all", 1),
 }  # fmt: skip
 NAMESPACES: Final = ("c10d", "_c10d_functional", "_dtensor")  # of process groups, and of DTensor
-WAITS: Final = ("wait_tensor",)
+NOT_SENT: Final = ("wait_tensor", "_wrap_tensor_autograd")
 
 
 def simulate_parallel(target: Target, plans: Sequence[ParallelPlan]) -> tuple[ParallelEstimate, ...]:
@@ -150,7 +150,7 @@ class _Messages(TorchDispatchMode):
             return NotImplemented  # its collectives come next
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if func.namespace in NAMESPACES and name not in WAITS:
+        if func.namespace in NAMESPACES and name not in NOT_SENT:
             # the larger side: the gathered result, or the input that is reduced and scattered
             self.sent.append(_Message(name, self.phase, max(_bytes(args), _bytes(result))))
         return result

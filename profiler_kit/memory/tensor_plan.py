@@ -67,18 +67,19 @@ class Style:
         places = tuple(Replicate() if converted else None for converted in self.positions)
         return styles.PrepareModuleInput(input_layouts=places, desired_input_layouts=places)
 
-    def __str__(self) -> str:
-        """The style as a script writes it."""
+    @property
+    def arguments(self) -> str:
+        """The arguments of the style as a script writes them."""
         if self.name == "SequenceParallel":
-            return f"SequenceParallel(sequence_dim={self.dimension}, use_local_output=True)"
+            return f"sequence_dim={self.dimension}, use_local_output=True"
         if self.name != "PrepareModuleInput":
-            return f"{self.name}()"
+            return ""
         if self.names:
             layouts = "{" + ", ".join(f'"{name}": Replicate()' for name in self.names) + "}"
-            return f"PrepareModuleInput(input_kwarg_layouts={layouts}, desired_input_kwarg_layouts={layouts})"
+            return f"input_kwarg_layouts={layouts}, desired_input_kwarg_layouts={layouts}"
         places = ", ".join("Replicate()" if converted else "None" for converted in self.positions)
         places = f"({places},)" if len(self.positions) == 1 else f"({places})"
-        return f"PrepareModuleInput(input_layouts={places}, desired_input_layouts={places})"
+        return f"input_layouts={places}, desired_input_layouts={places}"
 
 
 COLUMN: Final = Style(name="ColwiseParallel")
@@ -346,18 +347,14 @@ def _sharding(model: nn.Module, kinds: Sequence[_Kind], largest: int, *, first_p
             if len(pair.columns) == 1 and _is_fused(model, pair):
                 reordered += pair.columns
     sharded = [
-        ShardedModules(pattern=pattern, modules=len(paths), style=style)
-        for style, patterns in _grouped([(path, str(style)) for path, style in styles], model).items()
-        for pattern, paths in patterns
+        ShardedModules(pattern=pattern, modules=count, style=style.name, arguments=style.arguments)
+        for style, pattern, count in _patterns([(style, path) for path, style in styles], model)
     ]
     attributes = [
         DividedAttribute(pattern=f"{pattern}.{name}" if pattern else name, value=value)
-        for (name, value), patterns in _grouped([(p, (n, value)) for (p, n), value in divided.items()], model).items()
-        for pattern, _ in patterns
+        for (name, value), pattern, _ in _patterns([((n, v), path) for (path, n), v in divided.items()], model)
     ]
-    fused = [
-        pattern for patterns in _grouped([(path, "") for path in reordered], model).values() for pattern, _ in patterns
-    ]
+    fused = [pattern for _, pattern, _ in _patterns([("", path) for path in reordered], model)]
     planned = {path for path, _ in styles}
     record = TensorPlan(
         sharded=tuple(sharded),
@@ -389,18 +386,21 @@ def _is_fused(model: nn.Module, pair: LinearPair) -> bool:
 Label = TypeVar("Label", bound=Hashable)
 
 
-def _grouped(labeled: Iterable[tuple[str, Label]], model: nn.Module) -> dict[Label, list[tuple[str, tuple[str, ...]]]]:
-    """Patterns of paths with the same label. A pattern has ``*`` for the first number, if it matches these paths alone."""
+def _patterns(labeled: Iterable[tuple[Label, str]], model: nn.Module) -> list[tuple[Label, str, int]]:
+    """Patterns of the paths with the same label, with the number of paths, in the order of the first path.
+
+    A pattern has ``*`` for the first number of the paths, if it matches these paths of `model` alone.
+    """
     groups: dict[tuple[Label, str], list[str]] = defaultdict(list)
-    for path, label in labeled:
+    for label, path in labeled:
         groups[label, NUMBER.sub(r"\1*", path, count=1)].append(path)
     everything = [path for path, _ in model.named_modules()]
-    patterns: dict[Label, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+    patterns: list[tuple[Label, str, int]] = []
     for (label, pattern), paths in groups.items():
         if len(paths) == sum(_matches(path, pattern) for path in everything):
-            patterns[label].append((pattern, tuple(paths)))
+            patterns.append((label, pattern, len(paths)))
         else:
-            patterns[label] += [(path, (path,)) for path in paths]
+            patterns += [(label, path, 1) for path in paths]
     return patterns
 
 

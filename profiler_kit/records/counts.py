@@ -357,12 +357,13 @@ class ShardedModules:
     """An entry of the plan of tensor parallelism: modules to which ``parallelize_module`` applies one style.
 
     - `pattern`: their path, with ``*`` for the number of the block. `modules`: how many they are.
-    - `style`: the style with its arguments, as a script writes it.
+    - `style`: the name of the style. `arguments`: its arguments, as a script writes them.
     """
 
     pattern: str
     modules: int
     style: str
+    arguments: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

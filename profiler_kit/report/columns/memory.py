@@ -186,6 +186,7 @@ PLAN_COLUMNS: tuple[Column[PlannedModules], ...] = (
     Column("pattern", "module", "text", lambda p: shown_path(p.sharded.pattern), "path of the modules; * is any number", name=True),
     Column("modules", "modules", "count", lambda p: p.sharded.modules, "number of these modules"),
     Column("style", "style", "text", lambda p: p.sharded.style, "their style in the plan of parallelize_module", name=True),
+    Column("arguments", "arguments", "text", lambda p: p.sharded.arguments, "arguments of the style; ColwiseParallel and RowwiseParallel have their defaults", rank=1, name=True),
 )
 
 TABLES = (
