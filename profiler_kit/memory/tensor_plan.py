@@ -29,6 +29,7 @@ from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors
 from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.memory.linear_pairs import HeadViews, LinearPair, find_pairs, observed
+from profiler_kit.memory.sharded_operators import PairOperators, mixing_operator
 from profiler_kit.records.counts import DividedAttribute, ReplicatedModules, ShardedModules, TensorPlan
 
 Run = Callable[[Target], Tensor]  # a forward pass of a target; returns the loss
@@ -244,15 +245,17 @@ def _check(model: nn.Module, kind: _Kind, shapes: dict[str, tuple[int, ...]], ra
     indivisible = sorted({size for size in _sizes(model, pair) if size % ranks})
     if indivisible:
         heads = {heads[0] for heads in pair.heads if heads is not None}
-        names = " and ".join(f"{size} {'heads' if size in heads else 'features'}" for size in indivisible)
-        kind.give_up(f"{ranks} ranks do not divide {names}")
+        sizes = [size for size in indivisible if size in heads] or indivisible
+        largest = math.gcd(*_sizes(model, pair))
+        names = f"{' and '.join(map(str, sizes))} {'heads' if heads else 'features'}"
+        kind.give_up(f"{ranks} ranks do not divide {names}; the largest number that does is {largest}")
         return
-    sizes = {heads for heads in pair.heads if heads is not None}
+    splits = {heads for heads in pair.heads if heads is not None}
     for path in pair.between:
         owner, _, _ = path.rpartition(".")
         parameter = model.get_parameter(path)
         shape = shapes.get(owner, ())
-        dimension = next((d for d in SEQUENCE_DIMENSIONS if len(shape) == 4 and (shape[d], shape[-1]) in sizes), None)
+        dimension = next((d for d in SEQUENCE_DIMENSIONS if len(shape) == 4 and (shape[d], shape[-1]) in splits), None)
         inside = owner.startswith(f"{pair.parent}.") or not pair.parent
         if parameter.dim() != 1 or dimension is None or not inside or parameter.numel() != shape[-1]:
             kind.give_up(f"the parameter {path} is used between the layers")
@@ -263,35 +266,59 @@ def _check(model: nn.Module, kind: _Kind, shapes: dict[str, tuple[int, ...]], ra
 
 def _verify(target: Target, mesh: Any, run: Run, kinds: Sequence[_Kind]) -> None:
     """Run the model under the current attempts, with the first pair of each kind sharded, until no pair fails."""
+    whole = PairOperators()
+    copy = target.replaced(lambda model: copy_with_tensors(model, _same), target.batch, target.device)
+    for kind in kinds:
+        _watch_operators(copy.model, kind, whole)
+    with whole:
+        run(copy)
     while any(kind.is_sharded for kind in kinds):
         copy = target.replaced(lambda model: copy_with_tensors(model, _same), target.batch, target.device)
         open_kinds: list[_Kind] = []
         done: list[_Kind] = []
-        current: _Kind | None = None
-        views = HeadViews()
+        applied: _Kind | None = None
+        views, operators = HeadViews(), PairOperators()
         try:
             for kind in kinds:
-                current = kind
                 if kind.is_sharded:
+                    applied = kind
                     with as_step_errors("forward"):
                         _sharding(copy.model, [kind], 1, first_pairs=True).apply(copy.model, mesh)
                         _watch(copy.model, kind, open_kinds, done, views)
-            current = None
-            with views:
+                        _watch_operators(copy.model, kind, operators)
+            applied = None
+            with operators, views:
                 run(copy)
         except StepError as error:
             # after the last pair: its columns' results are used outside of it, too
-            failed = current or next(reversed(open_kinds or done), None)
+            failed = applied or next(reversed(open_kinds or done), None)
             if failed is None:
                 raise
             message = f"the code between the layers needs their full width: {one_line_message(error.error)}"
             failed.fail(message, user_place(error.error))
             continue
-        wrong = [kind for kind in kinds if kind.is_sharded and _is_split_wrongly(kind, views, mesh.size())]
-        if not wrong:
+        wrong = [(kind, _difference(kind, whole, operators, views, mesh.size())) for kind in kinds if kind.is_sharded]
+        for kind, difference in wrong:
+            if difference is not None:
+                kind.fail(difference)
+        if all(difference is None for _, difference in wrong):
             return
-        for kind in wrong:
-            kind.fail("the sharded results are not viewed as whole heads")
+
+
+def _difference(kind: _Kind, whole: PairOperators, sharded: PairOperators, views: HeadViews, ranks: int) -> str | None:
+    """Why the sharded pair does not compute the same as the whole one; None if it does."""
+    pair = kind.pairs[0]
+    mixing = mixing_operator(whole.operators[pair.row], sharded.operators[pair.row])
+    if mixing is not None:
+        return f"{mixing} computes over the dimension that would be sharded"
+    if _is_split_wrongly(kind, views, ranks):
+        return "the sharded results are not viewed as whole heads"
+    return None
+
+
+def _watch_operators(model: nn.Module, kind: _Kind, operators: PairOperators) -> None:
+    pair = kind.pairs[0]
+    operators.watch(model, pair.columns, [_joined(pair.parent, path) for path in kind.norms], pair.row)
 
 
 def _same(tensor: Tensor) -> Tensor:
@@ -417,20 +444,23 @@ def _others(model: nn.Module, planned: set[str], kinds: Sequence[_Kind]) -> Iter
     owners: dict[str, list[str]] = defaultdict(list)
     numbers: dict[str, int] = defaultdict(int)
     for path, module in model.named_modules():
-        if path in paired or path in planned:
-            continue
-        matrices = sum(p.numel() for p in module.parameters(recurse=False) if p.dim() == MATRIX_DIMENSIONS)
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            layers.append(path)
-        elif matrices:
-            owners[type(module).__name__].append(path)
-            numbers[type(module).__name__] += matrices
-    for name, paths in owners.items():
-        if numbers[name] >= NOTABLE_SHARE * total:
-            reason = f"parallelize_module shards nn.Linear and nn.Embedding, and {name} has weights of its own"
-            yield ReplicatedModules(paths=tuple(paths), reason=reason)
-    if layers:
-        yield ReplicatedModules(paths=tuple(layers), reason="not in a pair of linear layers that returns to its width")
+            if path not in paired:
+                layers.append(path)
+            continue
+        name = type(module).__name__
+        matrices = sum(p.numel() for p in module.parameters(recurse=False) if p.dim() == MATRIX_DIMENSIONS)
+        if matrices and path not in planned:
+            owners[name].append(path)
+            numbers[name] += matrices
+    notable = {name: paths for name, paths in owners.items() if numbers[name] >= NOTABLE_SHARE * total}
+    for name, paths in notable.items():
+        reason = f"parallelize_module shards nn.Linear and nn.Embedding, and {name} has weights of its own"
+        yield ReplicatedModules(paths=tuple(paths), reason=reason)
+    mentioned = set(itertools.chain(*notable.values()))
+    rest = tuple(path for path in layers if path.rpartition(".")[0] not in mentioned)  # their owner uses their weights
+    if rest:
+        yield ReplicatedModules(paths=rest, reason="not in a pair of linear layers that returns to its width")
 
 
 def _nothing_to_shard(target: Target, ranks: int, kinds: Sequence[_Kind], largest: int) -> TargetError:
@@ -450,5 +480,5 @@ def _nothing_to_shard(target: Target, ranks: int, kinds: Sequence[_Kind], larges
     return TargetError(
         f"nothing in this model can be sharded by tensor parallelism over {ranks} ranks: {first.paths[0]}: {first.reason}",
         where=first.where or target.spec.spec,
-        hint=f"use --parallel tp={largest}" if 1 < largest < ranks else f"use {fsdp2}",
+        hint=f"use --parallel tp={largest}" if largest > 1 and largest % ranks else f"use {fsdp2}",
     )

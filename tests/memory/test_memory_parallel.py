@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from profiler_kit.cli import main  # noqa: E402
-from profiler_kit.errors import UsageError  # noqa: E402
+from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.loading.sharding import sharding_units  # noqa: E402
 from profiler_kit.memory.parallel import bucket_sizes  # noqa: E402
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
@@ -422,6 +422,77 @@ def test_what_stays_replicated_has_a_reason(tensor_estimates: tuple[Path, dict[s
     assert rest.paths == ("tokens", "positions", "head")
     assert tensor_estimates[1]["fused"].tensor_plan is not None
     assert tensor_estimates[1]["fused"].tensor_plan.reordered == ("layers.*.0.to_qkv",)
+
+
+MIDDLES = {
+    "softmax": "torch.softmax(hidden, dim=-1)",
+    "mean": "hidden - hidden.mean(dim=-1, keepdim=True)",
+    "parameter": "hidden * self.scale",
+    "view": "hidden.view(-1, 1024).relu()",
+}
+
+
+@pytest.mark.parametrize(("middle", "reason"), [
+    ("softmax", "softmax computes over the dimension"), ("mean", "mean computes over the dimension"),
+    ("parameter", "the parameter blocks.0.scale is used"), ("view", "needs their full width"),
+])  # fmt: skip
+def test_a_pair_that_would_compute_something_else_is_not_sharded(middle: str, reason: str, net: Path) -> None:
+    text = NET.replace("torch.relu(self.up(x))", "self.middle(self.up(x))").replace(
+        "    def forward(self, x):\n        return x +",
+        f"        self.scale = nn.Parameter(torch.ones({4 * WIDTH}))\n"
+        f"    def middle(self, hidden):\n        return {MIDDLES[middle]}\n"
+        "    def forward(self, x):\n        return x +",
+    )
+    net.write_text(text)
+    with pytest.raises(TargetError, match=reason) as raised:
+        estimates(net, ParallelPlan(strategy="tp", ranks=2))
+    assert raised.value.hint == "use --parallel fsdp2=2, which shards any model"
+    net.write_text(text.replace(MIDDLES[middle], "torch.relu(hidden)"))
+    (estimate,) = estimates(net, ParallelPlan(strategy="tp", ranks=2))
+    assert estimate.tensor_plan is not None
+    assert [entry.modules for entry in estimate.tensor_plan.sharded] == [BLOCKS, BLOCKS]
+
+
+def test_a_model_without_pairs_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", str(ROOT / "models" / "mnist_cnn.py"), "--parallel", "tp=2", "-q"]) == 3
+    printed = capsys.readouterr().err
+    assert "nothing in this model can be sharded by tensor parallelism" in printed
+    assert "use --parallel fsdp2=2" in printed
+
+
+def test_the_ranks_must_divide_the_width(net: Path) -> None:
+    with pytest.raises(TargetError, match="3 ranks do not divide 1024 features") as raised:
+        estimates(net, ParallelPlan(strategy="tp", ranks=3))
+    assert raised.value.hint == "use --parallel tp=1024"
+
+
+def test_heads_that_the_ranks_do_not_divide_stay_replicated(tmp_path: Path) -> None:
+    (tmp_path / "llama.py").write_text(TENSOR_NETS["llama"])
+    (estimate,) = estimates(tmp_path / "llama.py", ParallelPlan(strategy="tp", ranks=8))
+    plan = estimate.tensor_plan
+    assert plan is not None
+    assert {entry.pattern for entry in plan.sharded if entry.style != "PrepareModuleInput"} == {
+        "layers.*.feed_forward.w1",
+        "layers.*.feed_forward.w2",
+        "layers.*.feed_forward.w3",
+    }
+    assert plan.replicated[0].reason == "8 ranks do not divide 4 heads; the largest number that does is 4"
+
+
+def test_weights_that_no_style_shards_are_named(tmp_path: Path) -> None:
+    (tmp_path / "encoder.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def get_model():\n"
+        "    return nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)\n"
+        "example_inputs = torch.randn(2, 8, 64)\n"
+    )
+    (estimate,) = estimates(tmp_path / "encoder.py", ParallelPlan(strategy="tp", ranks=2))
+    plan = estimate.tensor_plan
+    assert plan is not None
+    assert [entry.pattern for entry in plan.sharded] == ["layers.*.linear1", "layers.*.linear2"]
+    (attention,) = plan.replicated
+    assert attention.paths == ("layers.0.self_attn", "layers.1.self_attn")
+    assert "MultiheadAttention" in attention.reason
 
 
 def test_units_are_blocks_and_not_nested() -> None:
