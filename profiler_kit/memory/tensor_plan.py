@@ -16,9 +16,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from inspect import signature
 from typing import Any, Final, TypeVar
 
 from torch import Tensor, nn
@@ -30,6 +29,7 @@ from profiler_kit.loading.tensor_kinds import StepError, as_step_errors
 from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.memory.linear_pairs import HeadViews, LinearPair, find_pairs, observed
 from profiler_kit.memory.sharded_operators import PairOperators, mixing_operator
+from profiler_kit.memory.tensor_styles import COLUMN, EMBEDDING, HEAD, ROW, Style, TensorSharding
 from profiler_kit.records.counts import DividedAttribute, ReplicatedModules, ShardedModules, TensorPlan
 
 Run = Callable[[Target], Tensor]  # a forward pass of a target; returns the loss
@@ -38,53 +38,7 @@ MAX_ATTRIBUTES: Final = 4  # with several values in question, all subsets are tr
 NOTABLE_SHARE: Final = 0.05  # of the parameters, from which a class without linear layers is mentioned
 NUMBER: Final = re.compile(r"(^|\.)\d+(?=\.|$)")  # of a block in a path
 MATRIX_DIMENSIONS: Final = 2
-SEQUENCE_DIMENSIONS: Final = (
-    2,
-    1,
-)  # where the heads are in the input of a norm: before and after the usual transposition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
-    """A style of ``torch.distributed.tensor.parallel`` for one kind of module. `places` are arguments of the module."""
-
-    name: str
-    positions: tuple[bool, ...] = ()
-    names: tuple[str, ...] = ()
-    dimension: int | None = None
-
-    def build(self) -> Any:
-        """The style itself."""
-        from torch.distributed.tensor import Placement, Replicate
-        from torch.distributed.tensor import parallel as styles
-
-        if self.name == "SequenceParallel":
-            return styles.SequenceParallel(sequence_dim=self.dimension or 1, use_local_output=True)
-        if self.name != "PrepareModuleInput":
-            return styles.ColwiseParallel() if self.name == "ColwiseParallel" else styles.RowwiseParallel()
-        if self.names:
-            layouts: dict[str, Placement] = {name: Replicate() for name in self.names}
-            return styles.PrepareModuleInput(input_kwarg_layouts=layouts, desired_input_kwarg_layouts=layouts)
-        places = tuple(Replicate() if converted else None for converted in self.positions)
-        return styles.PrepareModuleInput(input_layouts=places, desired_input_layouts=places)
-
-    @property
-    def arguments(self) -> str:
-        """The arguments of the style as a script writes them."""
-        if self.name == "SequenceParallel":
-            return f"sequence_dim={self.dimension}, use_local_output=True"
-        if self.name != "PrepareModuleInput":
-            return ""
-        if self.names:
-            layouts = "{" + ", ".join(f'"{name}": Replicate()' for name in self.names) + "}"
-            return f"input_kwarg_layouts={layouts}, desired_input_kwarg_layouts={layouts}"
-        places = ", ".join("Replicate()" if converted else "None" for converted in self.positions)
-        places = f"({places},)" if len(self.positions) == 1 else f"({places})"
-        return f"input_layouts={places}, desired_input_layouts={places}"
-
-
-COLUMN: Final = Style(name="ColwiseParallel")
-ROW: Final = Style(name="RowwiseParallel")
+SEQUENCE_DIMENSIONS: Final = (2, 1)  # of the heads in the input of a norm: before and after the usual transposition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,27 +74,6 @@ class _Kind:
         self.fail(reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSharding:
-    """The sharding of a model over a number of ranks: what `apply` does to it, and its record."""
-
-    record: TensorPlan
-    styles: tuple[tuple[str, Style], ...]
-    divided: tuple[tuple[str, str], ...]  # path of the module, and name of the attribute
-
-    def apply(self, model: nn.Module, mesh: Any) -> None:
-        """Shard `model` in place over `mesh`."""
-        from torch.distributed.tensor.parallel import parallelize_module
-
-        for path, name in self.divided:
-            module = model.get_submodule(path)
-            setattr(module, name, getattr(module, name) // mesh.size())
-        # there are no data that rank 0 could send to the others (from torch 2.7)
-        without_data = {"src_data_rank": None} if "src_data_rank" in signature(parallelize_module).parameters else {}
-        for path, style in self.styles:
-            parallelize_module(model.get_submodule(path), mesh, style.build(), **without_data)
-
-
 def plan_sharding(target: Target, mesh: Any, run: Run) -> TensorSharding:
     """The sharding of the model of `target`, which has tensors without data, over `mesh`. `target` stays as it is.
 
@@ -154,7 +87,48 @@ def plan_sharding(target: Target, mesh: Any, run: Run) -> TensorSharding:
     _verify(target, mesh, run, kinds)
     if not any(kind.is_sharded for kind in kinds):
         raise _nothing_to_shard(target, ranks, kinds, largest)
-    return _sharding(target.model, kinds, largest)
+    return _sharding(target.model, kinds, largest, vocabulary=_find_vocabulary(target, mesh, run, kinds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Vocabulary:
+    """An embedding, and the linear layer with as many outputs as the embedding has rows. `failure`: why they stay replicated."""
+
+    embedding: str
+    head: str
+    is_tied: bool
+    failure: ReplicatedModules | None = None
+
+    def failed(self, reason: str, where: str | None = None) -> _Vocabulary:
+        return replace(self, failure=ReplicatedModules(paths=(self.embedding, self.head), reason=reason, where=where))
+
+
+def _find_vocabulary(target: Target, mesh: Any, run: Run, kinds: Sequence[_Kind]) -> _Vocabulary | None:
+    """The vocabulary of `target`, if it has one embedding and one head of equal size, and runs with both sharded."""
+    model = target.model
+    paired = {path for kind in kinds for pair in kind.pairs for path in (*pair.columns, pair.row)}
+    embeddings = {path: module for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    found = [
+        _Vocabulary(embedding=name, head=path, is_tied=layer.weight is embedding.weight)
+        for path, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and path not in paired
+        for name, embedding in embeddings.items()
+        if layer.weight.shape == embedding.weight.shape
+    ]
+    if len(found) != 1:
+        return None
+    vocabulary, size = found[0], embeddings[found[0].embedding].num_embeddings
+    if size % mesh.size():
+        return vocabulary.failed(f"{mesh.size()} ranks do not divide a vocabulary of {size}")
+    copy = target.replaced(lambda model: copy_with_tensors(model, _same), target.batch, target.device)
+    try:
+        with as_step_errors("forward"):
+            _sharding(copy.model, kinds, 1, first_pairs=True, vocabulary=vocabulary).apply(copy.model, mesh)
+        run(copy)
+    except StepError as error:
+        message = f"the model does not run with them sharded: {one_line_message(error.error)}"
+        return vocabulary.failed(message, user_place(error.error))
+    return vocabulary
 
 
 def _find_kinds(target: Target, ranks: int, run: Run) -> tuple[tuple[LinearPair, ...], list[_Kind]]:
@@ -357,8 +331,22 @@ def _is_split_wrongly(kind: _Kind, views: HeadViews, ranks: int) -> bool:
     )
 
 
-def _sharding(model: nn.Module, kinds: Sequence[_Kind], largest: int, *, first_pairs: bool = False) -> TensorSharding:
+def _sharding(
+    model: nn.Module,
+    kinds: Sequence[_Kind],
+    largest: int,
+    *,
+    first_pairs: bool = False,
+    vocabulary: _Vocabulary | None = None,
+) -> TensorSharding:
     styles: list[tuple[str, Style]] = []
+    failures = [kind.failure for kind in kinds if kind.failure is not None and not kind.is_sharded]
+    tied: list[tuple[str, str]] = []
+    if vocabulary is not None and vocabulary.failure is not None:
+        failures.append(vocabulary.failure)
+    elif vocabulary is not None:
+        styles += [(vocabulary.embedding, EMBEDDING), (vocabulary.head, HEAD)]
+        tied += [(vocabulary.head, vocabulary.embedding)] if vocabulary.is_tied else []
     divided: dict[tuple[str, str], int] = {}
     reordered: list[str] = []
     for kind in kinds:
@@ -382,16 +370,16 @@ def _sharding(model: nn.Module, kinds: Sequence[_Kind], largest: int, *, first_p
         for (name, value), pattern, _ in _patterns([((n, v), path) for (path, n), v in divided.items()], model)
     ]
     fused = [pattern for _, pattern, _ in _patterns([("", path) for path in reordered], model)]
-    planned = {path for path, _ in styles}
+    planned = {path for path, _ in styles} | {path for failure in failures for path in failure.paths}
     record = TensorPlan(
         sharded=tuple(sharded),
         divided=tuple(attributes),
-        replicated=(*(kind.failure for kind in kinds if kind.failure is not None and not kind.is_sharded),
-                    *_others(model, planned, kinds)),
+        replicated=(*failures, *_others(model, planned)),
         reordered=tuple(fused),
+        tied=tuple(f"{path}.weight = {other}.weight" for path, other in tied),
         largest=largest,
-    )  # fmt: skip
-    return TensorSharding(record=record, styles=tuple(styles), divided=tuple(divided))
+    )
+    return TensorSharding(record=record, styles=tuple(styles), divided=tuple(divided), tied=tuple(tied))
 
 
 def _joined(parent: str, path: str) -> str:
@@ -436,16 +424,15 @@ def _matches(path: str, pattern: str) -> bool:
     return len(names) == len(tokens) and all(map(fnmatch, names, tokens))
 
 
-def _others(model: nn.Module, planned: set[str], kinds: Sequence[_Kind]) -> Iterator[ReplicatedModules]:
+def _others(model: nn.Module, planned: set[str]) -> Iterator[ReplicatedModules]:
     """Modules in no pair: linear layers, embeddings, and classes with many weights of their own."""
     total = sum(parameter.numel() for parameter in model.parameters())
-    paired = {path for kind in kinds for pair in kind.pairs for path in (*pair.columns, pair.row)}
     layers: list[str] = []
     owners: dict[str, list[str]] = defaultdict(list)
     numbers: dict[str, int] = defaultdict(int)
     for path, module in model.named_modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            if path not in paired:
+            if path not in planned:
                 layers.append(path)
             continue
         name = type(module).__name__
@@ -467,7 +454,7 @@ def _nothing_to_shard(target: Target, ranks: int, kinds: Sequence[_Kind], larges
     fsdp2 = f"--parallel fsdp2={ranks}, which shards any model"
     failures = [kind.failure for kind in kinds if kind.failure is not None]
     if not failures:
-        reasons = [other.reason for other in _others(target.model, set(), ()) if other.reason.startswith("parallelize")]
+        reasons = [other.reason for other in _others(target.model, set()) if other.reason.startswith("parallelize")]
         reason = (
             "; ".join(reasons) or "it has no linear layers whose results go to one other that returns to their width"
         )

@@ -395,6 +395,7 @@ class TensorPlan:
 
     - `reordered`: patterns of layers that compute several projections in one, such as query, key and value. A rank's part of
       their rows must contain its heads of each: reorder the rows of a trained model.
+    - `tied`: assignments that tie weights again after the model is sharded.
     - `largest`: the largest number of ranks that divides the heads and widths of all pairs of layers.
     """
 
@@ -402,6 +403,7 @@ class TensorPlan:
     divided: tuple[DividedAttribute, ...] = ()
     replicated: tuple[ReplicatedModules, ...] = ()
     reordered: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
     largest: int = 1
 
 

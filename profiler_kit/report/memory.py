@@ -121,6 +121,8 @@ def _plan_notes(plan: TensorPlan, ranks: int) -> Iterator[str]:
             f"{divided.pattern} ({divided.value} to {divided.value // ranks})" for divided in plan.divided
         )
         yield f"tp={ranks}: divided by the ranks before the model is sharded: {attributes}."
+    if plan.tied:
+        yield f"tp={ranks}: tied again after the model is sharded: {', '.join(plan.tied)}."
     for pattern in plan.reordered:
         yield (
             f"tp={ranks}: {pattern} computes several projections in one. Reorder the rows of a trained model, so that each "

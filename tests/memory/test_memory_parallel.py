@@ -185,6 +185,9 @@ def shard(model, plan):
             setattr(module, name, value // ranks)
     styles = {pattern: eval(f"{style}({arguments})") for pattern, style, arguments in plan["sharded"]}
     parallelize_module(model, mesh, styles)
+    for assignment in plan["tied"]:
+        path, other = (side.removesuffix(".weight") for side in assignment.split(" = "))
+        model.get_submodule(path).weight = model.get_submodule(other).weight
 
 results = {}
 for name, plan in json.load(open(sys.argv[1])).items():
@@ -339,6 +342,12 @@ TENSOR_NETS = {
 }
 
 
+FUNCTIONAL = {  # the collective, and its full message over the input of a rank of two
+    "_c10d_functional::all_reduce": ("all-reduce", 1),
+    "_c10d_functional::all_gather_into_tensor": ("all-gather", 2),
+}
+
+
 @pytest.fixture(scope="module")
 def tensor_estimates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, ParallelEstimate]]:
     """The predictions for two ranks, and the folder of the models."""
@@ -363,6 +372,7 @@ def test_a_real_job_trains_by_the_plan_of_tensor_parallelism(
             "sharded": [(entry.pattern, entry.style, entry.arguments) for entry in plan.sharded],
             "divided": [(entry.pattern, entry.value) for entry in plan.divided],
             "reordered": plan.reordered,
+            "tied": plan.tied,
         }
     (folder / "plans.json").write_text(json.dumps(saved))
     (folder / "job.py").write_text(REAL_TENSOR_JOB)
@@ -370,13 +380,13 @@ def test_a_real_job_trains_by_the_plan_of_tensor_parallelism(
     for name, (alone, sharded, calls, parameter_bytes) in results.items():
         assert sharded == pytest.approx(alone, rel=1e-5), name
         assert len({round(loss, 6) for loss in alone}) == len(alone)  # the steps train
-        (reduced,) = predicted[name].communication
-        assert {call for call, _ in calls} == {"_c10d_functional::all_reduce"}
-        assert (reduced.collective, reduced.calls, reduced.message_bytes) == (
-            "all-reduce",
-            len(calls),
-            sum(nbytes for _, nbytes in calls),
-        ), name
+        messages: dict[str, list[int]] = {}
+        for call, nbytes in calls:
+            kind, share = FUNCTIONAL[call]
+            messages.setdefault(kind, []).append(share * nbytes)
+        assert {c.collective: (c.calls, c.message_bytes) for c in predicted[name].communication} == {
+            kind: (len(sizes), sum(sizes)) for kind, sizes in messages.items()
+        }, name
         assert predicted[name].parameter_bytes == parameter_bytes, name
     assert results.keys() == TENSOR_NETS.keys()
 
@@ -385,12 +395,16 @@ def test_each_block_reduces_twice_in_forward_and_twice_in_backward(
     tensor_estimates: tuple[Path, dict[str, ParallelEstimate]],
 ) -> None:
     estimate = tensor_estimates[1]["llama"]
-    (reduced,) = estimate.communication
-    assert (reduced.forward_calls, reduced.backward_calls) == (2 * 3, 2 * 3)
-    assert reduced.message_bytes == 12 * 4 * 2 * 16 * 64  # batch, length, width
+    reduced, gathered = estimate.communication
+    # and one of the embedding in forward, one of the output layer in backward
+    assert (reduced.forward_calls, reduced.backward_calls) == (2 * 3 + 1, 2 * 3 + 1)
+    assert reduced.message_bytes == 14 * 4 * 2 * 16 * 64  # batch, length, width
+    assert (gathered.collective, gathered.calls, gathered.message_bytes) == ("all-gather", 1, 4 * 2 * 16 * 100)
     plan = estimate.tensor_plan
     assert plan is not None
     assert {entry.pattern: entry.style for entry in plan.sharded} == {
+        "embedding": "RowwiseParallel",
+        "output": "ColwiseParallel",
         "layers.*.attention": "PrepareModuleInput",
         "layers.*.attention.wq": "ColwiseParallel",
         "layers.*.attention.wk": "ColwiseParallel",
@@ -405,7 +419,7 @@ def test_each_block_reduces_twice_in_forward_and_twice_in_backward(
         ("layers.*.attention.n_heads", 8),
         ("layers.*.attention.n_kv_heads", 4),
     ]
-    assert [replicated.paths for replicated in plan.replicated] == [("embedding", "output")]
+    assert plan.replicated == ()
     assert plan.largest == 4
     assert estimate.categories.optimizer_state is not None
     assert estimate.peak_bytes < estimate.single_peak_bytes
@@ -414,12 +428,13 @@ def test_each_block_reduces_twice_in_forward_and_twice_in_backward(
 def test_what_stays_replicated_has_a_reason(tensor_estimates: tuple[Path, dict[str, ParallelEstimate]]) -> None:
     plan = tensor_estimates[1]["transformer"].tensor_plan
     assert plan is not None
-    assert {entry.pattern for entry in plan.sharded} == {"blocks.*.mlp.0", "blocks.*.mlp.2"}
+    assert {entry.pattern for entry in plan.sharded} == {"blocks.*.mlp.0", "blocks.*.mlp.2", "tokens", "head"}
+    assert plan.tied == ("head.weight = tokens.weight",)
     attention, rest = plan.replicated
     assert attention.paths[:2] == ("blocks.0.attn.qkv", "blocks.0.attn.proj")
     assert attention.where is not None  # the line of the view of all heads
     assert "transformer.py:20" in attention.where
-    assert rest.paths == ("tokens", "positions", "head")
+    assert rest.paths == ("positions",)
     assert tensor_estimates[1]["fused"].tensor_plan is not None
     assert tensor_estimates[1]["fused"].tensor_plan.reordered == ("layers.*.0.to_qkv",)
 
@@ -476,7 +491,10 @@ def test_heads_that_the_ranks_do_not_divide_stay_replicated(tmp_path: Path) -> N
         "layers.*.feed_forward.w2",
         "layers.*.feed_forward.w3",
     }
-    assert plan.replicated[0].reason == "8 ranks do not divide 4 heads; the largest number that does is 4"
+    assert [replicated.reason for replicated in plan.replicated] == [
+        "8 ranks do not divide 4 heads; the largest number that does is 4",
+        "8 ranks do not divide a vocabulary of 100",
+    ]
 
 
 def test_weights_that_no_style_shards_are_named(tmp_path: Path) -> None:
