@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torch import Tensor, nn, ops
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler_kit.memory.tensor_styles import SHARDED
 
 VIEWS: Final = (ops.aten.view, ops.aten._unsafe_view)
 Heads = tuple[int, int]  # their number, and the size of each
@@ -55,7 +56,7 @@ class HeadViews(TorchDispatchMode):
         self._results[result.untyped_storage()._cdata] = (path, result)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(issubclass(kind, SHARDED) for kind in types):
             return NotImplemented  # its local operators come next
         viewed = func(*args, **(kwargs or {}))
         if func.overloadpacket in VIEWS and args[0].dim():

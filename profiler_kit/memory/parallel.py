@@ -1,8 +1,9 @@
-"""The memory and the communication of one rank of several, by running PyTorch's own FSDP2 on tensors without data.
+"""The memory and the communication of one rank of several, by running PyTorch's own sharding on tensors without data.
 
 Nothing is sent: the process group is PyTorch's ``fake`` one, whose collectives return at once. FSDP2 shards the model, and
-gathers and frees parameters as in a job. PyTorch's own tracker (``torch.distributed._tools.mem_tracker``) records the bytes. The
-tensors are those of a CPU, so operators whose CUDA kernels save other tensors (attention, dropout) differ from `memory.simulate`.
+gathers and frees parameters as in a job. Tensor parallelism shards it by the plan of `tensor_plan`. PyTorch's own tracker
+(``torch.distributed._tools.mem_tracker``) records the bytes. The tensors are those of a CPU, so operators whose CUDA kernels save
+other tensors (attention, dropout) differ from `memory.simulate`.
 
 DistributedDataParallel keeps all parameters and adds buckets of the size of all gradients, which it sends as they fill.
 """
@@ -16,7 +17,6 @@ from typing import Any, Final
 
 from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -27,6 +27,7 @@ from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
 from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.memory.tensor_plan import plan_sharding
+from profiler_kit.memory.tensor_styles import SHARDED
 from profiler_kit.records.counts import Communication, MemoryCategories, ParallelEstimate, TensorPlan
 from profiler_kit.records.parallel import ParallelPlan
 
@@ -58,7 +59,8 @@ def simulate_parallel(target: Target, plans: Sequence[ParallelPlan]) -> tuple[Pa
 
     Raises:
         UsageError: this process is a rank of a job already, or the target does not train.
-        TargetError: the model does not run on tensors without values, or FSDP2 refuses it.
+        TargetError: the model does not run on tensors without values, FSDP2 refuses it, or tensor parallelism can shard
+            nothing of it.
     """
     if target.info.mode != "train":
         raise UsageError("--parallel predicts a training step", where="--mode infer", hint="use --mode train")
@@ -146,8 +148,8 @@ class _Messages(TorchDispatchMode):
         self.phase = ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # its collectives come next
+        if any(issubclass(kind, SHARDED) for kind in types):
+            return NotImplemented  # it runs its local operators and its collectives next
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if func.namespace in NAMESPACES and name not in NOT_SENT:
@@ -189,7 +191,7 @@ def _step(target: Target, plan: ParallelPlan | None, mesh: Any) -> _Step:
             if plan is not None and plan.strategy == "fsdp2":
                 units = shard(fake.model, mesh)
             elif plan is not None:
-                sharding = plan_sharding(fake, mesh, _forward)
+                sharding = plan_sharding(fake, mesh, lambda copy: _forward(copy)[1])
                 sharding.apply(fake.model, mesh)
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
@@ -243,7 +245,7 @@ def _step(target: Target, plan: ParallelPlan | None, mesh: Any) -> _Step:
 def _train(target: Target, optimizer: Any, messages: _Messages | None = None) -> None:
     messages = messages or _Messages()
     messages.phase = "forward"
-    loss = _forward(target)
+    output, loss = _forward(target)
     messages.phase = "backward"
     with as_step_errors("backward"):
         loss.backward()
@@ -251,29 +253,34 @@ def _train(target: Target, optimizer: Any, messages: _Messages | None = None) ->
     with as_step_errors("optimizer"):
         optimizer.step()
         optimizer.zero_grad()
+    del output  # a script holds it over the step, too
 
 
-def _forward(target: Target) -> Tensor:
-    """The loss of the target's batch."""
+def _forward(target: Target) -> tuple[object, Tensor]:
+    """The output of the model for the target's batch, and the loss."""
     with as_step_errors("forward"), target.autocast():
         output = target.model(*target.batch.args, **target.batch.kwargs)
     labels = target.labels_for(output)
     with as_step_errors("loss"), target.autocast():
-        return target.loss(output, target.batch, labels)
+        return output, target.loss(output, target.batch, labels)
 
 
 def _split_groups(optimizer: Any) -> None:
     """Separate sharded from other parameters in the optimizer's groups: foreach kernels do not take both in one call."""
     for group in tuple(optimizer.param_groups):
-        sharded = [parameter for parameter in group["params"] if isinstance(parameter, DTensor)]
-        others = [parameter for parameter in group["params"] if not isinstance(parameter, DTensor)]
+        sharded = [parameter for parameter in group["params"] if isinstance(parameter, SHARDED)]
+        others = [parameter for parameter in group["params"] if not isinstance(parameter, SHARDED)]
         if sharded and others:
             group["params"] = sharded
             optimizer.param_groups.append({**group, "params": others})
 
 
 def _local_bytes(parameter: Tensor) -> int:
-    return parameter.to_local().nbytes if isinstance(parameter, DTensor) else parameter.nbytes
+    """The bytes of this rank's part of `parameter`."""
+    if not isinstance(parameter, SHARDED):
+        return parameter.nbytes
+    sharded: Any = parameter
+    return int(sharded.to_local().nbytes)
 
 
 def _categories(peak: dict[Any, dict[Any, int]]) -> dict[str, int]:

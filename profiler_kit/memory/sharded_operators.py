@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor, nn, ops
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
+from profiler_kit.memory.tensor_styles import SHARDED
 
 # They keep the size of the dimension along which they compute.
 ALONG_DIMENSIONS: Final = (
@@ -78,7 +78,7 @@ class PairOperators(TorchDispatchMode):
         model.get_submodule(row).register_forward_pre_hook(end, prepend=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(issubclass(kind, SHARDED) for kind in types):
             return NotImplemented  # its local operators come next
         kwargs = kwargs or {}
         result = func(*args, **kwargs)

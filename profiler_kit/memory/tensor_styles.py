@@ -6,9 +6,20 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Final
 
-from torch import nn
+from torch import distributed, nn
 
 from profiler_kit.records.counts import TensorPlan
+
+
+def _sharded_types() -> tuple[type, ...]:
+    if not distributed.is_available():
+        return ()
+    from torch.distributed.tensor import DTensor
+
+    return (DTensor,)
+
+
+SHARDED: Final = _sharded_types()  # the class of sharded tensors; none where torch is built without torch.distributed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

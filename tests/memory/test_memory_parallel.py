@@ -262,6 +262,15 @@ def test_memory_is_that_of_the_shards(net: Path) -> None:
         )
 
 
+def test_the_output_is_held_over_the_step_as_in_a_script(net: Path) -> None:
+    net.write_text(NET.replace(f"nn.Linear({WIDTH}, 8", f"nn.Linear({WIDTH}, 4096").replace("randn(4,", "randn(4096,"))
+    report = count_spec(TargetSpec(spec=str(net), optimizer="sgd"))
+    assert report.static is not None
+    assert report.static.memory is not None
+    (estimate,) = estimates(net, DDP)
+    assert estimate.single_peak_bytes == pytest.approx(report.static.memory.peak_bytes, rel=0.01)
+
+
 def run_ranks(script: Path, argument: str) -> str:
     """Run `script` on two ranks, and return the last line that rank 0 prints."""
     with socket.socket() as free:
