@@ -359,7 +359,7 @@ def _sharding(
             for path, name in kind.attempts[0].divided:
                 module = _joined(pair.parent, path)
                 divided[module, name] = getattr(model.get_submodule(module), name)
-            if len(pair.columns) == 1 and _is_fused(model, pair):
+            if _is_fused(model, pair):
                 reordered += pair.columns
     sharded = [
         ShardedModules(pattern=pattern, modules=count, style=style.name, arguments=style.arguments)
@@ -394,8 +394,10 @@ def _prepared_input(pair: LinearPair) -> Style:
 
 
 def _is_fused(model: nn.Module, pair: LinearPair) -> bool:
-    """Whether the one column computes several projections, such as query, key and value."""
-    return _linear(model, pair.columns[0]).out_features > _linear(model, pair.row).in_features
+    """Whether one column computes several projections one after the other: all queries, all keys, all values."""
+    width, heads = _linear(model, pair.columns[0]).out_features, pair.heads[0]
+    by_head = heads is not None and math.prod(heads) == width  # query, key and value of the first head, of the second
+    return len(pair.columns) == 1 and not by_head and width > _linear(model, pair.row).in_features
 
 
 Label = TypeVar("Label", bound=Hashable)
