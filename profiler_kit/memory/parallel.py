@@ -13,10 +13,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence, ValuesView
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Final
 
+import torch
 from torch import Tensor, distributed, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    unset_fake_temporarily,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -51,6 +57,7 @@ COLLECTIVES: Final = {
     "shard_dim_alltoall": ("all-to-all", 1),
 }  # fmt: skip
 NAMESPACES: Final = ("c10d", "_c10d_functional", "_dtensor")  # of process groups, and of DTensor
+TENSORS_AND_WORK: Final = 2  # results of a collective
 NOT_SENT: Final = ("wait_tensor", "_wrap_tensor_autograd")
 
 
@@ -158,6 +165,26 @@ class _Messages(TorchDispatchMode):
         return result
 
 
+class _CollectivesOfFakeTensors(TorchDispatchMode):
+    """Returns the results of collectives of tensors without data, where torch has no kernels for them."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, SHARDED) for kind in types):
+            return NotImplemented
+        if func.namespace != "c10d" or len(func._schema.returns) != TENSORS_AND_WORK:
+            return func(*args, **(kwargs or {}))
+        group = next(arg for arg in args if isinstance(arg, torch.ScriptObject))
+        with unset_fake_temporarily():
+            work = torch.ops.c10d.barrier(torch.zeros(1), group, [], -1)
+        return args[0], work
+
+
+def _collectives() -> contextlib.AbstractContextManager[object]:
+    if find_spec("torch.distributed._tools.fake_collectives") is not None:  # its kernels, which the tracker imports
+        return contextlib.nullcontext()
+    return _CollectivesOfFakeTensors()  # type: ignore[no-untyped-call]
+
+
 class _PeaksOfTheStepAlone(WeakIdKeyDictionary):
     """The tracker's records of modules. It lists them after each operator to update peaks of modules, which nobody reads."""
 
@@ -185,7 +212,7 @@ def _step(target: Target, plan: ParallelPlan | None, mesh: Any) -> _Step:
     try:
         from torch.distributed._tools.mem_tracker import MemTracker
 
-        with on_fake_tensors(target) as fake:
+        with on_fake_tensors(target) as fake, _collectives():
             units: tuple[str, ...] = ()
             sharding = None
             if plan is not None and plan.strategy == "fsdp2":

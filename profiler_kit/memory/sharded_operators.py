@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from torch import Tensor, nn, ops
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
@@ -19,17 +19,12 @@ from profiler_kit.memory.tensor_styles import SHARDED
 
 # They keep the size of the dimension along which they compute.
 ALONG_DIMENSIONS: Final = (
-    ops.aten._softmax, ops.aten._log_softmax, ops.aten._safe_softmax, ops.aten.cumsum, ops.aten.cumprod, ops.aten.logcumsumexp,
-    ops.aten.sort, ops.aten.topk, ops.aten.flip, ops.aten.roll, ops.aten.native_layer_norm, ops.aten._fused_rms_norm,
+    "_softmax", "_log_softmax", "_safe_softmax", "cumsum", "cumprod", "logcumsumexp", "sort", "topk", "flip", "roll",
+    "native_layer_norm", "_fused_rms_norm",
 )  # fmt: skip
 DIMENSION_ARGUMENTS: Final = ("dim", "dims")
 NORMALIZED_SHAPE: Final = "normalized_shape"  # of the last dimensions
-COPIES: Final = (
-    ops.aten.clone,
-    ops.aten.copy_,
-    ops.aten._to_copy,
-    ops.aten._unsafe_view,
-)  # or none, as strides require
+COPIES: Final = ("clone", "copy_", "_to_copy", "_unsafe_view")  # or none, as strides require
 Shape = tuple[int, ...]
 
 
@@ -37,7 +32,7 @@ Shape = tuple[int, ...]
 class Operator:
     """A call of an operator: the shapes of its tensors, and the dimensions that its arguments name."""
 
-    packet: Any
+    name: str
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     dimensions: tuple[int, ...]
@@ -82,10 +77,10 @@ class PairOperators(TorchDispatchMode):
             return NotImplemented  # its local operators come next
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if self._open and not self._inside and not func.is_view and func.overloadpacket not in COPIES:
-            self.operators[self._open[-1]].append(
-                Operator(func.overloadpacket, _shapes((args, kwargs)), _shapes(result), _dimensions(func, args, kwargs))
-            )
+        name = func.overloadpacket.__name__
+        if self._open and not self._inside and not func.is_view and name not in COPIES:
+            shapes, results = _shapes((args, kwargs)), _shapes(result)
+            self.operators[self._open[-1]].append(Operator(name, shapes, results, _dimensions(func, args, kwargs)))
         return result
 
 
@@ -94,15 +89,15 @@ def mixing_operator(whole: Sequence[Operator], sharded: Sequence[Operator]) -> s
 
     None if there is none, or if the two runs call different operators, so that they cannot be compared.
     """
-    if [operator.packet for operator in whole] != [operator.packet for operator in sharded]:
+    if [operator.name for operator in whole] != [operator.name for operator in sharded]:
         return None
     for full, part in zip(whole, sharded, strict=True):
         inputs = [_sharded_dimensions(*shapes) for shapes in zip(full.inputs, part.inputs, strict=False)]
         outputs = [_sharded_dimensions(*shapes) for shapes in zip(full.outputs, part.outputs, strict=False)]
         reduces = any(inputs) and full.outputs and not any(outputs)
-        along = full.packet in ALONG_DIMENSIONS and inputs and not inputs[0].isdisjoint(full.dimensions)
+        along = full.name in ALONG_DIMENSIONS and inputs and not inputs[0].isdisjoint(full.dimensions)
         if reduces or along:
-            return str(full.packet.__name__).strip("_")
+            return full.name.strip("_")
     return None
 
 

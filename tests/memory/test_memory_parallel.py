@@ -540,7 +540,7 @@ def test_buckets_fill_up() -> None:
 
 def test_the_command_shows_and_saves_it(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "report.json"
-    assert main(["count", str(net), "--parallel", "fsdp2=4", "--parallel", "ddp=4", "-q", "-o", str(out)]) == 0
+    assert main(["count", str(net), "--parallel", "fsdp2=4,ddp=4", "--parallel", "tp=4", "-q", "-o", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "Several ranks" in printed
     assert "fully_shard of blocks.0 to blocks.5 and the root." in printed
@@ -548,7 +548,14 @@ def test_the_command_shows_and_saves_it(net: Path, tmp_path: Path, capsys: pytes
     assert isinstance(report, Report)
     assert report.static is not None
     assert report.static.memory is not None
-    assert [estimate.plan for estimate in report.static.memory.parallel] == [FSDP2, DDP]
+    tensor = ParallelPlan(strategy="tp", ranks=4)
+    assert [estimate.plan for estimate in report.static.memory.parallel] == [FSDP2, DDP, tensor]
+    plan = report.static.memory.parallel[-1].tensor_plan
+    assert plan is not None
+    for entry in plan.sharded:
+        assert (entry.pattern, entry.modules) in (("blocks.*.up", BLOCKS), ("blocks.*.down", BLOCKS))
+        assert entry.pattern in printed
+    assert "replicated: head" in printed
     assert not torch.distributed.is_initialized()
 
 
