@@ -35,14 +35,21 @@ def parse_variations(text: str) -> tuple[Variation, ...]:
     return _read(read_variations, text)
 
 
-def parse_parallel(text: str) -> ParallelPlan:
-    """Parse a text such as ``fsdp2=8`` into a plan."""
-    from profiler_kit.records.parallel import ParallelPlan
+def parse_parallel(text: str) -> tuple[ParallelPlan, ...]:
+    """Parse a text such as ``fsdp2=8,tp=4`` into plans."""
+    return tuple(_parse_plan(part.strip()) for part in text.split(","))
 
-    strategy, _, ranks = text.partition("=")
-    if strategy not in ("ddp", "fsdp2") or not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ddp=N or fsdp2=N with two or more ranks, such as fsdp2=8")
-    return ParallelPlan(strategy="ddp" if strategy == "ddp" else "fsdp2", ranks=int(ranks))
+
+def _parse_plan(text: str) -> ParallelPlan:
+    from profiler_kit.records.parallel import COUNTED_STRATEGIES, ParallelPlan
+
+    name, _, ranks = text.partition("=")
+    strategy = next((known for known in COUNTED_STRATEGIES if known == name), None)
+    if strategy is None or not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not ddp=N, fsdp2=N or tp=N with two or more ranks, such as fsdp2=8"
+        )
+    return ParallelPlan(strategy=strategy, ranks=int(ranks))
 
 
 def parse_size(text: str) -> int:

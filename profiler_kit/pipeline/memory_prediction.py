@@ -197,7 +197,8 @@ def with_parallel(static: StaticCount, target: Target, plans: Sequence[ParallelP
 
     if static.memory is None:
         return static  # a note gives the reason
-    return replace(static, memory=replace(static.memory, parallel=simulate_parallel(target, plans)))
+    parallel = simulate_parallel(target, plans, static.memory)
+    return replace(static, memory=replace(static.memory, parallel=parallel))
 
 
 def simulated_device(gpu: str | None = None, torch_device: str | None = None) -> Device:

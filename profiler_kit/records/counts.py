@@ -339,7 +339,8 @@ class WhatIf:
 class Communication:
     """The collectives of one kind in a step.
 
-    - `calls`: their number. `message_bytes`: their full messages, such as the gathered parameters.
+    - `calls`: their number. `forward_calls`, `backward_calls`: those of the two phases; others are of the loss or the optimizer.
+    - `message_bytes`: their full messages, such as the gathered parameters.
     - `sent_bytes`: what one rank sends if the collective runs as a ring.
     """
 
@@ -347,14 +348,74 @@ class Communication:
     calls: int
     message_bytes: int
     sent_bytes: int
+    forward_calls: int | None = None
+    backward_calls: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedModules:
+    """An entry of the plan of tensor parallelism: modules to which ``parallelize_module`` applies one style.
+
+    - `pattern`: their path, with ``*`` for the number of the block. `modules`: how many they are.
+    - `style`: the name of the style. `arguments`: its arguments, as a script writes them.
+    """
+
+    pattern: str
+    modules: int
+    style: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DividedAttribute:
+    """An attribute of modules that is divided by the number of ranks, such as the number of heads.
+
+    - `pattern`: the path of the attribute, as in `ShardedModules`. `value`: the value before the division.
+    """
+
+    pattern: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedModules:
+    """Modules that tensor parallelism could not shard, and the reason.
+
+    - `paths`: all of them. `where`: the place in the model's code that prevents it; None where it is not known.
+    """
+
+    paths: tuple[str, ...]
+    reason: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPlan:
+    """How tensor parallelism shards a model: a plan for ``parallelize_module``, with which the model ran.
+
+    - `reordered`: patterns of layers that compute several projections in one, such as query, key and value. A rank's part of
+      their rows must contain its heads of each: reorder the rows of a trained model.
+    - `tied`: assignments that tie weights again after the model is sharded.
+    - `largest`: the largest number of ranks that divides the heads and widths of all pairs of layers.
+    """
+
+    sharded: tuple[ShardedModules, ...]
+    divided: tuple[DividedAttribute, ...] = ()
+    replicated: tuple[ReplicatedModules, ...] = ()
+    reordered: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
+    largest: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelEstimate:
     """The predicted peak of tensor bytes of one rank, and what it communicates in a training step.
 
-    - `peak_bytes`: equal to the sum of `categories`. `single_peak_bytes`: of one device that trains alone, by the same method.
-    - `units`: the paths of the modules that are gathered and freed on their own, beside the root; empty for ``ddp``.
+    - `peak_bytes`: equal to the sum of `categories`. `single_peak_bytes`: of one device that trains alone.
+    - `device_peak_bytes`: with workspace and rounding, which are those of a device that trains alone; None without a device.
+    - `parameter_bytes`: the parameters that one rank keeps over the step.
+    - `units`: the paths of the modules that are gathered and freed on their own, beside the root; empty except for ``fsdp2``.
+    - `tensor_plan`: the sharded modules of ``tp``; None for other strategies.
     """
 
     plan: ParallelPlan
@@ -363,6 +424,9 @@ class ParallelEstimate:
     categories: MemoryCategories
     units: tuple[str, ...] = ()
     communication: tuple[Communication, ...] = ()
+    parameter_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    tensor_plan: TensorPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,19 @@ from typing import Final, Literal, get_args
 
 from profiler_kit.records.samples import Interval
 
-Strategy = Literal["ddp", "fsdp2"]
-STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+Strategy = Literal["ddp", "fsdp2", "tp"]
+COUNTED_STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)  # of `count`, which needs no job
+MEASURED_STRATEGIES: Final[tuple[Strategy, ...]] = ("ddp", "fsdp2")  # of `analyze`, on the ranks of a job
 DEFAULT_BUCKET_MIB: Final = 25  # of DistributedDataParallel, for its gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelPlan:
-    """A way to train on several devices: ``ddp`` (DistributedDataParallel) or ``fsdp2`` (``fully_shard``), and the ranks."""
+    """A way to train on several devices, and the number of ranks.
+
+    `strategy`: ``ddp`` (DistributedDataParallel), ``fsdp2`` (``fully_shard``) or ``tp`` (tensor parallelism, by
+    ``parallelize_module``).
+    """
 
     strategy: Strategy
     ranks: int

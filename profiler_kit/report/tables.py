@@ -316,7 +316,8 @@ def rank_run_rows(report: Report, run: ConfigRun) -> list[RankRunRow]:
     """A row for each rank of `run`, with the predicted peak of a rank; none for a run in one process."""
     memory = report.static.memory if report.static is not None else None
     estimates = memory.parallel if memory is not None else ()
-    predicted = next((e.peak_bytes for e in estimates if e.plan == report.target.parallel), None)
+    estimate = next((estimate for estimate in estimates if estimate.plan == report.target.parallel), None)
+    predicted = (estimate.device_peak_bytes or estimate.peak_bytes) if estimate is not None else None
     return [RankRunRow(config=run.config.name, run=rank, predicted_bytes=predicted) for rank in run.ranks]
 
 

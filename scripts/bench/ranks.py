@@ -231,7 +231,6 @@ def report_figures(report: Report) -> dict[str, Any]:
     late = traced.stragglers[0] if traced is not None and traced.stragglers else None
     memory = report.static.memory if report.static is not None else None
     estimate = memory.parallel[0] if memory is not None and memory.parallel else None
-    device = memory.device if memory is not None else None
     return {
         "reported_step_ms": run.step_ns.median / 1e6 if run is not None and run.step_ns is not None else None,
         "reported_exposed_ms": statistics.median(rank.exposed_ns for rank in traced.ranks) / 1e6 if traced else None,
@@ -241,9 +240,7 @@ def report_figures(report: Report) -> dict[str, Any]:
         "reported_late_ms": late.late_ns / 1e6 if late is not None else None,
         "late_doing": late.doing if late is not None else None,
         "reported_peak_mib": run.peak_allocated_bytes / MIB if run is not None and run.peak_allocated_bytes else None,
-        "predicted_mib": estimate.peak_bytes / MIB if estimate is not None else None,
-        "predicted_alone_mib": estimate.single_peak_bytes / MIB if estimate is not None else None,
-        "device_alone_mib": device.allocated_bytes / MIB if device is not None else None,
+        "predicted_mib": (estimate.device_peak_bytes or estimate.peak_bytes) / MIB if estimate is not None else None,
         "device": run.environment.device_name if run is not None and run.environment is not None else None,
         "buckets": [asdict(row) for row in traced.collectives] if traced is not None else [],
     }

@@ -25,7 +25,7 @@ from profiler_kit.cli.options import (
 )
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
-from profiler_kit.records.parallel import STRATEGIES
+from profiler_kit.records.parallel import MEASURED_STRATEGIES
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.ranks import JoinedJob
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure {' and '.join(QUICK_CONFIGS)} alone, with {QUICK_BUDGET_S:g} s of steps: the main cause within a minute",
     )  # fmt: skip
     parser.add_argument(
-        "--parallel", choices=STRATEGIES,
+        "--parallel", choices=MEASURED_STRATEGIES,
         help="train on all ranks of a job that torchrun has started, with DistributedDataParallel or FSDP2 (fully_shard); "
         "rank 0 writes the report",
     )  # fmt: skip

@@ -85,8 +85,9 @@ def _add_memory_options(parser: argparse.ArgumentParser) -> None:
         "optimizer without a value tries every value (repeatable)",
     )  # fmt: skip
     group.add_argument(
-        "--parallel", action="append", default=[], type=parse_parallel, metavar="KIND=N",
-        help="predict the peak and the communication of one of N ranks: ddp=N or fsdp2=N (repeatable)",
+        "--parallel", action="extend", default=[], type=parse_parallel, metavar="KIND=N,…",
+        help="predict the peak and the communication of one of N ranks: ddp=N, fsdp2=N or tp=N (tensor parallelism) "
+        "(repeatable)",
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from profiler_kit.records.counts import (
     MemoryPoint,
     ModuleMemory,
     ParallelEstimate,
+    ShardedModules,
     WhatIf,
 )
 from profiler_kit.records.parallel import ParallelPlan
@@ -52,6 +53,24 @@ class PlanCommunication:
 def communication_rows(estimates: Sequence[ParallelEstimate]) -> list[PlanCommunication]:
     """A row for each plan and kind of collective."""
     return [PlanCommunication(plan=e.plan, communication=c) for e in estimates for c in e.communication]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModules:
+    """An entry of a plan of tensor parallelism."""
+
+    plan: ParallelPlan
+    sharded: ShardedModules
+
+
+def planned_modules(estimates: Sequence[ParallelEstimate]) -> list[PlannedModules]:
+    """A row for each entry of each plan of tensor parallelism."""
+    return [
+        PlannedModules(plan=estimate.plan, sharded=sharded)
+        for estimate in estimates
+        if estimate.tensor_plan is not None
+        for sharded in estimate.tensor_plan.sharded
+    ]
 
 
 def peak_place(peak: DeviceMemory | PeakMemory | None) -> str | None:
@@ -138,10 +157,11 @@ WORKSPACE_COLUMNS: tuple[Column[OpMemory], ...] = (
 )
 
 PARALLEL_COLUMNS: tuple[Column[ParallelEstimate], ...] = (
-    Column("strategy", "strategy", "text", lambda p: p.plan.strategy, "ddp (DistributedDataParallel) or fsdp2 (fully_shard)", name=True),
+    Column("strategy", "strategy", "text", lambda p: p.plan.strategy, "ddp (DistributedDataParallel), fsdp2 (fully_shard) or tp (parallelize_module)", name=True),
     Column("ranks", "ranks", "count", lambda p: p.plan.ranks, "the number of ranks"),
-    Column("peak_bytes", "peak per rank", "bytes", lambda p: p.peak_bytes, "predicted peak of one rank's tensors"),
-    Column("single_peak_bytes", "alone", "bytes", lambda p: p.single_peak_bytes, "predicted peak of a device that trains alone, by the same method"),
+    Column("peak_bytes", "peak per rank", "bytes", lambda p: p.peak_bytes, "predicted peak of the tensors of one rank"),
+    Column("single_peak_bytes", "alone", "bytes", lambda p: p.single_peak_bytes, "predicted peak of the tensors of a device that trains alone"),
+    Column("device_peak_bytes", "with workspace", "bytes", lambda p: p.device_peak_bytes, "predicted peak per rank with workspace and rounding, which are those of a device that trains alone", rank=1),
     Column("parameters", "parameters", "bytes", lambda p: p.categories.parameters, "parameters and buffers at the peak, with those that are gathered at that time", rank=1),
     Column("gradients", "gradients", "bytes", lambda p: p.categories.gradients, "gradients at the peak, with the buckets of ddp", rank=1),
     Column("optimizer_state", "optimizer state", "bytes", lambda p: p.categories.optimizer_state, "state of the optimizer", rank=1),
@@ -152,17 +172,28 @@ PARALLEL_COLUMNS: tuple[Column[ParallelEstimate], ...] = (
 )
 
 COMMUNICATION_COLUMNS: tuple[Column[PlanCommunication], ...] = (
-    Column("strategy", "strategy", "text", lambda c: c.plan.strategy, "ddp or fsdp2", name=True),
+    Column("strategy", "strategy", "text", lambda c: c.plan.strategy, "ddp, fsdp2 or tp", name=True),
     Column("ranks", "ranks", "count", lambda c: c.plan.ranks, "the number of ranks"),
     Column("collective", "collective", "text", lambda c: c.communication.collective, "the kind of collective", name=True),
     Column("calls", "calls", "count", lambda c: c.communication.calls, "calls in a step"),
+    Column("forward_calls", "in forward", "count", lambda c: c.communication.forward_calls, "calls in forward", rank=1),
+    Column("backward_calls", "in backward", "count", lambda c: c.communication.backward_calls, "calls in backward; the others are in the loss or the optimizer", rank=1),
     Column("message_bytes", "messages", "bytes", lambda c: c.communication.message_bytes, "bytes of the full messages, such as the gathered parameters"),
     Column("sent_bytes", "sent", "bytes", lambda c: c.communication.sent_bytes, "bytes that a rank sends, if the collective runs as a ring"),
+)
+
+PLAN_COLUMNS: tuple[Column[PlannedModules], ...] = (
+    Column("ranks", "ranks", "count", lambda p: p.plan.ranks, "the number of ranks"),
+    Column("pattern", "module", "text", lambda p: shown_path(p.sharded.pattern), "path of the modules; * is any number", name=True),
+    Column("modules", "modules", "count", lambda p: p.sharded.modules, "number of these modules"),
+    Column("style", "style", "text", lambda p: p.sharded.style, "their style in the plan of parallelize_module", name=True),
+    Column("arguments", "arguments", "text", lambda p: p.sharded.arguments, "arguments of the style; ColwiseParallel and RowwiseParallel have their defaults", rank=1, name=True),
 )
 
 TABLES = (
     ColumnTable("parallel", PARALLEL_COLUMNS, "The predicted peak of one rank of several: `count --parallel fsdp2=8`."),
     ColumnTable("communication", COMMUNICATION_COLUMNS, "The collectives of a step by kind: `count --parallel fsdp2=8`."),
+    ColumnTable("tensor_plan", PLAN_COLUMNS, "The modules that tensor parallelism shards: `count --parallel tp=8`."),
     ColumnTable("memory", MEMORY_COLUMNS, "The step's peak by category, predicted and measured."),
     ColumnTable("peaks", PEAK_COLUMNS, "The peak of each run: predicted by rules, predicted with measured workspaces, and measured."),
     ColumnTable("kept", SAVED_COLUMNS, "Memory saved for backward, parameters and inputs excluded, by the module that created it and by the modules that save it. Predicted."),

@@ -54,7 +54,7 @@ RANK_RUN_COLUMNS: tuple[Column[RankRunRow], ...] = (
     Column("step_low_ns", "at least", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower end of the median's interval", rank=2),
     Column("step_high_ns", "at most", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper end of the median's interval", rank=2),
     Column("peak_bytes", "peak", "bytes", lambda r: r.run.peak_allocated_bytes, "peak allocated bytes in the timed steps"),
-    Column("predicted_bytes", "predicted", "bytes", lambda r: r.predicted_bytes, "predicted peak of one rank's tensors", rank=1),
+    Column("predicted_bytes", "predicted", "bytes", lambda r: r.predicted_bytes, "predicted peak of a rank, with workspace and rounding where the device is known", rank=1),
     Column("error_percent", "error %", "percent", _error_percent, "the prediction minus the measured peak, as a percentage of the measured peak", rank=1),
     Column("reserved_bytes", "reserved", "bytes", lambda r: r.run.peak_reserved_bytes, "peak of the memory that the allocator holds", rank=1),
     Column("rss_bytes", "process peak", "bytes", lambda r: r.run.peak_rss_bytes, "peak of the process's host memory", rank=2),
