@@ -61,7 +61,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "integrations": GROUND | {"records", "display", "recording", "pipeline"},
-    "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "rendezvous", "report", "render"},
+    "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -63,14 +64,12 @@ def join_job(
     if device != "cpu":
         use_own_gpu(launch)
     require_torch()
-    import torch
-
     from profiler_kit.rendezvous import meeting as meetings
     from profiler_kit.worker import environment
 
     device = environment.pick_device(device)
     with meetings.join(launch) as meeting:
-        meeting.introduce(device=device, torch=torch.__version__, host=platform.node())
+        meeting.introduce(device=device, torch=importlib.metadata.version("torch"), host=platform.node())
         plan = ParallelPlan(strategy=strategy, ranks=launch.ranks)
         ranks = None
         if launch.rank == 0:

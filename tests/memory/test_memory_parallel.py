@@ -242,7 +242,10 @@ def test_memory_is_that_of_the_shards(net: Path) -> None:
     report = count_spec(TargetSpec(spec=str(net), optimizer="adamw"))
     assert report.static is not None
     assert report.static.memory is not None
-    assert sharded.single_peak_bytes == pytest.approx(report.static.memory.peak_bytes, rel=0.01)
+    assert sharded.single_peak_bytes == replicated.single_peak_bytes == report.static.memory.peak_bytes
+    assert report.static.memory.device is not None
+    on_device = report.static.memory.device.allocated_bytes - report.static.memory.peak_bytes
+    assert (sharded.device_peak_bytes or 0) - sharded.peak_bytes == on_device
     state = sharded.categories.optimizer_state or 0
     assert state == pytest.approx(2 * ALL_BYTES / RANKS, rel=0.01)
     assert (sharded.categories.parameters or 0) >= ALL_BYTES / RANKS
@@ -256,6 +259,7 @@ def test_memory_is_that_of_the_shards(net: Path) -> None:
                 parts.parameters,
                 parts.gradients,
                 parts.optimizer_state,
+                parts.inputs,
                 parts.saved_activations,
                 parts.temporaries,
             )
