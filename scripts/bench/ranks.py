@@ -55,7 +55,7 @@ import torch
 from torch import nn
 from models.resnet import resnet50
 
-class Net(nn.Module):
+class ResNet50(nn.Module):
     def __init__(self):
         super().__init__()
         self.inner = resnet50()
@@ -71,7 +71,7 @@ class Net(nn.Module):
         y = self.inner(x)
         return y + 0 * self.extra_work(x.device) if self.is_late and x.device.type != "meta" else y
 
-model = Net()
+model = ResNet50()
 example_inputs = torch.randn({batch}, 3, {image}, {image})
 """
 GPT: Final = """
@@ -116,11 +116,11 @@ def cases_for(device: str) -> dict[str, Case]:
     }
 
 
-def run_job(ranks: int, arguments: list[str]) -> None:
-    """Run ``python -m`` with `arguments` on all ranks of a job. Raises SystemExit if it fails."""
+def run_job(ranks: int, arguments: list[str], folder: Path) -> None:
+    """Run ``python -m`` with `arguments` on all ranks of a job, in `folder`. Raises SystemExit if it fails."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "-m", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
 
@@ -199,18 +199,17 @@ def _timed_ms(work: Callable[[], Any], device: torch.device, start_together: Cal
 
 def compare(name: str, case: Case, ranks: int, device: str, budget: str, folder: Path) -> dict[str, Any]:
     """Measure one case both ways; return the figures of both."""
-    file = folder / f"{name}.py"
-    file.write_text(case.source)
+    file = f"{name}.py"
+    (folder / file).write_text(case.source)
     options = ["--device", device]
     buckets = ["--bucket", str(ONE_BUCKET_MIB)] if case.has_one_bucket else []
-    truth = ["--truth", str(file), "--strategy", case.strategy, *buckets, "-o", str(folder)]
-    run_job(ranks, ["scripts.bench.ranks", *options, *truth])
-    out = folder / "report"
+    truth = ["--truth", file, "--strategy", case.strategy, *buckets, "-o", "."]
+    run_job(ranks, ["scripts.bench.ranks", *options, *truth], folder)
     config = f"bucket_mb={ONE_BUCKET_MIB}" if case.has_one_bucket else "default"
-    options += ["--parallel", case.strategy, "--configs", config, "--budget", budget, "--out", str(out)]
-    run_job(ranks, ["profiler_kit", "analyze", str(file), *options])
+    options += ["--parallel", case.strategy, "--configs", config, "--budget", budget, "--out", "report"]
+    run_job(ranks, ["profiler_kit", "analyze", file, *options], folder)
     truths = [Truth(**json.loads((folder / f"truth{rank}.json").read_text())) for rank in range(ranks)]
-    report = read_saved(out / "report.json")
+    report = read_saved(folder / "report" / "report.json")
     assert isinstance(report, Report)
     return {"case": name, **truth_figures(truths), **report_figures(report)}
 
