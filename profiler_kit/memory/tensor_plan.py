@@ -27,7 +27,7 @@ from profiler_kit.loading import Target
 from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors
 from profiler_kit.loading.user_locations import one_line_message, user_place
-from profiler_kit.memory.linear_pairs import HeadViews, LinearPair, find_pairs, observed
+from profiler_kit.memory.linear_pairs import HeadViews, LinearPair, find_pairs, hides_layers, observed
 from profiler_kit.memory.sharded_operators import PairOperators, mixing_operator
 from profiler_kit.memory.tensor_styles import COLUMN, EMBEDDING, HEAD, ROW, Style, TensorSharding
 from profiler_kit.records.counts import DividedAttribute, ReplicatedModules, ShardedModules, TensorPlan
@@ -64,14 +64,18 @@ class _Kind:
 
     def fail(self, reason: str, where: str | None = None) -> None:
         """Go on to the next attempt. The first failure is the reason that is shown if all fail."""
-        paths = tuple(path for pair in self.pairs for path in (*pair.columns, pair.row))
-        self.failure = self.failure or ReplicatedModules(paths=paths, reason=reason, where=where)
-        del self.attempts[:1]
+        attempt = self.attempts.pop(0)
+        if self.failure is None and not attempt.prepares_input:  # each is repeated without
+            self.failure = self._failed(reason, where)
 
     def give_up(self, reason: str) -> None:
         """Leave the pairs replicated."""
-        del self.attempts[1:]
-        self.fail(reason)
+        self.attempts.clear()
+        self.failure = self._failed(reason, None)
+
+    def _failed(self, reason: str, where: str | None) -> ReplicatedModules:
+        paths = tuple(path for pair in self.pairs for path in (*pair.columns, pair.row))
+        return ReplicatedModules(paths=paths, reason=reason, where=where)
 
 
 def plan_sharding(target: Target, mesh: Any, run: Run) -> TensorSharding:
@@ -143,6 +147,12 @@ def _find_kinds(target: Target, ranks: int, run: Run) -> tuple[tuple[LinearPair,
     with observed(copy.model) as observation:
         loss = run(copy)
     pairs = find_pairs(copy.model, observation, loss)
+    if not pairs and hides_layers(observation):
+        raise TargetError(
+            "tensor parallelism finds layers in the graph of autograd, and those of this model run without one",
+            where=target.spec.spec,
+            hint="use checkpoint(..., use_reentrant=False), and no torch.no_grad() around layers",
+        )
     kinds: dict[Any, _Kind] = {}
     for pair in pairs:
         attributes = _head_attributes(copy.model, pair)
