@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from torch import Tensor, nn, ops
+from torch import Tag, Tensor, nn, ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.memory.tensor_styles import SHARDED
@@ -44,28 +44,42 @@ class LinearPair:
 
 
 class HeadViews(TorchDispatchMode):
-    """Notes how the results of layers are viewed as heads: ``(batch, length, width)`` as ``(batch, length, heads, size)``."""
+    """Notes how the results of layers are viewed as heads: ``(batch, length, width)`` as ``(batch, length, heads, size)``.
+
+    Pointwise operators may come before: the sum of a layer and its low-rank adapter is viewed as the results of both.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.heads: dict[str, Heads] = {}
-        self._results: dict[int, tuple[str, Tensor]] = {}  # by storage; the tensor keeps it alive
+        self._results: dict[int, tuple[frozenset[str], Tensor]] = {}  # by storage; the tensor keeps it alive
 
     def watch(self, path: str, result: Tensor) -> None:
         """Note the first view of `result`, which the layer `path` returned."""
-        self._results[result.untyped_storage()._cdata] = (path, result)
+        self._watch(frozenset([path]), result)
+
+    def _watch(self, paths: frozenset[str], result: Tensor) -> None:
+        self._results[result.untyped_storage()._cdata] = (paths, result)
+
+    def _layers(self, value: object) -> frozenset[str]:
+        if not isinstance(value, Tensor):
+            return frozenset()
+        return self._results.get(value.untyped_storage()._cdata, (frozenset[str](), value))[0]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, SHARDED) for kind in types):
             return NotImplemented  # its local operators come next
-        viewed = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func.overloadpacket in VIEWS and args[0].dim():
-            path, _ = self._results.get(args[0].untyped_storage()._cdata, (None, None))
-            if path is not None and path not in self.heads:
-                heads = split_of(args[0].shape[-1], viewed.shape)
+            for path in self._layers(args[0]) - self.heads.keys():
+                heads = split_of(args[0].shape[-1], result.shape)
                 if heads is not None:
                     self.heads[path] = heads
-        return viewed
+        elif Tag.pointwise in func.tags and isinstance(result, Tensor):
+            paths = frozenset[str]().union(*map(self._layers, args))
+            if paths:
+                self._watch(paths, result)
+        return result
 
 
 def split_of(width: int, shape: Sequence[int]) -> Heads | None:
@@ -146,8 +160,8 @@ def find_pairs(model: nn.Module, observation: Observation, loss: Tensor) -> tupl
     calls = observation.calls
     times = Counter(call.path for call in calls)
     parameters = {id(parameter): path for path, parameter in model.named_parameters()}
-    layers = {call.output_node: number for number, call in enumerate(calls) if call.output_node is not None}
-    origins = _Origins(layers, parameters)
+    nodes = {call.output_node: number for number, call in enumerate(calls) if call.output_node is not None}
+    origins = _Origins(nodes, parameters)
     sources = [origins.of(call.input_node) for call in calls]
     users: dict[int, list[int]] = {}
     for user, (numbers, _) in enumerate([*sources, origins.of(loss.grad_fn)]):
@@ -162,14 +176,26 @@ def find_pairs(model: nn.Module, observation: Observation, loss: Tensor) -> tupl
         if (
             not columns
             or any(users[number] != [row] or number in paired for number in columns)
-            or any(times[call.path] > 1 or id(call.layer.weight) in shared for call in members)
+            or any(id(call.layer.weight) in shared for call in members)
             or width not in [call.layer.in_features for call in members[:-1]]
             or sum(call.layer.out_features for call in members[:-1]) < width  # a bottleneck, such as that of a gate
         ):
             continue
         paired.update((*columns, row))
         pairs.append(_pair(members, between, observation))
-    return tuple(pairs)
+    # a layer that is called several times must have the same role in each call
+    distinct = {(pair.columns, pair.row): pair for pair in reversed(pairs)}
+    seen = Counter((pair.columns, pair.row) for pair in pairs)
+    return tuple(
+        pair
+        for layers, pair in reversed(distinct.items())
+        if all(times[path] == seen[layers] for path in (*pair.columns, pair.row))
+    )
+
+
+def hides_layers(observation: Observation) -> bool:
+    """Whether layers ran where autograd records no graph."""
+    return any(call.output_node is None for call in observation.calls)
 
 
 def _pair(members: Sequence[_Call], between: Iterable[str], observation: Observation) -> LinearPair:

@@ -198,6 +198,13 @@ class _PeaksOfTheStepAlone(WeakIdKeyDictionary):
         return {}.values()
 
 
+class _GradientHooks(WeakIdKeyDictionary):
+    """The tracker's hooks on parameters. It registers one where it finds none, which PyTorch refuses for frozen parameters."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key, default) if key.requires_grad else ()  # type: ignore[no-untyped-call]
+
+
 def _bytes(value: object) -> int:
     return max((tensor.nbytes for tensor in tensors_in(value)), default=0)
 
@@ -236,6 +243,7 @@ def _step(target: Target, plan: ParallelPlan, mesh: Any) -> _Step:
             _train(fake, optimizer)
             tracker = MemTracker()
             tracker.memory_tracking = _PeaksOfTheStepAlone()
+            tracker._param_to_grad_hook_handles = _GradientHooks()
             tracker.track_external(
                 fake.model, optimizer, *tensors_in([fake.batch.args, fake.batch.kwargs, fake.batch.labels])
             )

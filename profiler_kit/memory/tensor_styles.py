@@ -90,6 +90,7 @@ class TensorSharding:
         """Shard `model` in place over `mesh`."""
         from torch.distributed.tensor.parallel import parallelize_module
 
+        frozen = [path for path, parameter in model.named_parameters() if not parameter.requires_grad]
         for path, name in self.divided:
             module = model.get_submodule(path)
             setattr(module, name, getattr(module, name) // mesh.size())
@@ -97,5 +98,7 @@ class TensorSharding:
         without_data = {"src_data_rank": None} if "src_data_rank" in signature(parallelize_module).parameters else {}
         for path, style in self.styles:
             parallelize_module(model.get_submodule(path), mesh, style.build(), **without_data)
+        for path in frozen:
+            model.get_parameter(path).requires_grad_(False)  # torch 2.6 creates parameters that are not frozen
         for path, other in self.tied:
             model.get_submodule(path).weight = model.get_submodule(other).weight

@@ -105,6 +105,14 @@ class Attention(nn.Module):
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.wo(mixed.transpose(1, 2).reshape(batch, length, -1))
 
+class Adapter(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Linear(base.in_features, 4, bias=False), nn.Linear(4, base.out_features, bias=False)
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
 class FeedForward(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -349,6 +357,7 @@ TENSOR_NETS = {
         query_norm="self.q_norm",
         key_norm="self.k_norm",
     ),
+    "adapted": LLAMA.format(norms="self.wq, self.wv = Adapter(self.wq), Adapter(self.wv)", query_norm="", key_norm=""),
     "fused": FUSED,
     "transformer": (ROOT / "models" / "transformer.py").read_text().replace("(8, CONTEXT)", "(2, 16)")
     + "\nget_model = GPT\n",
@@ -479,6 +488,37 @@ def test_a_pair_that_would_compute_something_else_is_not_sharded(middle: str, re
     (estimate,) = estimates(net, ParallelPlan(strategy="tp", ranks=2))
     assert estimate.tensor_plan is not None
     assert [entry.modules for entry in estimate.tensor_plan.sharded] == [BLOCKS, BLOCKS]
+
+
+def test_a_shared_block_is_sharded_once(net: Path) -> None:
+    net.write_text(NET.replace(f"[Block() for _ in range({BLOCKS})]", f"[Block()] * {BLOCKS}"))
+    (estimate,) = estimates(net, ParallelPlan(strategy="tp", ranks=2))
+    plan = estimate.tensor_plan
+    assert plan is not None
+    assert [(entry.pattern, entry.modules) for entry in plan.sharded] == [("blocks.*.up", 1), ("blocks.*.down", 1)]
+    assert estimate.parameter_bytes == BLOCK_BYTES // 2 + HEAD_BYTES
+    assert estimate.communication[0].calls == 2 * BLOCKS - 1  # nothing needs the gradient of the input
+
+
+@pytest.mark.parametrize("plan", [DDP, FSDP2, ParallelPlan(strategy="tp", ranks=RANKS)], ids=lambda p: p.strategy)
+def test_frozen_parameters_have_no_gradients(plan: ParallelPlan, net: Path) -> None:
+    net.write_text(NET.replace("        self.head =", "        self.blocks.requires_grad_(False)\n        self.head ="))
+    (estimate,) = estimates(net, plan, optimizer="adamw")
+    assert (estimate.categories.optimizer_state or 0) < BLOCK_BYTES
+    assert (estimate.categories.gradients or 0) < BLOCK_BYTES
+    if plan.strategy == "tp":
+        assert estimate.parameter_bytes == BLOCKS * BLOCK_BYTES // RANKS + HEAD_BYTES
+
+
+def test_layers_outside_of_the_graph_are_one_message(net: Path) -> None:
+    net.write_text(
+        NET.replace("            x = block(x)", "            x = checkpoint(block, x, use_reentrant=True)").replace(
+            "from torch import nn", "from torch import nn\nfrom torch.utils.checkpoint import checkpoint"
+        )
+    )
+    with pytest.raises(TargetError, match="run without one") as raised:
+        estimates(net, ParallelPlan(strategy="tp", ranks=2))
+    assert "use_reentrant=False" in str(raised.value.hint)
 
 
 def test_a_model_without_pairs_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
