@@ -13,6 +13,7 @@ from typing import Final
 
 from profiler_kit.devices.device import Device
 from profiler_kit.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.loading.layouts import is_dense
 from profiler_kit.memory.workspace import (
     NOTHING,
     LibraryConfig,
@@ -39,7 +40,8 @@ def convolution(call: OpCall, device: Device, config: LibraryConfig) -> Workspac
     """Workspace of the forward pass."""
     x, weight, _, stride, _, dilation, transposed, _, groups = call.args[:9]
     shape = geometry_of(x, weight, call.outputs[0], stride, dilation, transposed, groups, device, config)
-    return on_card(pass_workspace("forward", shape, config), device)
+    copies = sum(_copy_bytes(tensor, shape) for tensor in (x, weight))
+    return _beside_copies(on_card(pass_workspace("forward", shape, config), device), copies)
 
 
 @rule("aten.convolution_backward")
@@ -58,7 +60,23 @@ def convolution_backward(call: OpCall, device: Device, config: LibraryConfig) ->
         return int(max(sizes))
 
     source = max((of_input, of_weight, bias), key=lambda part: part.likely).source
-    return WorkspaceBytes(peak("low"), peak("likely"), peak("high"), source or of_weight.source)
+    workspace = WorkspaceBytes(peak("low"), peak("likely"), peak("high"), source or of_weight.source)
+    operands = (gradient, weight, *((x,) if output_mask[1] else ()))
+    return _beside_copies(workspace, sum(_copy_bytes(tensor, shape) for tensor in operands))
+
+
+def _copy_bytes(tensor: TensorFacts, shape: Geometry) -> int:
+    """Bytes of ATen's copy of an operand whose layout differs from that of the convolution; 0 without a copy."""
+    is_in_order = is_dense(tensor.shape, tensor.strides, channels_last=shape.is_channels_last)
+    return 0 if is_in_order else tensor.nbytes
+
+
+def _beside_copies(workspace: WorkspaceBytes, copies: int) -> WorkspaceBytes:
+    """`workspace` with ATen's copies of operands, which live during all passes."""
+    if not copies:
+        return workspace
+    source = f"{workspace.source or 'no workspace'}; beside copies of operands with another layout"
+    return WorkspaceBytes(workspace.low + copies, workspace.likely + copies, workspace.high + copies, source)
 
 
 def pass_workspace(direction: Pass, shape: Geometry, config: LibraryConfig) -> WorkspaceBytes:

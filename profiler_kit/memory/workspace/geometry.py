@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
 from profiler_kit.emulation.library_calls import TensorFacts
+from profiler_kit.loading.layouts import is_channels_last
 from profiler_kit.memory.workspace import LibraryConfig
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
@@ -150,12 +151,8 @@ def geometry_of(
 
 
 def has_channels_last(tensor: TensorFacts) -> bool:
-    """Whether `tensor` has channels-last layout. False for one channel or one position, where both layouts are equal."""
-    shape, strides = tensor.shape, tensor.strides
-    if len(shape) < 4 or shape[1] == 1 or strides[1] != 1:
-        return False
-    sides = [stride for size, stride in zip(shape[2:], strides[2:], strict=True) if size > 1]
-    return bool(sides) and min(sides) > 1
+    """Whether `tensor` has channels-last layout."""
+    return is_channels_last(tensor.shape, tensor.strides)
 
 
 def _per_dimension(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
