@@ -15,7 +15,7 @@ class Masked(nn.Module):
 
     def __init__(self, *, reads_values: bool) -> None:
         super().__init__()
-        self.layer, self.reads_values = nn.Linear(64, 64), reads_values
+        self.layer, self.reads_values = nn.Linear(64, 128), reads_values
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's result, twice."""
@@ -37,4 +37,4 @@ def test_autocast_is_simulated_although_moves_are_redirected() -> None:
     assert any("known values" in note for note in redirected.notes)
     assert not plain.notes
     # the layer saves the bfloat16 copy of its input, the square its bfloat16 input
-    assert plain.saved_bytes == redirected.saved_bytes == 2 * (2 * 32 * 64)
+    assert plain.saved_bytes == redirected.saved_bytes == 2 * 32 * 64 + 2 * 32 * 128
