@@ -14,10 +14,11 @@ _EITHER: Final = "H100, cuDNN 9.19: no workspace, copies with channels last, or 
 _PARTIAL_BYTES: Final = 4  # sums are in float32
 _TABLE_BYTES: Final = 1 << 14
 _MAX_EXTRA_POINTWISE_BYTES: Final = 8 << 20
-_MAX_PER_SAMPLE_BYTES_MANY_PAIRS: Final = 32 << 20
+_MAX_PER_SAMPLE_BYTES_MANY_PAIRS: Final = 24 << 20
 _MAX_PER_SAMPLE_BYTES_FEW_PAIRS: Final = 192 << 20
 _MIN_MANY_PAIRS: Final = 1 << 19
-_UNFILLED_PAIRS: Final = 200_000
+_ALIGNED_POSITIONS: Final = 4
+_MIN_UNALIGNED_PAIRS: Final = 200_000  # in tf32; as many as for large products in half precision
 # Weights (pairs of channels, per tap) in the partial sums of all blocks: typical and maximum values. The typical value
 # fills 132 multiprocessors with one tile each.
 _TYPICAL_PAIRS: Final = 60_000
@@ -131,11 +132,13 @@ def _pointwise(shape: Geometry) -> WorkspaceBytes:
 
 
 def _is_one_product(shape: Geometry, per_sample: int) -> bool:
-    """Whether one product over all samples is likely: products per sample are too large, or rows do not fill 16 bytes."""
+    """Whether one product over all samples is likely: rows of a sample are not aligned, or products per sample are too large."""
     pairs = shape.image_channels * shape.result_channels
-    unfilled = shape.element_bytes == 4 and shape.result_positions * shape.element_bytes % 16 > 0
+    min_pairs = _MIN_UNALIGNED_PAIRS if shape.element_bytes == 4 else _MIN_MANY_PAIRS
+    if shape.result_positions % _ALIGNED_POSITIONS and pairs >= min_pairs:
+        return True
     max_bytes = _MAX_PER_SAMPLE_BYTES_MANY_PAIRS if pairs >= _MIN_MANY_PAIRS else _MAX_PER_SAMPLE_BYTES_FEW_PAIRS
-    return per_sample >= max_bytes or (unfilled and pairs >= _UNFILLED_PAIRS)
+    return per_sample >= max_bytes
 
 
 def _without_tensor_cores(shape: Geometry) -> WorkspaceBytes:
