@@ -44,6 +44,8 @@ _MAX_SPLITS_FEW_POSITIONS: Final = 5
 _MIN_SPLIT_POSITIONS: Final = {"half": 8192, "tf32": 2048, "float32": 2048, "float64": 2048}
 _POSITIONS_PER_SPLIT: Final = 32
 _MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used Winograd's algorithm
+_MAX_WINOGRAD_SIDE: Final = 5
+_MIN_COPIED_PAIRS: Final = 1 << 15  # in float32, with a stride or dilation
 _MIN_FOURIER_PAIRS: Final = 1024
 _MAX_FEW_SAMPLES: Final = 4
 _MIN_FOURIER_KERNEL_SIDE: Final = 5
@@ -143,15 +145,25 @@ def _is_one_product(shape: Geometry, per_sample: int) -> bool:
 
 def _without_tensor_cores(shape: Geometry) -> WorkspaceBytes:
     high = _max_split(shape)
-    if may_transform(shape):
-        high = max(high, fourier_bytes(shape), winograd_bytes(shape), tiled_fourier_bytes(shape))
-    if shape.image_channels * shape.result_channels < _MIN_TRANSFORM_PAIRS:
+    pairs = shape.image_channels * shape.result_channels
+    if not may_transform(shape):
+        min_pairs = _MIN_TRANSFORM_PAIRS if len(shape.kernel) == 3 else _MIN_COPIED_PAIRS
+        likely = shape.copies_bytes if pairs >= min_pairs and shape.taps > 1 else 0
+        return WorkspaceBytes(0, likely, high, _EITHER)
+    winograd = winograd_bytes(shape)
+    high = max(high, fourier_bytes(shape), winograd, tiled_fourier_bytes(shape))
+    if pairs < _MIN_TRANSFORM_PAIRS:
         return WorkspaceBytes(0, 0, high, _EITHER)
-    return WorkspaceBytes(0, shape.copies_bytes, high, _EITHER)
+    return WorkspaceBytes(0, winograd if max(shape.kernel) <= _MAX_WINOGRAD_SIDE else shape.copies_bytes, high, _EITHER)
 
 
 def _in_place_or_split(shape: Geometry) -> WorkspaceBytes:
     high = _max_split(shape) + (2 if shape.groups > 1 else 1) * shape.copies_bytes
-    if shape.precision == "float32" and may_transform(shape):
-        high = max(high, fourier_bytes(shape), winograd_bytes(shape))
-    return WorkspaceBytes(0, _partial(shape), high, _COPIES)
+    if shape.precision == "float32":
+        if may_transform(shape):
+            high = max(high, fourier_bytes(shape), winograd_bytes(shape))
+        return WorkspaceBytes(0, 0, high, _EITHER)
+    if shape.groups > 1:
+        has_copies = not (shape.is_channels_last and shape.precision == "half")
+        return WorkspaceBytes(0, shape.copies_bytes if has_copies else 0, high, _COPIES)
+    return WorkspaceBytes(0, shape.padded_copies_bytes + _splits(shape) * _partial(shape), high, _COPIES)

@@ -114,6 +114,14 @@ class Geometry:
         weight = self.padded_weight_elements * self.element_bytes
         return self.padded_image_bytes + weight + self.padded_result_bytes
 
+    @property
+    def padded_copies_bytes(self) -> int:
+        """Bytes of padded copies of operands with channels last: of maps with unaligned channels, and of the weight with them."""
+        images = self.padded_image_bytes if self.padded_image_channels != self.image_channels else 0
+        results = self.padded_result_bytes if self.padded_result_channels != self.result_channels else 0
+        weight = self.padded_weight_elements * self.element_bytes
+        return images + results + weight if images or results else 0
+
     def _padded(self, channels: int) -> int:
         multiple = max(_PADDED_TO_BYTES // self.element_bytes, 1)
         return -(-channels // multiple) * multiple
