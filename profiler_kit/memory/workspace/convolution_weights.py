@@ -45,6 +45,9 @@ _MIN_SPLIT_POSITIONS: Final = {"half": 8192, "tf32": 2048, "float32": 2048, "flo
 _POSITIONS_PER_SPLIT: Final = 32
 _MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used Winograd's algorithm
 _MAX_WINOGRAD_SIDE: Final = 5
+_WINOGRAD_SIDE: Final = 3  # of kernels that use it in tf32 too, for short sums and some channels
+_MAX_WINOGRAD_POSITIONS: Final = 3200
+_MAX_WINOGRAD_PAIRS: Final = 40_000
 _MIN_COPIED_PAIRS: Final = 1 << 15  # in float32, with a stride or dilation
 _MIN_FOURIER_PAIRS: Final = 1024
 _MAX_FEW_SAMPLES: Final = 4
@@ -64,6 +67,9 @@ def weight_gradient(shape: Geometry) -> WorkspaceBytes:
     high = max(split, _max_split(shape))
     if shape.precision == "tf32" and may_transform(shape):
         high = max(high, _transform(shape))
+        is_short = _positions(shape) <= _MAX_WINOGRAD_POSITIONS and max(shape.kernel) == _WINOGRAD_SIDE
+        if is_short and _MIN_TRANSFORM_PAIRS <= shape.image_channels * shape.result_channels <= _MAX_WINOGRAD_PAIRS:
+            split = winograd_bytes(shape)
     low = shape.copies_bytes // 2 if shape.precision == "half" and _pairs(shape) > _PAIRS[-1] else 0
     return WorkspaceBytes(low, split, high, _COPIES)
 
@@ -94,11 +100,12 @@ def _splits(shape: Geometry) -> int:
 
 
 def _splits_of_small_kernels(shape: Geometry) -> int:
-    """Number of splits for kernels of up to 3 x 3 with many channels: one tile of 128 x 128 per multiprocessor."""
+    """Number of splits for kernels of up to 3 x 3 with many channels: one tile of 128 x 128, or 64 x 256, per multiprocessor."""
     if shape.precision == "half":
         splits = _PAIRS_PER_SPLIT // _pairs(shape)
         return min(splits, _MAX_SPLITS_IN_HALF) if _positions(shape) > _MAX_FEW_POSITIONS else 0
-    sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // _TILE_SIDE)
+    result_side = _TILE_SIDE if shape.image_channels > _TILE_SIDE // 2 else 2 * _TILE_SIDE
+    sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // result_side)
     return _MULTIPROCESSORS // (shape.taps * sides)
 
 
