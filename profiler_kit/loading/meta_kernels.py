@@ -1,6 +1,8 @@
 """Replacement kernels for meta and fake tensors, where torch's differ from real kernels.
 
 - Grouped matrix products reject dtypes other than bfloat16, which real kernels accept.
+- Convolutions on meta tensors return contiguous results. Real kernels use channels last if image or weight do
+  (ATen/native/ConvUtils.h, ``cudnn_conv_suggest_memory_format``, and the same for the CPU).
 - The scalar of a reduced elementwise loss has a storage for all elements. Real kernels reduce into the buffer of the losses of
   the elements and shrink the tensor, not its storage (ATen/native/Loss.cpp, ATen/native/cuda/Loss.cu).
 """
@@ -13,6 +15,10 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from profiler_kit.loading.layouts import is_channels_last
+
+_CONVOLUTION: Final = torch.ops.aten.convolution.default
+_MEMORY_FORMATS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
 _GROUPED_MM: Final = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)  # from torch 2.7 on
 
 
@@ -31,6 +37,8 @@ def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | Non
     at = _KEPT_STORAGE.get(op)
     if at is not None:
         return _loss_kernel(op, at)
+    if op is _CONVOLUTION:
+        return _convolve_channels_last if _is_channels_last_convolution(*args[:2]) else None
     if op is not _GROUPED_MM or op is None:
         return None
     a, b = args[:2]
@@ -55,6 +63,20 @@ def _loss_kernel(op: Any, at: int) -> Callable[..., Any]:
         return out.new_empty(count).resize_(()) if count > 1 else out
 
     return run
+
+
+def _is_channels_last_convolution(image: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether a convolution of meta tensors has a result with channels last."""
+    if not image.is_meta or image.dtype is torch.float64:  # cuDNN has no such kernels in double precision
+        return False
+    return any(
+        not tensor.is_contiguous() and is_channels_last(tensor.shape, tensor.stride()) for tensor in (image, weight)
+    )
+
+
+def _convolve_channels_last(*args: Any, **kwargs: Any) -> torch.Tensor:
+    out: torch.Tensor = _CONVOLUTION(*args, **kwargs)
+    return out.contiguous(memory_format=_MEMORY_FORMATS[out.dim()])
 
 
 def _grouped_shape(a: torch.Size, b: torch.Size, groups: int | None) -> tuple[int, ...] | None:

@@ -224,6 +224,13 @@ def _set_default_type(original: Callable[..., Any]) -> Callable[..., Any]:
     return set_default_tensor_type
 
 
+def _lacks_autocast(device_type: str) -> bool:
+    """Whether autocast for this device type cannot work here. The emulation of CUDA changes torch's answer for CUDA."""
+    if device_type == "cuda":
+        return bool(torch.cuda.amp.common.amp_definitely_not_available())
+    return device_type in ("xpu", "mps") and not is_available(device_type)
+
+
 def _autocast_init(original: Callable[..., None]) -> Callable[..., None]:
     """``autocast.__init__``, which turns itself off for meta and for missing devices instead of failing or warning.
 
@@ -234,7 +241,7 @@ def _autocast_init(original: Callable[..., None]) -> Callable[..., None]:
         if device_type == "meta":
             original(self, "cpu", enabled=False)
             return
-        if _active and device_type in ("cuda", "xpu", "mps") and not is_available(device_type):
+        if _active and _lacks_autocast(device_type):
             _active[-1][1](device_type)
             args, kwargs = args[:1], {**kwargs, "enabled": False}
         original(self, device_type, *args, **kwargs)

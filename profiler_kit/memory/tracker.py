@@ -24,7 +24,7 @@ from profiler_kit.loading.meta_kernels import replacement_kernel
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.ownership import ModuleTracker
 from profiler_kit.loading.user_locations import display_path, user_frame
-from profiler_kit.memory.gradient_sums import ADD_IN_PLACE, adds_in_place, exclusive_counts
+from profiler_kit.memory.gradient_sums import exclusive_counts, in_place_variant
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import LibraryConfig, exactly, ruled_ops, workspace_of
 from profiler_kit.records.counts import Phase
@@ -59,7 +59,7 @@ class _Plan(NamedTuple):
 class Tracker(UndecomposedFlexAttention):
     """Log allocations, resizes and frees of storages on one device type, and the workspace of libraries.
 
-    Autograd's sums of gradients run in place, as without a dispatch mode (see `gradient_sums`).
+    Ops that autograd runs in place without a dispatch mode run in place (see `gradient_sums`).
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class Tracker(UndecomposedFlexAttention):
             return NotImplemented  # the subclass calls ops on the tensors it wraps, and those reach this mode
         if kwargs is None:
             kwargs = {}
-        if self.phase == "backward" and adds_in_place(func, args, kwargs):
-            return ADD_IN_PLACE(*args)  # as autograd does without a mode
+        if self.phase == "backward":
+            func = in_place_variant(func, args, kwargs) or func
         with torch._C.DisableTorchFunction():  # a function mode would see every access to a tensor's attributes
             out = self._run(func, args, kwargs)
             plan = self._plans.get(id(func)) or self._plan(func)

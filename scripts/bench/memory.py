@@ -4,7 +4,7 @@ Networks of torchvision and transformers are skipped if these packages are missi
 
     python -m scripts.bench.memory [--only resnet50,lstm] [--worst 10]   # error by network
     python -m scripts.bench.memory --more                                # the networks of networks/models.py
-    python -m scripts.bench.memory --holdout                             # networks and settings of networks/holdout.py
+    python -m scripts.bench.memory --holdout [2]                         # networks and settings of networks/holdout.py
     python -m scripts.bench.memory --cost                                # time, compared with a bare step on meta and MemTracker
 
 A prediction that is too low must be flagged: its interval must include the measurement. The script returns 1 otherwise.
@@ -41,7 +41,10 @@ from scripts.bench.networks.targets import target_of as model_target_of
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"
 MEASURED_MODELS: Final = ROOT / "docs" / "measured" / "memory_more_h100.json"
-MEASURED_HOLDOUT: Final = ROOT / "docs" / "measured" / "memory_holdout_h100.json"
+MEASURED_HOLDOUTS: Final = {
+    1: ROOT / "docs" / "measured" / "memory_holdout_h100.json",
+    2: ROOT / "docs" / "measured" / "memory_holdout_2_h100.json",
+}
 TOLERANCE_PERCENT: Final = 3.0
 MIB: Final = 1 << 20
 
@@ -230,7 +233,14 @@ def main() -> int:
     parser.add_argument("--only", help="networks, separated by commas")
     parser.add_argument("--worst", type=int, default=8, help="number of worst cases to print with their interval")
     parser.add_argument("--more", action="store_true", help="the networks of networks/models.py")
-    parser.add_argument("--holdout", action="store_true", help="the networks of networks/holdout.py; most need timm")
+    parser.add_argument(
+        "--holdout",
+        type=int,
+        nargs="?",
+        const=1,
+        choices=MEASURED_HOLDOUTS,
+        help="a set of networks/holdout.py (default: 1); most networks need timm",
+    )
     parser.add_argument("--cost", action="store_true", help="measure time instead of errors")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
@@ -241,8 +251,8 @@ def main() -> int:
         return 0
     if args.more:
         return report(simulate_cases(json.loads(MEASURED_MODELS.read_text())["cases"], model_target_of), args.worst)
-    if args.holdout:
-        cases = json.loads(MEASURED_HOLDOUT.read_text())["cases"]
+    if args.holdout is not None:
+        cases = json.loads(MEASURED_HOLDOUTS[args.holdout].read_text())["cases"]
         return report(simulate_cases(cases, holdout_target_of, holdout_setup_of), args.worst)
     only = args.only.split(",") if args.only else list(NETWORKS)
     missing = [name for name in only if importlib.util.find_spec(NETWORKS[name].needs) is None]

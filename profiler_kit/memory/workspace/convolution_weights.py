@@ -14,10 +14,11 @@ _EITHER: Final = "H100, cuDNN 9.19: no workspace, copies with channels last, or 
 _PARTIAL_BYTES: Final = 4  # sums are in float32
 _TABLE_BYTES: Final = 1 << 14
 _MAX_EXTRA_POINTWISE_BYTES: Final = 8 << 20
-_MAX_PER_SAMPLE_BYTES_MANY_PAIRS: Final = 32 << 20
+_MAX_PER_SAMPLE_BYTES_MANY_PAIRS: Final = 24 << 20
 _MAX_PER_SAMPLE_BYTES_FEW_PAIRS: Final = 192 << 20
 _MIN_MANY_PAIRS: Final = 1 << 19
-_UNFILLED_PAIRS: Final = 200_000
+_ALIGNED_POSITIONS: Final = 4
+_MIN_UNALIGNED_PAIRS: Final = 200_000  # in tf32; as many as for large products in half precision
 # Weights (pairs of channels, per tap) in the partial sums of all blocks: typical and maximum values. The typical value
 # fills 132 multiprocessors with one tile each.
 _TYPICAL_PAIRS: Final = 60_000
@@ -43,6 +44,11 @@ _MAX_SPLITS_FEW_POSITIONS: Final = 5
 _MIN_SPLIT_POSITIONS: Final = {"half": 8192, "tf32": 2048, "float32": 2048, "float64": 2048}
 _POSITIONS_PER_SPLIT: Final = 32
 _MIN_TRANSFORM_PAIRS: Final = 1500  # fewer pairs never used Winograd's algorithm
+_MAX_WINOGRAD_SIDE: Final = 5
+_WINOGRAD_SIDE: Final = 3  # of kernels that use it in tf32 too, for short sums and some channels
+_MAX_WINOGRAD_POSITIONS: Final = 3200
+_MAX_WINOGRAD_PAIRS: Final = 40_000
+_MIN_COPIED_PAIRS: Final = 1 << 15  # in float32, with a stride or dilation
 _MIN_FOURIER_PAIRS: Final = 1024
 _MAX_FEW_SAMPLES: Final = 4
 _MIN_FOURIER_KERNEL_SIDE: Final = 5
@@ -61,6 +67,9 @@ def weight_gradient(shape: Geometry) -> WorkspaceBytes:
     high = max(split, _max_split(shape))
     if shape.precision == "tf32" and may_transform(shape):
         high = max(high, _transform(shape))
+        is_short = _positions(shape) <= _MAX_WINOGRAD_POSITIONS and max(shape.kernel) == _WINOGRAD_SIDE
+        if is_short and _MIN_TRANSFORM_PAIRS <= shape.image_channels * shape.result_channels <= _MAX_WINOGRAD_PAIRS:
+            split = winograd_bytes(shape)
     low = shape.copies_bytes // 2 if shape.precision == "half" and _pairs(shape) > _PAIRS[-1] else 0
     return WorkspaceBytes(low, split, high, _COPIES)
 
@@ -91,11 +100,12 @@ def _splits(shape: Geometry) -> int:
 
 
 def _splits_of_small_kernels(shape: Geometry) -> int:
-    """Number of splits for kernels of up to 3 x 3 with many channels: one tile of 128 x 128 per multiprocessor."""
+    """Number of splits for kernels of up to 3 x 3 with many channels: one tile of 128 x 128, or 64 x 256, per multiprocessor."""
     if shape.precision == "half":
         splits = _PAIRS_PER_SPLIT // _pairs(shape)
         return min(splits, _MAX_SPLITS_IN_HALF) if _positions(shape) > _MAX_FEW_POSITIONS else 0
-    sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // _TILE_SIDE)
+    result_side = _TILE_SIDE if shape.image_channels > _TILE_SIDE // 2 else 2 * _TILE_SIDE
+    sides = -(-shape.image_channels // _TILE_SIDE) * -(-shape.result_channels // result_side)
     return _MULTIPROCESSORS // (shape.taps * sides)
 
 
@@ -131,24 +141,36 @@ def _pointwise(shape: Geometry) -> WorkspaceBytes:
 
 
 def _is_one_product(shape: Geometry, per_sample: int) -> bool:
-    """Whether one product over all samples is likely: products per sample are too large, or rows do not fill 16 bytes."""
+    """Whether one product over all samples is likely: rows of a sample are not aligned, or products per sample are too large."""
     pairs = shape.image_channels * shape.result_channels
-    unfilled = shape.element_bytes == 4 and shape.result_positions * shape.element_bytes % 16 > 0
+    min_pairs = _MIN_UNALIGNED_PAIRS if shape.element_bytes == 4 else _MIN_MANY_PAIRS
+    if shape.result_positions % _ALIGNED_POSITIONS and pairs >= min_pairs:
+        return True
     max_bytes = _MAX_PER_SAMPLE_BYTES_MANY_PAIRS if pairs >= _MIN_MANY_PAIRS else _MAX_PER_SAMPLE_BYTES_FEW_PAIRS
-    return per_sample >= max_bytes or (unfilled and pairs >= _UNFILLED_PAIRS)
+    return per_sample >= max_bytes
 
 
 def _without_tensor_cores(shape: Geometry) -> WorkspaceBytes:
     high = _max_split(shape)
-    if may_transform(shape):
-        high = max(high, fourier_bytes(shape), winograd_bytes(shape), tiled_fourier_bytes(shape))
-    if shape.image_channels * shape.result_channels < _MIN_TRANSFORM_PAIRS:
+    pairs = shape.image_channels * shape.result_channels
+    if not may_transform(shape):
+        min_pairs = _MIN_TRANSFORM_PAIRS if len(shape.kernel) == 3 else _MIN_COPIED_PAIRS
+        likely = shape.copies_bytes if pairs >= min_pairs and shape.taps > 1 else 0
+        return WorkspaceBytes(0, likely, high, _EITHER)
+    winograd = winograd_bytes(shape)
+    high = max(high, fourier_bytes(shape), winograd, tiled_fourier_bytes(shape))
+    if pairs < _MIN_TRANSFORM_PAIRS:
         return WorkspaceBytes(0, 0, high, _EITHER)
-    return WorkspaceBytes(0, shape.copies_bytes, high, _EITHER)
+    return WorkspaceBytes(0, winograd if max(shape.kernel) <= _MAX_WINOGRAD_SIDE else shape.copies_bytes, high, _EITHER)
 
 
 def _in_place_or_split(shape: Geometry) -> WorkspaceBytes:
     high = _max_split(shape) + (2 if shape.groups > 1 else 1) * shape.copies_bytes
-    if shape.precision == "float32" and may_transform(shape):
-        high = max(high, fourier_bytes(shape), winograd_bytes(shape))
-    return WorkspaceBytes(0, _partial(shape), high, _COPIES)
+    if shape.precision == "float32":
+        if may_transform(shape):
+            high = max(high, fourier_bytes(shape), winograd_bytes(shape))
+        return WorkspaceBytes(0, 0, high, _EITHER)
+    if shape.groups > 1:
+        has_copies = not (shape.is_channels_last and shape.precision == "half")
+        return WorkspaceBytes(0, shape.copies_bytes if has_copies else 0, high, _COPIES)
+    return WorkspaceBytes(0, shape.padded_copies_bytes + _splits(shape) * _partial(shape), high, _COPIES)

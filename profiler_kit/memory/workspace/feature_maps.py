@@ -34,6 +34,10 @@ _MIN_LONG_SIDE: Final = 328
 _MAX_SHORT_SIDE: Final = 92
 _MAX_TILED_SIDE: Final = 5
 _MAX_TILED_PAIRS: Final = 4096
+# In float32, a tiled transform is likely for images that fill its tiles of 32 x 32, with many channels.
+_MIN_TILED_SIDE: Final = 24
+_MIN_TILED_BATCH: Final = 4
+_MIN_TILED_CHANNELS: Final = 64
 _MAX_FOURIER_POSITIONS: Final = 3600
 _MAX_FOURIER_SIDE: Final = 64  # image and kernel together
 _MAX_HALF_FOURIER_CHANNELS: Final = 16
@@ -167,7 +171,11 @@ def _without_tensor_cores(direction: Pass, shape: Geometry) -> WorkspaceBytes:
     high = tiled_fourier_bytes(shape)
     if max(shape.image_sides) <= _SMALL_SIDE:  # some transforms are of larger tiles than the image needs
         high = max(3 * high, 2 * fourier_bytes(shape))
-    return WorkspaceBytes(0, 0, high, _SOURCE + "no workspace, or a tiled Fourier transform")
+    fills_tiles = min(shape.image_sides) >= _MIN_TILED_SIDE and shape.batch >= _MIN_TILED_BATCH
+    has_channels = min(shape.image_channels, shape.result_channels) >= _MIN_TILED_CHANNELS
+    is_tiled = fills_tiles and has_channels and max(shape.kernel) <= _MAX_TILED_SIDE
+    likely = tiled_fourier_bytes(shape) if is_tiled else 0
+    return WorkspaceBytes(0, likely, high, _SOURCE + "no workspace, or a tiled Fourier transform")
 
 
 def _channels_last(shape: Geometry) -> WorkspaceBytes:
@@ -179,4 +187,5 @@ def _channels_last(shape: Geometry) -> WorkspaceBytes:
 
 def _grouped(shape: Geometry) -> WorkspaceBytes:
     high = (11 if len(shape.kernel) == 3 else 9) * shape.copies_bytes // 2
-    return WorkspaceBytes(0, shape.copies_bytes, high, _EITHER)
+    has_copies = not shape.is_channels_last and shape.precision != "float32"
+    return WorkspaceBytes(0, shape.copies_bytes if has_copies else 0, high, _EITHER)

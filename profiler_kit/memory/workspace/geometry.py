@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
 from profiler_kit.emulation.library_calls import TensorFacts
+from profiler_kit.loading.layouts import is_channels_last
 from profiler_kit.memory.workspace import LibraryConfig
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
@@ -113,6 +114,14 @@ class Geometry:
         weight = self.padded_weight_elements * self.element_bytes
         return self.padded_image_bytes + weight + self.padded_result_bytes
 
+    @property
+    def padded_copies_bytes(self) -> int:
+        """Bytes of padded copies of operands with channels last: of maps with unaligned channels, and of the weight with them."""
+        images = self.padded_image_bytes if self.padded_image_channels != self.image_channels else 0
+        results = self.padded_result_bytes if self.padded_result_channels != self.result_channels else 0
+        weight = self.padded_weight_elements * self.element_bytes
+        return images + results + weight if images or results else 0
+
     def _padded(self, channels: int) -> int:
         multiple = max(_PADDED_TO_BYTES // self.element_bytes, 1)
         return -(-channels // multiple) * multiple
@@ -150,12 +159,8 @@ def geometry_of(
 
 
 def has_channels_last(tensor: TensorFacts) -> bool:
-    """Whether `tensor` has channels-last layout. False for one channel or one position, where both layouts are equal."""
-    shape, strides = tensor.shape, tensor.strides
-    if len(shape) < 4 or shape[1] == 1 or strides[1] != 1:
-        return False
-    sides = [stride for size, stride in zip(shape[2:], strides[2:], strict=True) if size > 1]
-    return bool(sides) and min(sides) > 1
+    """Whether `tensor` has channels-last layout."""
+    return is_channels_last(tensor.shape, tensor.strides)
 
 
 def _per_dimension(value: tuple[int, ...], dims: int) -> tuple[int, ...]:
