@@ -38,11 +38,13 @@ def step_collectives(
         for place, occurrence in _places(extracts, block):
             occurrences[block.members, place].append(occurrence)
     regular = {
-        place: found for place, found in occurrences.items() if len(found) >= max(1.0, MIN_STEP_SHARE * len(steps))
+        place: repetitions
+        for place, repetitions in occurrences.items()
+        if len(repetitions) >= max(1.0, MIN_STEP_SHARE * len(steps))
     }
     if not regular or len(regular) > MAX_COLLECTIVES:
         return ()
-    rows = sorted((_median(found) for found in regular.values()), key=lambda row: row.start_ns)
+    rows = sorted((_median(repetitions) for repetitions in regular.values()), key=lambda row: row.start_ns)
     return tuple(
         StepCollective(
             number=number,
@@ -85,7 +87,7 @@ def _step_start(extract: RankExtract, step: int) -> int:
     return int(extract.steps.start_ns[at[0]]) if len(at) else 0
 
 
-def _median(found: list[_Occurrence]) -> _Occurrence:
+def _median(repetitions: list[_Occurrence]) -> _Occurrence:
     """The times of a collective over its steps: the median, because a paused step would move the mean."""
-    times = zip(*((o.start_ns, o.duration_ns, o.exposed_ns, o.wait_ns) for o in found), strict=True)
-    return _Occurrence(found[0].key, *(median(values) for values in times))
+    times = zip(*((o.start_ns, o.duration_ns, o.exposed_ns, o.wait_ns) for o in repetitions), strict=True)
+    return _Occurrence(repetitions[0].key, *(median(values) for values in times))

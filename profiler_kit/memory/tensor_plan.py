@@ -50,16 +50,16 @@ def _find_vocabulary(target: Target, mesh: Any, run: Run, kinds: Sequence[PairKi
     model = target.model
     paired = {path for kind in kinds for pair in kind.pairs for path in (*pair.columns, pair.row)}
     embeddings = {path: module for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
-    found = [
+    vocabularies = [
         Vocabulary(embedding=name, head=path, is_tied=layer.weight is embedding.weight)
         for path, layer in model.named_modules()
         if isinstance(layer, nn.Linear) and path not in paired
         for name, embedding in embeddings.items()
         if layer.weight.shape == embedding.weight.shape
     ]
-    if len(found) != 1:
+    if len(vocabularies) != 1:
         return None
-    vocabulary, size = found[0], embeddings[found[0].embedding].num_embeddings
+    vocabulary, size = vocabularies[0], embeddings[vocabularies[0].embedding].num_embeddings
     if size % mesh.size():
         return vocabulary.failed(f"{mesh.size()} ranks do not divide a vocabulary of {size}")
     copy = target.replaced(lambda model: copy_with_tensors(model, _unchanged), target.batch, target.device)

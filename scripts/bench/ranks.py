@@ -271,8 +271,8 @@ def main() -> None:
                 shutil.copy(folder / "report" / "report.json", args.reports / f"{name}.json")
         if args.o:
             args.o.write_text(json.dumps(rows, indent=1))
-    shown = [{key: value for key, value in row.items() if key != "buckets"} for row in rows]
-    print(tabulate([[key, *(row[key] for row in shown)] for key in shown[0]], floatfmt=".4g"))
+    keys = [key for key in rows[0] if key != "buckets"]
+    print(tabulate([[key, *(row[key] for row in rows)] for key in keys], floatfmt=".4g"))
 
 
 if __name__ == "__main__":
