@@ -5,21 +5,29 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+# New objects between two collections. Records of ops exceed Python's limit of hundreds again and again, those of a real step
+# hardly ever.
+_MAX_NEW_OBJECTS: Final = 20_000
 
 
 @contextmanager
 def older_objects_frozen() -> Iterator[None]:
-    """Inside the block, the garbage collector searches only objects that the block creates.
+    """Inside the block, the garbage collector searches only objects that the block creates, and less often.
 
     A count creates many records, so Python searches all objects of the process again and again, and most belong to imported
-    packages. This takes a fifth of the time for a large model. Objects of the block are collected as before, since a model's
+    packages. This takes a fifth of the time for a large model. Objects of the block are still collected, since a model's
     tensors can be in reference cycles. Does nothing if collection is off, or if the caller has frozen objects itself.
     """
     if not gc.isenabled() or gc.get_freeze_count():
         yield
         return
+    limit, *others = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(max(limit, _MAX_NEW_OBJECTS), *others)
     try:
         yield
     finally:
+        gc.set_threshold(limit, *others)
         gc.unfreeze()

@@ -31,6 +31,24 @@ def test_only_objects_of_the_block_are_collected() -> None:
     assert older() is None
 
 
+def test_objects_are_collected_less_often_in_the_block() -> None:
+    before = gc.get_threshold()
+    with older_objects_frozen():
+        assert gc.get_threshold()[0] > before[0]
+        assert gc.get_threshold()[1:] == before[1:]
+    assert gc.get_threshold() == before
+
+
+def test_a_higher_limit_of_the_caller_stays() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(10**6, *before[1:])
+    try:
+        with older_objects_frozen():
+            assert gc.get_threshold()[0] == 10**6
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_nested_blocks_restore_the_outermost_state() -> None:
     with older_objects_frozen():
         with older_objects_frozen():
@@ -40,9 +58,11 @@ def test_nested_blocks_restore_the_outermost_state() -> None:
 
 
 def test_an_error_in_the_block_restores_the_state() -> None:
+    before = gc.get_threshold()
     with pytest.raises(ZeroDivisionError), older_objects_frozen():
         _ = 1 / 0
     assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == before
 
 
 def test_objects_that_the_caller_froze_stay_frozen() -> None:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from profiler_kit.counting import count_target
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
-from profiler_kit.loading import from_model
+from profiler_kit.loading import from_model, garbage_collection
 from profiler_kit.memory import simulate
 from profiler_kit.records.counts import MemoryEstimate
 
@@ -197,3 +197,12 @@ def test_flex_attention_trains() -> None:
     estimate = memory(Flexible(flex.flex_attention), torch.zeros(2, B, D))
     assert estimate.peak_bytes == sum(getattr(estimate.categories, category) for category in CATEGORIES)
     assert estimate.categories.saved_activations > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_estimate_does_not_depend_on_how_often_garbage_is_collected(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = memory(*MODELS[name]())
+    monkeypatch.setattr(garbage_collection, "_MAX_NEW_OBJECTS", 0)
+    assert memory(*MODELS[name]()) == rare

@@ -294,3 +294,78 @@ def test_elements_side_by_side_are_summed_without_a_buffer() -> None:
     assert workspace_of(call, H100, LibraryConfig()).high <= NEAR
     slow = OpCall("aten.sum", (facts(4096, 64), (0,), False))
     assert workspace_of(slow, H100, LibraryConfig()).low > NEAR
+
+
+FLOAT_FAMILIES: Final = {"forward": 0.95, "dgrad": 0.9, "wgrad": 0.78}
+
+
+@pytest.mark.parametrize("which", FLOAT_FAMILIES)
+def test_the_likely_figure_without_tensor_cores_is_mostly_what_was_measured(which: str) -> None:
+    at = PASSES.index(which)
+    checked = [
+        (taken[at], workspace_of(convolution_call(sizes, which), H100, convolution_config(sizes)))
+        for _, _, is_tuned, sizes, *taken in points()["convolutions"]
+        if sizes["dtype"] == "fp32" and sizes["k"] == [3, 3] and not {"g", "t", "cl"} & set(sizes) and not is_tuned
+    ]
+    assert len(checked) >= 50
+    assert near(checked) >= FLOAT_FAMILIES[which]
+
+
+@pytest.mark.parametrize(("precision", "least"), [("half", 0.3), ("tf32", 0.15), ("fp32", 0.75)])
+def test_the_likely_weight_gradient_with_channels_last_is_often_what_was_measured(precision: str, least: float) -> None:
+    families = [*convolutions(held_out=False).items(), *convolutions(held_out=True).items()]
+    name = f"dense channels last {precision} wgrad"
+    assert near([one for family, checked in families if family == name for one in checked]) >= least
+
+
+@pytest.mark.parametrize("family", ["grouped channels last half forward", "grouped channels last tf32 forward"])
+def test_grouped_convolutions_with_channels_last_likely_take_nothing(family: str) -> None:
+    checked = [*convolutions(held_out=False)[family], *convolutions(held_out=True)[family]]
+    assert near(checked) >= 0.5
+
+
+def pointwise_gradient(samples: int, channels: tuple[int, int], side: int, dtype: str = "bf16") -> WorkspaceBytes:
+    sizes = {"n": samples, "cin": channels[0], "cout": channels[1], "size": [side, side], "k": [1, 1], "s": [1, 1],
+             "p": [0, 0], "d": [1, 1], "op": [0, 0], "dtype": dtype}  # fmt: skip
+    return workspace_of(convolution_call(sizes, "wgrad"), H100, LibraryConfig())
+
+
+@pytest.mark.parametrize(
+    ("samples", "channels", "side", "dtype", "is_per_sample"),
+    [
+        (4, (1088, 768), 14, "bf16", True),  # aligned rows, 13 MB of products
+        (8, (1088, 768), 14, "bf16", False),  # 27 MB
+        (6, (768, 768), 7, "bf16", False),  # rows of 49
+        (96, (320, 1280), 7, "bf16", True),  # fewer pairs of channels
+        (4, (320, 1280), 7, "tf32", False),
+        (4, (1024, 1024), 8, "tf32", True),
+    ],
+)
+def test_a_pointwise_gradient_is_a_product_per_sample_for_aligned_rows_and_few_bytes(
+    samples: int, channels: tuple[int, int], side: int, dtype: str, is_per_sample: bool
+) -> None:
+    per_sample = samples * channels[0] * channels[1] * 4
+    maps = samples * sum(channels) * side**2 * (4 if dtype == "tf32" else 2)
+    assert pointwise_gradient(samples, channels, side, dtype).likely == (per_sample if is_per_sample else maps)
+
+
+def test_a_tile_of_the_weight_gradient_is_wide_for_few_image_channels() -> None:
+    def partial_sums(cin: int, cout: int) -> int:
+        sizes = {"n": 8, "cin": cin, "cout": cout, "size": [96, 96], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1],
+                 "op": [0, 0], "dtype": "tf32"}  # fmt: skip
+        likely = workspace_of(convolution_call(sizes, "wgrad"), H100, LibraryConfig()).likely
+        maps = 4 * 8 * (cin + cout) * 96**2
+        return (likely - maps) // (4 * 9 * cin * cout) - 1  # besides the copy of the weight
+
+    assert partial_sums(64, 256) == partial_sums(64, 128) == partial_sums(128, 128) == 14
+    assert partial_sums(128, 256) == 7
+
+
+def test_a_bias_gradient_with_channels_last_has_an_interval() -> None:
+    for last in (False, True):
+        y, x = (facts(32, 256, 48, 48, channels_last=last) for _ in range(2))
+        w = facts(256, 256, 1, 1, channels_last=last)
+        arguments = (y, x, w, (256,), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, (False, False, True))
+        said = workspace_of(OpCall("aten.convolution_backward", arguments, in_backward=True), H100, LibraryConfig())
+        assert (said.low < said.likely) == last
+        assert said.high == said.likely
