@@ -16,8 +16,8 @@ from torch import Tensor
 from profiler_kit.emulation import Call, Emulation, emulates
 from profiler_kit.emulation.autocast import HALF
 from profiler_kit.emulation.library_calls import OpCall, facts_of
-from profiler_kit.loading.layouts import is_channels_last
 
+_CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
 _HAS_FUSED_OP: Final = hasattr(torch.ops.aten, "_fused_rms_norm")  # from torch 2.8 on
 
 
@@ -35,12 +35,17 @@ def rms_norm(
         _HAS_FUSED_OP
         and input.is_floating_point()
         and (weight is None or weight.dtype is input.dtype)
-        and not is_channels_last(input.shape, input.stride())
+        and not _has_channels_last(input)
     )
     if not is_fused:
         return func(input, normalized_shape, weight, eps)
     apply: Call = FusedRmsNorm.apply
     return apply(emulation.libraries.use_workspace, tuple(normalized_shape), eps, input, weight)
+
+
+def _has_channels_last(tensor: Tensor) -> bool:
+    layout = _CHANNELS_LAST.get(tensor.dim())
+    return layout is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=layout)
 
 
 class FusedRmsNorm(torch.autograd.Function):

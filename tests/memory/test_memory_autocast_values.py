@@ -22,7 +22,7 @@ class Masked(nn.Module):
         positions = torch.arange(4, device=x.device)
         if self.reads_values and (positions < 0).all():
             return x
-        y = self.layer(x)
+        y: Tensor = self.layer(x)
         return y * y
 
 
