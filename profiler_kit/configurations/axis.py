@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -94,6 +94,7 @@ class Axis:
     `process`: sets up the process before the target is loaded, and again afterwards because a model's file may set the same.
     `spec`: changes how the target is built.
     `runner`: changes the step, after the target is built and before the first step.
+    `replicas`: options of DistributedDataParallel, where the model is wrapped in it.
     """
 
     name: str
@@ -109,3 +110,4 @@ class Axis:
     process: Callable[[str, str], None] | None = None
     spec: Callable[[str, TargetSpec], TargetSpec] | None = None
     runner: Callable[[str, StepControls], None] | None = None
+    replicas: Callable[[str], Mapping[str, object]] | None = None

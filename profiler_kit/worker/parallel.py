@@ -9,6 +9,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from profiler_kit.configurations.naming import axes_by_name
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target
 from profiler_kit.loading.sharding import shard
@@ -18,8 +19,6 @@ from profiler_kit.records.parallel import Member
 from profiler_kit.rendezvous.meeting import open_store
 
 BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-BUCKET: Final = "bucket_mb"
-UNUSED: Final = "find_unused"
 
 
 def join_job(member: Member, device: torch.device) -> None:
@@ -47,11 +46,10 @@ def sharded(target: Target) -> Target:
 
 def replicated(target: Target, config: RunConfig) -> DistributedDataParallel:
     """The module of a step of `target` in DistributedDataParallel, with the options of `config`. Raises TargetError."""
-    options: dict[str, Any] = {}
-    if (size := config.setting(BUCKET)) is not None:
-        options["bucket_cap_mb"] = int(size)
-    if config.setting(UNUSED) is not None:
-        options["find_unused_parameters"] = True
+    axes, options = axes_by_name(), dict[str, Any]()
+    for item in config.settings:
+        if (replicas := axes[item.name].replicas) is not None:
+            options |= replicas(item.value)
     with _as_target_error("DistributedDataParallel", target):
         return DistributedDataParallel(target.step_module, **options)
 

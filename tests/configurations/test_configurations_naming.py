@@ -30,6 +30,7 @@ VALUES = {
         st.tuples(st.integers(1, 999), st.sampled_from(["GiB", "MB", "kib", " GB"])).map(lambda p: f"{p[0]}{p[1]}"),
         st.sampled_from(["1.5GiB", "0.7gib", "123.456MB"]),
     ),
+    "bucket_mb": st.integers(1, 100_000).map(str),
     "loader_workers": st.integers(0, 1024).map(str),
     "threads": st.one_of(st.just("half"), st.integers(1, 4096).map(str)),
     "dtype": st.sampled_from(["float32", "float64", "float16", "bfloat16"]),
@@ -159,7 +160,7 @@ def test_every_axis_can_be_told(axis: Axis) -> None:
     assert axis_syntax(axis) in config_choices()
     assert axis.flag in {"", *CUDNN_FLAGS}
     assert axis.excludes <= {other.name for other in all_axes()} - {axis.name}
-    assert any(part is not None for part in (axis.process, axis.spec, axis.runner))
+    assert any(part is not None for part in (axis.process, axis.spec, axis.runner, axis.replicas))
     if axis.bare:
         assert axis.parse_value(axis.bare) == ON
 

@@ -25,7 +25,6 @@ from profiler_kit.cli.options import (
 )
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
-from profiler_kit.records.parallel import MEASURED_STRATEGIES
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.ranks import JoinedJob
@@ -39,6 +38,8 @@ _REFERENCE = re.compile(r" \[\d+\](?=[.;,])")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, measurement, experiments and output."""
+    from profiler_kit.records.parallel import MEASURED_STRATEGIES
+
     parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     add_target_options(parser)
     add_measure_options(parser)

@@ -1,4 +1,4 @@
-"""Axes of training on several ranks: options of DistributedDataParallel, which the worker reads where it wraps the model."""
+"""Axes of training on several ranks: options of DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ AXES: Final = (
         devices=_DEVICES,
         parse_value=_size,
         skip_reason=_skip_reason,
+        replicas=lambda value: {"bucket_cap_mb": int(value)},
     ),
     Axis(
         name="find_unused",
@@ -42,5 +43,6 @@ AXES: Final = (
         "--parallel ddp",
         devices=_DEVICES,
         skip_reason=_skip_reason,
+        replicas=lambda _: {"find_unused_parameters": True},
     ),
 )
