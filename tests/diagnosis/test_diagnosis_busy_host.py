@@ -10,6 +10,7 @@ from diagnose_cases import MS, around, cpu, report, v0
 from profiler_kit.diagnosis import diagnose, verdict
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import DeviceState, HostLoad, Repeat
+from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleTime
@@ -69,6 +70,16 @@ def test_own_threads_are_told_from_foreign_load() -> None:
     (finding,) = findings(loaded(replace(BUSY, other_cpu_ns=0)), "busy_host")
     assert finding.title.startswith("Too many threads")
     assert "set_num_threads" in finding.advice
+
+
+def test_the_threads_of_other_ranks_on_the_machine_are_named() -> None:
+    report = loaded(replace(BUSY, other_cpu_ns=0))
+    ranks = tuple(
+        RankRun(rank=rank, host=host, device_name="a CPU", step_ns=None) for rank, host in enumerate(("a", "a", "b"))
+    )
+    (finding,) = findings(replace(report, runs=tuple(replace(run, ranks=ranks) for run in report.runs)), "busy_host")
+    assert "those of the 2 ranks on its machine" in finding.title
+    assert "OMP_NUM_THREADS=1 for each rank" in finding.advice
 
 
 def test_a_cpu_limit_is_reported() -> None:

@@ -85,7 +85,7 @@ def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> 
     others = [quoted_name(other) for other, _ in disturbed[1:]]
     return RULE.finding(
         severity=severity,
-        title=_title(disturbance),
+        title=_title(run, disturbance),
         explanation=join_sentences(
             f"During the timed steps of {quoted_name(run)}:",
             _facts(run, disturbance),
@@ -118,7 +118,7 @@ def _rounded(cores: float | None) -> str | None:
     return f"{cores:.2f}" if cores is not None else None
 
 
-def _title(disturbance: Disturbance) -> str:
+def _title(run: ConfigRun, disturbance: Disturbance) -> str:
     if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
         share = percent(disturbance.throttled_share)
         return f"Limited CPU: a limit of the container stopped the process for {share} of the steps"
@@ -129,9 +129,14 @@ def _title(disturbance: Disturbance) -> str:
             f"Busy host: other work used {_cores(disturbance)}, and the process waited for a core for "
             f"{percent(disturbance.waiting_share)} of its time"
         )
-    return (
-        f"Too many threads: the process waited for its own threads for {percent(disturbance.waiting_share)} of its time"
-    )
+    count = _ranks_here(run)
+    threads = f"those of the {count} ranks on its machine" if count > 1 else "its own threads"
+    return f"Too many threads: the process waited for {threads} for {percent(disturbance.waiting_share)} of its time"
+
+
+def _ranks_here(run: ConfigRun) -> int:
+    """Return the number of ranks on the machine of rank 0; 1 without ranks."""
+    return max(1, sum(rank.host == run.ranks[0].host for rank in run.ranks))
 
 
 def _cores(disturbance: Disturbance) -> str:
@@ -162,7 +167,9 @@ def _advice(run: ConfigRun, disturbance: Disturbance) -> str:
         )
     if disturbance.is_foreign or disturbance.waiting_share < MAX_WAITING_SHARE:
         return _STOP
-    return f"Use at most {plural(cores, 'thread')} in all: torch.set_num_threads(N), and fewer DataLoader workers."
+    count = _ranks_here(run)
+    threads = f"OMP_NUM_THREADS={max(1, cores // count)} for each rank" if count > 1 else "torch.set_num_threads(N)"
+    return f"Use at most {plural(cores, 'thread')} in all: {threads}, and fewer DataLoader workers."
 
 
 def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:
