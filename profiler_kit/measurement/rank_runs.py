@@ -49,10 +49,9 @@ class Ranks:
 
     def announce(self, job: RunJob, limit_s: float) -> RankedRun:
         """Give `job` to all ranks; the result has the job of this rank's own process."""
-        shared = replace(job, checks=False, parts_trace=None, waits=False)
-        number = self.meeting.announce(dumps(shared), limit_s)
-        own = replace(job, checks=False, parts_trace=None, member=member_of(self.meeting, self.plan, number))
-        return RankedRun(self, number, own)
+        job = replace(job, checks=False, parts_trace=None)
+        number = self.meeting.announce(dumps(replace(job, waits=False)), limit_s)
+        return RankedRun(self, number, replace(job, member=member_of(self.meeting, self.plan, number)))
 
 
 class RankedRun:

@@ -19,6 +19,9 @@ from profiler_kit.records.parallel import Member
 from profiler_kit.rendezvous.meeting import open_store
 
 BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+_joined: Final[
+    list[Member]
+] = []  # the place of this process; a model's file may start a process group of its own instead
 
 
 def join_job(member: Member, device: torch.device) -> None:
@@ -32,6 +35,7 @@ def join_job(member: Member, device: torch.device) -> None:
         raise TargetError(f"several ranks do not run on {device.type}", hint="use --device cpu or cuda")
     store = open_store(member.address, member.port, member.meeting)
     distributed.init_process_group(backend, store=store, rank=member.rank, world_size=member.plan.ranks)
+    _joined.append(member)
 
 
 def sharded(target: Target) -> Target:
@@ -56,7 +60,7 @@ def replicated(target: Target, config: RunConfig) -> DistributedDataParallel:
 
 def from_rank_0(*values: int) -> tuple[int, ...]:
     """The `values` of rank 0, so that all ranks run the same steps; `values` themselves outside of a job."""
-    if not distributed.is_available() or not distributed.is_initialized():
+    if not _joined:
         return values
     shared = torch.tensor(values, dtype=torch.int64)
     distributed.broadcast(shared, 0)

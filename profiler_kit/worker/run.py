@@ -82,8 +82,8 @@ class Gate:
         """Return when this process may use the device. Ends the process if the parent is gone."""
         if self._go is not None:
             self._on_progress(PREPARED)
-        if self._go is not None and self._go.readline().strip() != START_LINE.encode():
-            raise SystemExit("the parent process is gone")
+            if self._go.readline().strip() != START_LINE.encode():
+                raise SystemExit("the parent process is gone")
         self.opened_ns = time.perf_counter_ns()
 
 

@@ -429,9 +429,11 @@ def test_steps_with_very_many_collectives_list_none() -> None:
     assert compare_ranks([extract(0, steps), extract(1, steps)]).collectives == ()
 
 
-def test_collectives_that_ends_alone_match_are_no_whole_step() -> None:
-    ranks = of_files(*sorted((PUBLISHED / "hta").glob("sampled_rank*.json.gz"))) if PUBLISHED.is_dir() else None
-    assert ranks is None or ranks.collectives == ()
+@published
+def test_collectives_that_only_ends_match_are_no_whole_step() -> None:
+    ranks = of_files(*sorted((PUBLISHED / "hta").glob("sampled_rank-*of128.json.gz")))
+    assert len(ranks.ranks) == 2
+    assert ranks.collectives == ()
 
 
 def test_recorded_collectives_are_the_buckets_of_the_model() -> None:
