@@ -114,6 +114,12 @@ def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
         def go(self) -> None:
             pass
 
+        def wait_until_prepared(self) -> None:
+            pass
+
+        def take_turn(self) -> None:
+            pass
+
         def result(self) -> Any:
             return self._measure(self._spec, self.visit.config, again=self.visit.again, trace=self.visit.trace)
 

@@ -110,7 +110,7 @@ class SimulatedDevice:
             if len(self.started) == self.interrupt_at:
                 raise KeyboardInterrupt
             self.clock_s += 7.0 if len(self.started) == 1 else 4.0 if visit.checks else 2.5
-            yield sweep.FinishedVisit(visit=visit, run=self.run(visit), parts_trace=None)
+            yield sweep.FinishedVisit(visit=visit, run=self.run(visit), took_s=1.0, parts_trace=None)
 
     def search(self, folder: Path, options: TuningOptions | None = None) -> Search:
         """A search on this device; `measure_baseline` has run."""

@@ -64,6 +64,12 @@ class Loader:
         finally:
             iterator.close()  # type: ignore[attr-defined]
 
+    @property
+    def prepared_batches(self) -> int:
+        """The number of batches that worker processes prepare while none is read; 0 without workers."""
+        batches = self.batches.current if isinstance(self.batches, _LazyLoader) else self.batches()
+        return batches.num_workers * (batches.prefetch_factor or 0) if isinstance(batches, DataLoader) else 0
+
     def configured(self, *, workers: int | None, pinned: bool) -> Loader:
         """This loader with `workers` processes (None: unchanged) that persist, and with pinned memory if `pinned`.
 
@@ -154,10 +160,10 @@ class _LazyLoader:
 
     def __init__(self, function: Callable[[], Any], name: str, where: str) -> None:
         self._function, self._name, self._where = function, name, where
-        self._loader: Iterable[Any] | None = None
+        self.current: Iterable[Any] | None = None
 
     def __call__(self) -> Iterable[Any]:
-        if self._loader is None or isinstance(self._loader, Iterator):
+        if self.current is None or isinstance(self.current, Iterator):
             loader = self._function()
             if not isinstance(loader, Iterable):
                 raise TargetError(
@@ -165,5 +171,5 @@ class _LazyLoader:
                     where=self._where,
                     hint="return an iterable of batches",
                 )
-            self._loader = loader
-        return self._loader
+            self.current = loader
+        return self.current

@@ -175,6 +175,11 @@ class Target:
         target.loader = self.loader.configured(workers=workers, pinned=pinned)
         return target
 
+    @property
+    def prepared_batches(self) -> int:
+        """The number of batches that workers of the loader prepare while none is read; 0 without workers."""
+        return self.loader.prepared_batches if isinstance(self.loader, Loader) else 0
+
     def paths(self) -> dict[int, str]:
         """id of each module -> its first path in ``named_modules()``.
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.rank_runs import Ranks, rank_traces
 from profiler_kit.measurement.repetition import FurtherPasses
-from profiler_kit.measurement.visits import Visit, VisitOrder, further_visit, reverse_pass
+from profiler_kit.measurement.turns import rounds
+from profiler_kit.measurement.visits import Round, Visit, VisitOrder, further_visit, reverse_pass
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
@@ -87,6 +88,11 @@ class Session:
         """Whether processes may be prepared beside one that measures: if kernels fill the step of the first run."""
         return any(fills_step(run) for run in self.runs[:1])
 
+    def takes_turns(self) -> bool:
+        """Whether processes that only time steps take turns: the step of the first run waits for the host."""
+        first = self.runs[0] if self.runs and self.ranks is None else None
+        return first is not None and first.failure is None and not fills_step(first)
+
     def note(self, text: str) -> None:
         """Add `text` to the notes unless it is already there."""
         if text not in self.notes:
@@ -135,6 +141,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
             budget_s=session.budget_s,
             visit_of=lambda config: _visit(session, config, share_s, folder),
         ).next_pass,
+        rounds=lambda visits: _rounds(session, visits, forward[0]),
     )
     _measure(session, order)
     if session.interrupted:
@@ -155,17 +162,23 @@ def measure_interleaved(
 ) -> dict[str, list[ConfigRun]]:
     """The runs of `configs` by name, measured in a forward and a reverse pass. Configurations measured before only time steps.
 
-    Configurations that were not run before are added to `session` like those of the plan.
+    Configurations that were not run before are added to `session` like those of the plan. Where processes take turns, they run
+    first, and then all configurations in one round, twice each.
     """
     share_s = _share_s(session, len(session.runs) + len(configs))
     measured = {run.config.name for run in session.runs}
     full = [_visit(session, config, share_s, folder) for config in configs]
     forward = [reverse_pass([visit])[0] if visit.config.name in measured else visit for visit in full]
     order = VisitOrder(has_failed=session.has_failed, forward=forward, reverse=reverse_pass(full))
+    twice = [*reverse_pass(full)[::-1], *reverse_pass(full)]
+    turns = list(rounds(twice, session.runs[0], session.device)) if session.takes_turns() else []
+    if any(isinstance(entry, tuple) for entry in turns):
+        order.forward = [visit for visit in full if visit.config.name not in measured]
+        order.reverse, order.rounds = twice, lambda _: turns
     visits = _measure(session, order, purpose=f"{purpose} ")
     if session.interrupted:
         finished = sum(map(len, visits.values()))
-        session.notes.append(f"Interrupted during a {purpose}: {finished} of {2 * len(full)} processes had finished.")
+        session.notes.append(f"Interrupted during a {purpose}: {finished} of {order.count()} processes had finished.")
     return visits
 
 
@@ -176,24 +189,33 @@ def measure_sides(
 
     In each pass, every configuration runs once per target. The order is reversed from pass to pass. After `passes` passes,
     only the configurations whose comparison is still open run again, for `further_s` seconds at most. The results become
-    `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the session that it stopped.
+    `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the first session.
     """
     started, number, deadline_s = 0, 0, math.inf
     open_configs = list(configs)
+    takes_turns = all(session.takes_turns() for session in sessions)
+    slowest = max((session.runs[0] for session in sessions if session.runs), key=_step_ns, default=None)
     while open_configs:
         pass_start_s = time.monotonic()
-        turns = [(session, config) for config in open_configs for session in sessions]
-        for session, config in turns if number % 2 else reversed(turns):
-            if any(side.interrupted for side in sessions):
-                return
-            started += 1
-            if session.has_failed(config):
-                continue
-            visit = _visit(session, config, _share_s(session, len(configs)), Path())
-            visit = reverse_pass([visit])[0] if number < passes else further_visit(visit)
-            order = VisitOrder(has_failed=session.has_failed, forward=[visit], reverse=[])
-            place = (started, max(started, passes * len(turns)))
-            _measure(session, order, keeps_repeats=True, place=place)
+        visits = []
+        for config in open_configs:
+            for session in sessions:
+                if session.has_failed(config):
+                    continue
+                visit = _visit(session, config, _share_s(session, len(configs)), Path())
+                visit = reverse_pass([visit])[0] if number < passes else further_visit(visit)
+                visits.append(replace(visit, spec=session.spec))
+        order = VisitOrder(
+            has_failed=lambda _: False,
+            forward=[],
+            reverse=visits if number % 2 else visits[::-1],
+            rounds=iter if slowest is None or not takes_turns else lambda due: rounds(due, slowest, sessions[0].device),
+        )
+        count = max(started + len(visits), passes * len(configs) * len(sessions))
+        _measure(sessions[0], order, keeps_repeats=True, place=(started + 1, count), second=sessions[1])
+        if sessions[0].interrupted:
+            return
+        started += len(visits)
         number += 1
         now_s = time.monotonic()
         if number == passes:
@@ -204,13 +226,27 @@ def measure_sides(
                 return
 
 
+def _step_ns(run: ConfigRun) -> float:
+    return run.step_ns.median if run.step_ns is not None else 0.0
+
+
 def _is_open(sessions: tuple[Session, Session], config: RunConfig) -> bool:
     """Whether further processes may change the verdict on the two targets' steps with `config`."""
     before, after = (next((run for run in side.runs if run.config.name == config.name), None) for side in sessions)
     if before is None or after is None:
         return False
     difference = step_difference(sessions[0].runs, sessions[1].runs, before, after)
-    return is_open(before, after, difference, 1 + len(after.repeats))
+    return is_open(before, after, difference)
+
+
+def _rounds(session: Session, visits: Sequence[Visit], baseline: Visit) -> Iterable[Visit | Round]:
+    """`visits` in rounds if the step waits for the host, with a further visit of the baseline if it has none among them."""
+    if not session.takes_turns():
+        return visits
+    entries = list(rounds(visits, session.runs[0], session.device))
+    if any(isinstance(entry, tuple) for entry in entries) and all(v.config != baseline.config for v in visits):
+        return rounds([*visits, further_visit(baseline)], session.runs[0], session.device)
+    return entries
 
 
 @contextlib.contextmanager
@@ -268,27 +304,31 @@ def _measure(
     purpose: str = "",
     keeps_repeats: bool = False,
     place: tuple[int, int] | None = None,
+    second: Session | None = None,
 ) -> dict[str, list[ConfigRun]]:
     """Run the visits of `order` and return their runs by configuration. Reads each trace while the next process runs.
 
     Further processes of configurations that have two in `session` are added to it with `keeps_repeats` only: those of trials
-    must not change the figures that led to the trial. `place`: the number of a single visit in a longer order, and that order's
-    length. Ctrl-C sets `session.interrupted`.
+    must not change the figures that led to the trial. `place`: the number of the first visit in a longer order, and that
+    order's length. `second`: the session of the visits whose `spec` is its target. Ctrl-C sets `session.interrupted`.
     """
     start_ns = time.monotonic_ns()
     # keyed by identity: equal visits may occur in both passes
     labels: dict[int, str] = {}
-    starts_ns: dict[int, int] = {}
     visits: dict[str, list[ConfigRun]] = {}
 
+    def owner(visit: Visit) -> Session:
+        return second if second is not None and visit.spec is second.spec else session
+
     def on_start(visit: Visit) -> None:
-        number, count = place or (len(labels) + 1, max(len(labels) + 1, order.count()))
+        number, count = len(labels) + 1, max(len(labels) + 1, order.count())
+        if place is not None:
+            number, count = place[0] + len(labels), place[1]
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
         labels[id(visit)] = f"[{number}/{count}] {purpose}{name}: "
-        starts_ns[id(visit)] = time.monotonic_ns()
-        session.started.add(visit.config)
+        owner(visit).started.add(visit.config)
         left_ns, is_bound = _time_left(session, [visit, *order.not_started(labels)], optional=len(order.optional))
-        session.on_process(
+        owner(visit).on_process(
             ProcessStart(number=number, count=count, name=f"{purpose}{name}", left_ns=left_ns, is_bound=is_bound)
         )
         if visit.trace is not None:
@@ -296,7 +336,7 @@ def _measure(
                 trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
 
     def on_progress(visit: Visit, text: str) -> None:
-        session.on_progress(labels.get(id(visit), "") + text)
+        owner(visit).on_progress(labels.get(id(visit), "") + text)
 
     try:
         measured = sweep.measure_visits(
@@ -310,14 +350,8 @@ def _measure(
         )
         with contextlib.closing(measured) as finished_visits:
             for finished in finished_visits:
-                took_s = (time.monotonic_ns() - starts_ns[id(finished.visit)]) * 1e-9
-                if not finished.visit.again:
-                    session.took_s.setdefault(finished.run.config, took_s)
-                elif finished.run.failure is None:
-                    session.again_s.setdefault(finished.run.config, took_s)
-                session.failed_s += took_s if finished.run.failure is not None else 0.0
+                _add(owner(finished.visit), finished, partial(on_progress, finished.visit), keeps_repeats)
                 visits.setdefault(finished.run.config.name, []).append(finished.run)
-                _add(session, finished, partial(on_progress, finished.visit), keeps_repeats)
     except KeyboardInterrupt:
         session.interrupted = True
     session.on_process(None)
@@ -346,14 +380,19 @@ def _add(session: Session, finished: sweep.FinishedVisit, on_progress: OnProgres
     """Add a run to `session`, either as a new run or as a further process of an existing one."""
     run, runs = finished.run, session.runs
     session.needed_ns += run.needed_ns or 0
+    if not finished.visit.again:
+        session.took_s.setdefault(run.config, finished.took_s)
+    elif run.failure is None:
+        session.again_s.setdefault(run.config, finished.took_s)
     if run.failure is not None:
+        session.failed_s += finished.took_s
         on_progress(f"failed: {run.failure.message}")
     if finished.visit.again:
         at = next(i for i, earlier in enumerate(runs) if earlier.config == run.config)
         if runs[at].repeat is None and runs[at].failure is None:
-            runs[at] = sweep.with_repeat(runs[at], run)
+            runs[at] = replace(runs[at], repeat=run.as_repeat, new_thread=run.new_thread)
         elif (keeps_repeats or finished.visit.further) and run.failure is None:
-            runs[at] = replace(runs[at], further_repeats=(*runs[at].further_repeats, sweep.repeat_of(run)))
+            runs[at] = replace(runs[at], further_repeats=(*runs[at].further_repeats, run.as_repeat))
         return
     trace = Path(run.trace) if run.trace is not None else None
     if run.ranks:

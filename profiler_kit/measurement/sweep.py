@@ -9,11 +9,10 @@ two processes of each configuration show how much processes differ.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +21,9 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.rank_runs import RankedRun, Ranks
-from profiler_kit.measurement.visits import START_UP_S, Visit
+from profiler_kit.measurement.visits import START_UP_S, Round, Visit
 from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
 from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
-from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
@@ -35,35 +33,64 @@ from profiler_kit.temporary_files import replacement, temporary_folder
 # process that measures.
 CORES_PER_PREPARED: Final = 4
 MAX_PREPARED: Final = 3
-POLL_S: Final = 0.02
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
+
+
+class WaitSignal:
+    """Whether a process waits for the device, from its progress."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """The process waits."""
+        self._is_set = True
+
+    def clear(self) -> None:
+        """The process is about to be allowed to continue."""
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it waits."""
+        return self._is_set
 
 
 class RunProcess:
     """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
     def __init__(
-        self, visit: Visit, child: process.Child, folder: Path, is_prepared: Callable[[], bool], ranks: RankedRun | None
+        self,
+        visit: Visit,
+        child: process.Child,
+        folder: Path,
+        signal: WaitSignal,
+        ranks: RankedRun | None,
     ) -> None:
         self.visit = visit
         self._child = child
         self._folder = folder
-        self._is_prepared = is_prepared
+        self._signal = signal
         self._ranks = ranks
+        self._left_s = visit.limit_s  # for the device
 
     def wait_until_prepared(self) -> None:
         """Return when the process waits for the device, or has ended, or is as late as a hang."""
-        until_s = time.monotonic() + START_UP_S
-        while not self._is_prepared() and time.monotonic() < until_s:
-            if self._child.exits_within(POLL_S):
-                return
+        self._child.exits_within(START_UP_S, unless=self._signal.is_set)
 
-    def go(self) -> None:
-        """Allow the process to use the device."""
-        self._child.send_line(START_LINE)
+    def go(self, *, is_last: bool = True) -> None:
+        """Allow the process to use the device. `is_last`: for all that it has to do, and not only until it waits again."""
+        self._signal.clear()
+        self._child.send_line(START_LINE, is_last=is_last)
+
+    def take_turn(self) -> None:
+        """Allow the process to use the device until it waits again, or has ended, or its time limit is over."""
+        self.go(is_last=False)
+        begin_s = time.monotonic()
+        self._child.exits_within(self._left_s, unless=self._signal.is_set)
+        self._left_s = max(0.0, self._left_s - (time.monotonic() - begin_s))
 
     def result(self) -> ConfigRun:
-        """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after `go`."""
+        """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after the last `go`."""
         run = self._run() if self._ranks is None else self._ranks.result(self._child, self.visit, self._folder)
         trace = self.visit.trace
         if trace is None or run.trace is None:
@@ -77,7 +104,7 @@ class RunProcess:
         return replace(run, trace=str(trace))
 
     def _run(self) -> ConfigRun:
-        outcome = self._child.finish(self.visit.limit_s)
+        outcome = self._child.finish(self._left_s)
         failure = partial(failure_of, outcome, self.visit.limit_s, late=self.visit.late)
         return read_result(self._folder, ConfigRun) or ConfigRun(config=self.visit.config, failure=failure())
 
@@ -97,7 +124,10 @@ class NotStarted:
     def wait_until_prepared(self) -> None:
         """Do nothing, because no process exists."""
 
-    def go(self) -> None:
+    def go(self, *, is_last: bool = True) -> None:
+        """Do nothing, because no process exists."""
+
+    def take_turn(self) -> None:
         """Do nothing, because no process exists."""
 
     def result(self) -> ConfigRun:
@@ -132,13 +162,13 @@ def spawn_run(
             checks=visit.checks,
             again=visit.again,
             waits=True,
+            turns=visit.turns,
         )
-        is_prepared = False
+        signal = WaitSignal()
 
         def on_worker_progress(text: str) -> None:
-            nonlocal is_prepared
             if text == PREPARED:
-                is_prepared = True
+                signal.set()
             else:
                 on_progress(text)
 
@@ -148,21 +178,25 @@ def spawn_run(
             if ranked is not None:
                 stack.callback(ranked.close)
             child = stack.enter_context(spawn_worker("run", job, folder, talks=True, on_progress=on_worker_progress))
-            yield RunProcess(visit, child, folder, lambda: is_prepared, ranked)
+            yield RunProcess(visit, child, folder, signal, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedVisit:
-    """A finished visit. `parts_trace` must be read before the next visit is requested."""
+    """A finished visit. `took_s`: the time for which its process could use the device.
+
+    `parts_trace` must be read before the next visit is requested.
+    """
 
     visit: Visit
     run: ConfigRun
+    took_s: float
     parts_trace: Path | None
 
 
 def measure_visits(
     spec: TargetSpec,
-    visits: Iterable[Visit],
+    visits: Iterable[Visit | Round | None],
     *,
     device: str,
     on_start: Callable[[Visit], None],
@@ -179,76 +213,158 @@ def measure_visits(
     returns False, nothing is prepared beside a measurement on a GPU either: a process that builds takes caches and cores from
     a step that waits for the host. Then several are prepared together, and measure one after another. A process that cannot
     be started becomes a failed run. With `ranks`, each visit runs on all of them, and nothing is prepared ahead.
+
+    The processes of a round are prepared together, run their first steps one after another, and then alternate in short turns.
+    After None, the next visit is requested when all earlier ones have been yielded.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
     if ranks is not None:
         max_prepared = 0
-    remaining = iter(visits)
-    waiting: deque[RunProcess | NotStarted] = deque()
-    blocks: dict[int, contextlib.ExitStack] = {}
     with contextlib.ExitStack() as stack:
 
-        def prepare(count: int) -> None:
-            """Start processes until `count` are waiting."""
-            for visit in itertools.islice(remaining, max(0, count - len(waiting))):
-                block = stack.enter_context(contextlib.ExitStack())
-                report = partial(on_progress, visit)
-                if not may_overlap():  # the step waits for the host, whose time depends on where libraries are loaded
-                    process.separate_forks((spec, visit.config.repeat_of or visit.config.name))
-                try:
-                    started = block.enter_context(
-                        spawn_run(spec, visit, device=device, ranks=ranks, on_progress=report)
-                    )
-                    waiting.append(started)
-                except (KitError, OSError) as error:  # a resource missing for this process may be available for others
-                    waiting.append(NotStarted(visit, error))
-                blocks[id(waiting[-1])] = block
+        def start(visit: Visit) -> _Running:
+            block = stack.enter_context(contextlib.ExitStack())
+            report = partial(on_progress, visit)
+            target = visit.spec or spec
+            if not may_overlap():  # the step waits for the host, whose time depends on where libraries are loaded
+                process.separate_forks((target, visit.config.repeat_of or visit.config.name))
+            try:
+                started: RunProcess | NotStarted = block.enter_context(
+                    spawn_run(target, visit, device=device, ranks=ranks, on_progress=report)
+                )
+            except (KitError, OSError) as error:  # a resource missing for this process may be available for others
+                started = NotStarted(visit, error)
+            return _Running(started, block)
 
-        def start_next() -> RunProcess | NotStarted | None:
-            """The next process, with permission to use the device."""
-            if max_prepared and not waiting and not may_overlap():  # together, because nothing measures now
-                prepare(1 + max_prepared)
-                for prepared in waiting:
-                    prepared.wait_until_prepared()
-            prepare(1)
-            if not waiting:
+        line = _Line(visits, start)
+
+        def begin_next() -> _Running | None:
+            """The next process, with permission to use the device; None if a round, or nothing, is next."""
+            line.prepare(1)
+            if not line.waiting:
                 return None
-            run_process = waiting.popleft()
-            on_start(run_process.visit)
-            run_process.go()
+            running = line.waiting.popleft()
+            running.begin(on_start)
             if may_overlap():
-                prepare(max_prepared)
-            return run_process
+                line.prepare(max_prepared)
+            return running
 
-        current = start_next()
-        while current is not None:
-            run = current.result()
-            overlaps = max_prepared > 0 and may_overlap()
-            following = start_next() if overlaps else None
-            yield FinishedVisit(visit=current.visit, run=run, parts_trace=current.parts_trace())
-            blocks.pop(id(current)).close()
-            current = following if overlaps else start_next()
+        while not line.is_over:
+            if not line.waiting:
+                line.pass_barrier()
+                if max_prepared and not may_overlap():  # together, because nothing measures now
+                    line.prepare(1 + max_prepared)
+                    for running in line.waiting:
+                        running.process.wait_until_prepared()
+            current = begin_next()
+            if current is None and line.round:
+                yield from _take_turns([start(visit) for visit in line.take_round()], on_start)
+            while current is not None:
+                finished = current.finish()
+                following = begin_next() if max_prepared and may_overlap() else None
+                yield finished
+                current.block.close()
+                current = following
+
+
+@dataclass(slots=True)
+class _Running:
+    """A process, the block that ends it, and for how long it could use the device."""
+
+    process: RunProcess | NotStarted
+    block: contextlib.ExitStack
+    took_s: float = 0.0
+    _begin_s: float = 0.0
+
+    def begin(self, on_start: Callable[[Visit], None]) -> None:
+        """Allow the process to use the device until it ends."""
+        on_start(self.process.visit)
+        self._begin_s = time.monotonic()
+        self.process.go()
+
+    def take_turn(self, *, is_last: bool) -> None:
+        """Let the process use the device until its turn is over; until it has ended if `is_last`."""
+        self._begin_s = time.monotonic()
+        if is_last:
+            self.process.go()
+            return
+        self.process.take_turn()
+        self.took_s += time.monotonic() - self._begin_s
+
+    def finish(self) -> FinishedVisit:
+        """The finished visit, once the process has ended."""
+        run = self.process.result()
+        self.took_s += time.monotonic() - self._begin_s
+        return FinishedVisit(
+            visit=self.process.visit, run=run, took_s=self.took_s, parts_trace=self.process.parts_trace()
+        )
+
+
+def _take_turns(members: Sequence[_Running], on_start: Callable[[Visit], None]) -> Iterator[FinishedVisit]:
+    """The finished visits of a round whose processes are being prepared, in the order of `members`."""
+    for member in members:
+        member.process.wait_until_prepared()
+    for member in members:
+        on_start(member.process.visit)
+        member.take_turn(is_last=False)  # the first step and warm-up
+    finished: dict[int, FinishedVisit] = {}
+    counts = [member.process.visit.turns.count if member.process.visit.turns is not None else 1 for member in members]
+    for number in range(max(counts)):
+        order = list(zip(members, counts, strict=True))
+        for member, count in order if number % 2 == 0 else reversed(order):
+            if number < count:
+                member.take_turn(is_last=number == count - 1)
+            if number == count - 1:
+                finished[id(member)] = member.finish()
+    for member in members:
+        yield finished[id(member)]
+        member.block.close()
+
+
+class _Line:
+    """The visits to come: those that are not requested yet, the processes that wait for the device, and the next round.
+
+    `start` starts the process of a visit.
+    """
+
+    def __init__(self, visits: Iterable[Visit | Round | None], start: Callable[[Visit], _Running]) -> None:
+        self.waiting: deque[_Running] = deque()
+        self.round: Round = ()
+        self._remaining = iter(visits)
+        self._start = start
+        self._is_blocked = False
+        self._is_exhausted = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self._is_exhausted and not self.waiting and not self.round
+
+    def prepare(self, count: int) -> None:
+        """Start processes until `count` wait, or until a round or a barrier is next."""
+        while len(self.waiting) < count and not (self.round or self._is_blocked or self._is_exhausted):
+            try:
+                entry = next(self._remaining)
+            except StopIteration:
+                self._is_exhausted = True
+                return
+            if entry is None:
+                self._is_blocked = True
+            elif isinstance(entry, tuple):
+                self.round = entry
+            else:
+                self.waiting.append(self._start(entry))
+
+    def pass_barrier(self) -> None:
+        """Allow requests of visits that depend on all earlier results."""
+        self._is_blocked = False
+
+    def take_round(self) -> Round:
+        """The next round, which is then no longer next."""
+        taken, self.round = self.round, ()
+        return taken
 
 
 def _max_prepared(device: str) -> int:
     """The number of processes to prepare while one measures. Each keeps a core busy for some seconds."""
     return min(MAX_PREPARED, process.usable_cores() // CORES_PER_PREPARED) if device.startswith("cuda") else 0
-
-
-def with_repeat(run: ConfigRun, second: ConfigRun) -> ConfigRun:
-    """`run` with the results of a second process of its configuration."""
-    return replace(run, repeat=repeat_of(second), new_thread=second.new_thread)
-
-
-def repeat_of(second: ConfigRun) -> Repeat:
-    """The results of a further process of a configuration."""
-    return Repeat(
-        first_step_ns=second.first_step_ns,
-        steps_ns=second.steps_ns,
-        step_ns=second.step_ns,
-        output_digest=second.output_digest,
-        loss_digest=second.loss_digest,
-        gradient_digest=second.gradient_digest,
-        failure=second.failure.message if second.failure is not None else None,
-        host_load=second.host_load,
-    )

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from profiler_kit.measurement.sweep import repeat_of
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import ANY_ERROR, AttemptOutcome, Gain, TuningOptions, error_text
 from profiler_kit.statistics.differences import Spread, spread_of
-from profiler_kit.statistics.noise import Noise
+from profiler_kit.statistics.noise import Noise, Sample
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.units import percent, text
 
@@ -98,7 +97,7 @@ class Verdicts:
         sides = self.side(before, group), self.side(after, group)
         if sides[0] is None or sides[1] is None:
             return None
-        difference = Noise(spread=self._spread()).difference(sides[0], sides[1])
+        difference = Noise(spreads={Sample.MEDIAN: self._spread()}).difference(sides[0], sides[1])
         if difference is None:
             return None
         return Gain(
@@ -121,10 +120,11 @@ class Verdicts:
         return replace(
             first,
             step_ns=runs[0].step_ns,
+            turns=runs[0].turns,
             samples=runs[0].samples,
             host_load=runs[0].host_load,
             repeat=None,
-            further_repeats=tuple(map(repeat_of, runs[1:])),
+            further_repeats=tuple(run.as_repeat for run in runs[1:]),
         )
 
     def _spread(self) -> Spread:

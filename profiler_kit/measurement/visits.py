@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Turns
+from profiler_kit.records.target import TargetSpec
 
 START_UP_S: Final = 180.0  # importing torch and the model, creating the context, the first step with algorithm search
 TIMEOUT_BUDGETS: Final = 10.0  # budgets that a run may take before it counts as a hang; a slow step is not a hang
 REPEAT_BUDGET_SHARE: Final = 0.5  # share of the first process's budget: the second process only estimates the median
-FURTHER_BUDGET_S: Final = (
-    0.5  # processes differ more than the steps of one of them: many short ones tell more than few long ones
-)
+FURTHER_BUDGET_S: Final = 2.0  # several processes tell more than one that is measured for longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class Visit:
     - `again`: the second process of a configuration, which only times steps and hashes results.
     - `further`: a third or later process of a configuration, which is `again` too. Its steps are added to the run.
     - `parts`: also measure the parts of convolutions, unless `again`.
+    - `turns`: how the process takes turns with the others of its round; None outside a round.
+    - `spec`: the target; None for the one of the sweep.
     """
 
     config: RunConfig
@@ -38,11 +40,17 @@ class Visit:
     again: bool = False
     further: bool = False
     parts: bool = True
+    turns: Turns | None = None
+    spec: TargetSpec | None = None
 
     @property
     def limit_s(self) -> float:
         """The time limit of the process."""
         return self.timeout_s if self.timeout_s is not None else START_UP_S + TIMEOUT_BUDGETS * self.budget_s
+
+
+# Visits whose processes exist at the same time and take turns on the device.
+Round = tuple[Visit, ...]
 
 
 def reverse_pass(visits: Sequence[Visit]) -> list[Visit]:
@@ -59,6 +67,11 @@ def further_visit(visit: Visit) -> Visit:
     return replace(second, budget_s=min(FURTHER_BUDGET_S, second.budget_s), further=True)
 
 
+def as_round(entry: Visit | Round) -> Round:
+    """The visits of `entry`."""
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
 @dataclass(slots=True, kw_only=True)
 class VisitOrder:
     """An interleaved order of visits: the `forward` pass, `optional` configurations, the `reverse` pass, `last`, further passes.
@@ -66,6 +79,7 @@ class VisitOrder:
     `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
     reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if
     there is more than one configuration. `further_pass` returns the visits of one more pass; the first empty one ends the order.
+    `rounds` divides the visits of the reverse pass and of further passes into rounds; it may add further ones.
     """
 
     has_failed: Callable[[RunConfig], bool]
@@ -75,11 +89,15 @@ class VisitOrder:
     optional: list[RunConfig] = field(default_factory=list)
     optional_visit: Callable[[RunConfig], Visit | None] = lambda config: None
     further_pass: Callable[[], list[Visit]] = list
+    rounds: Callable[[Sequence[Visit]], Iterable[Visit | Round]] = iter
     revisited: set[RunConfig] = field(default_factory=set)
     further: list[Visit] = field(default_factory=list)
 
-    def visits(self) -> Iterator[Visit]:
-        """The visits one by one, each computed when it is requested."""
+    def visits(self) -> Iterator[Visit | Round | None]:
+        """The visits and rounds one by one, each computed when it is requested.
+
+        None comes before what depends on the results of all visits so far.
+        """
         yield from list(self.forward)  # a copy: the list grows below
         while self.optional:
             visit = self.optional_visit(self.optional[0])
@@ -90,15 +108,23 @@ class VisitOrder:
             self.forward.append(visit)
             self.reverse = [*reverse_pass([visit]), *self.reverse]
             yield visit
-        for visit in self.reverse:
-            if not self.has_failed(visit.config):
-                self.revisited.add(visit.config)
-                yield visit
+        entries = list(self.rounds(self.reverse))
+        listed = [visit for entry in entries for visit in as_round(entry)]
+        self.reverse = [visit for visit in listed if not visit.further]
+        self.further = [visit for visit in listed if visit.further]
+        for entry in entries:
+            due = [visit for visit in as_round(entry) if not self.has_failed(visit.config)]
+            self.revisited.update(visit.config for visit in due if not visit.further)
+            if due:
+                yield tuple(due) if isinstance(entry, tuple) else due[0]
         if len(self.forward) > 1:
             yield from self.last
+            yield None
             while added := self.further_pass():
-                self.further += added
-                yield from added
+                for entry in self.rounds(added):
+                    self.further += as_round(entry)
+                    yield entry
+                yield None
 
     def not_started(self, started: Container[int]) -> list[Visit]:
         """The listed visits whose identity (`id`) is not in `started`, without those of configurations that failed."""

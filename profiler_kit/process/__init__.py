@@ -7,7 +7,7 @@ No other package of profiler_kit starts processes.
 from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, run, start_child
 from profiler_kit.process.forks import forking, separate_forks
 from profiler_kit.process.parent import exit_with_parent
-from profiler_kit.process.pool import in_processes, usable_cores, workers_for
+from profiler_kit.process.pool import in_processes, processes_in_memory, usable_cores, workers_for
 from profiler_kit.process.slots import SlotCommand, run_in_slots
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "exit_with_parent",
     "forking",
     "in_processes",
+    "processes_in_memory",
     "run",
     "run_in_slots",
     "separate_forks",

@@ -153,18 +153,26 @@ class Child:
         self._start_ns = time.monotonic_ns()
         self._finished = False
 
-    def send_line(self, line: str) -> None:
-        """Write `line` to the child's stdin and close stdin. Does nothing if the child has exited; `finish` reports that."""
+    def send_line(self, line: str, *, is_last: bool = True) -> None:
+        """Write `line` to the child's stdin, and close stdin if `is_last`.
+
+        Does nothing if the child has exited; `finish` reports that.
+        """
         pipe = cast("IO[bytes]", self._started.stdin)
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{line}\n".encode())
             pipe.flush()
-        with contextlib.suppress(BrokenPipeError):
-            pipe.close()
+        if is_last:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
-    def exits_within(self, seconds: float) -> bool:
-        """Whether the child has exited, after at most `seconds` seconds. Its output is read meanwhile."""
-        return _wait_for_exit(self._started, self._sink, time.monotonic_ns() + round(seconds * 1e9)) is not None
+    def exits_within(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Whether the child has exited, after at most `seconds` seconds. Its output is read meanwhile.
+
+        The wait also ends when `unless` is true, which is asked at the start and after each output.
+        """
+        deadline_ns = time.monotonic_ns() + round(seconds * 1e9)
+        return _wait_for_exit(self._started, self._sink, deadline_ns, unless) is not None
 
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """Wait at most `timeout_s` seconds for the exit and return the outcome; stop the child on timeout or on an exception."""
@@ -292,8 +300,10 @@ def _start(
     return Command(popen)
 
 
-def _wait_for_exit(child: Started, sink: _Sink, deadline_ns: int | None) -> int | None:
-    """Pass stdout to `sink` until `child` exits; its exit code, or None if the deadline passes first."""
+def _wait_for_exit(
+    child: Started, sink: _Sink, deadline_ns: int | None, unless: Callable[[], bool] = lambda: False
+) -> int | None:
+    """Pass stdout to `sink` until `child` exits; its exit code, or None if the deadline passes or `unless` is true first."""
     pipe = child.stdout
     with selectors.DefaultSelector() as selector, child.exit_events() as exit_events:
         selector.register(pipe, selectors.EVENT_READ)
@@ -301,7 +311,7 @@ def _wait_for_exit(child: Started, sink: _Sink, deadline_ns: int | None) -> int 
             selector.register(exit_events, selectors.EVENT_READ)
         while (code := child.exit_code()) is None:
             left_s = POLL_S if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / 1e9
-            if left_s <= 0:
+            if left_s <= 0 or unless():
                 return None
             for key, _ in selector.select(min(POLL_S, left_s)):
                 if key.fileobj is not pipe:

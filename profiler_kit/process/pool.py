@@ -52,12 +52,18 @@ def workers_for(items: int, item_bytes: int, *, limit: int | None = None) -> int
 
     Limited by the usable cores, by the free memory of the machine or container, and by `limit`.
     """
-    bounds = [items, usable_cores()]
+    bounds = [processes_in_memory(items, item_bytes), usable_cores()]
+    if limit is not None:
+        bounds.append(limit)
+    return max(1, min(bounds))
+
+
+def processes_in_memory(items: int, item_bytes: int) -> int:
+    """How many of `items` processes that need up to `item_bytes` each fit into the free memory; at least 1."""
+    bounds = [items]
     free = _free_bytes()
     if free is not None:
         bounds.append(int(free * USABLE_MEMORY_SHARE) // max(item_bytes, 1))
-    if limit is not None:
-        bounds.append(limit)
     return max(1, min(bounds))
 
 

@@ -146,6 +146,7 @@ class Repeat:
     """The second process of a configuration, from the reverse pass of the sweep: step times, and hashes of its results.
 
     - `failure`: the error message if the process failed; None otherwise.
+    - `turns`: the number of turns of its timed steps, which alternated with those of other processes; None for one series.
     - `host_load`: the load of the host during its timed steps.
     """
 
@@ -156,6 +157,7 @@ class Repeat:
     loss_digest: str | None = None
     gradient_digest: str | None = None
     failure: str | None = None
+    turns: int | None = None
     host_load: HostLoad | None = None
 
 

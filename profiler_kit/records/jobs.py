@@ -20,6 +20,21 @@ class TargetJob(Saved):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """How a process divides its timed steps into turns.
+
+    - `count`: the number of turns. `turn_ns`: the time of each. `fewest`, `most`: the number of its steps, whatever the time.
+    - `untimed`: the number of steps at its start that are not timed.
+    """
+
+    count: int
+    turn_ns: int
+    fewest: int
+    most: int
+    untimed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunJob(TargetJob, kind="run_job"):
     """One measured run. The answer is a `ConfigRun`.
 
@@ -28,6 +43,7 @@ class RunJob(TargetJob, kind="run_job"):
     - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
     - `again`: the second process of a configuration, which only times steps and hashes results.
     - `waits`: load the target, then wait for `START_LINE` on stdin before using the device.
+    - `turns`: time the steps in turns, each of which starts like the run, with a line on stdin; None times one series of steps.
     - `member`: the rank that this process is; None for a run in one process.
     """
 
@@ -38,6 +54,7 @@ class RunJob(TargetJob, kind="run_job"):
     checks: bool = True
     again: bool = False
     waits: bool = False
+    turns: Turns | None = None
     member: Member | None = None
 
 

@@ -135,7 +135,7 @@ class ConfigRun(Saved, kind="run"):
     From timed steps, which run without the profiler:
 
     - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps. `steps_ns`: the durations of the timed steps.
-      `step_ns`: their median with its interval.
+      `step_ns`: their median with its interval. `turns`: as in `Repeat`.
     - `tuning_ns`: the cost of algorithm search: (first step - steady step) minus the same with benchmark off.
     - `samples`: examples per step, the leading size of the first input.
 
@@ -186,6 +186,7 @@ class ConfigRun(Saved, kind="run"):
     warmup_steps: int = 0
     steps_ns: tuple[int, ...] = ()
     step_ns: Interval | None = None
+    turns: int | None = None
     traced_steps: int = 0
     clock: Literal["kernel", "operator"] | None = None
     phases: tuple[PhaseTiming, ...] = ()
@@ -227,6 +228,21 @@ class ConfigRun(Saved, kind="run"):
     needed_ns: int | None = None
     trace: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def as_repeat(self) -> Repeat:
+        """The steps and hashes of this process alone."""
+        return Repeat(
+            first_step_ns=self.first_step_ns,
+            steps_ns=self.steps_ns,
+            step_ns=self.step_ns,
+            output_digest=self.output_digest,
+            loss_digest=self.loss_digest,
+            gradient_digest=self.gradient_digest,
+            failure=self.failure.message if self.failure is not None else None,
+            turns=self.turns,
+            host_load=self.host_load,
+        )
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:

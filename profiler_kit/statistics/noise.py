@@ -8,8 +8,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
 
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -36,28 +38,53 @@ MIN_DEVICE_SPREAD_SHARE: Final = 0.8
 # Of the device time. Kernels of two processes that differ by less took the same time.
 MAX_DEVICE_CHANGE: Final = 0.02
 
+# A single process that took turns shows no spread between such processes.
+MIN_TAKING_TURNS: Final = 2
+
 HOST_REASON: Final = "both run the same kernels for the same time: the difference is the host's"
+
+
+class Sample(Enum):
+    """What stands for a process in a comparison: the median of its timed steps, or their lower decile.
+
+    `of_turns`: only processes whose steps were taken in turns, if the configuration has several of them.
+    """
+
+    MEDIAN = "median"
+    LOW = "low"
+    MEDIAN_OF_TURNS = "median of turns"
+    LOW_OF_TURNS = "low of turns"
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is the lower decile."""
+        return self in (Sample.LOW, Sample.LOW_OF_TURNS)
+
+    @property
+    def of_turns(self) -> bool:
+        """Whether it stands only for processes that took turns."""
+        return self in (Sample.MEDIAN_OF_TURNS, Sample.LOW_OF_TURNS)
+
+
+# Of steps that wait for the host, the most precise first. Of others, the median.
+HOST_SAMPLES: Final = (Sample.LOW_OF_TURNS, Sample.MEDIAN_OF_TURNS, Sample.LOW, Sample.MEDIAN)
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """How far fresh processes of one configuration differ.
 
-    - `spread`: of all configurations without benchmark. With benchmark, a second process may pick other algorithms.
+    - `spreads`: of all configurations without benchmark, by sample. With benchmark, a second process may pick other algorithms.
     - `gap`: the largest difference between two of these processes, as a share of the step; None if nothing was repeated.
-    - `repeated_configs`: the number of configurations behind both.
-    - `low_spread`: the same spread of lower deciles, which steps that wait for the host are compared by.
-    - `repeat_steps`: the steps of second processes that are runs of their own (A/A runs), by the repeated configuration.
-      `repeat_lows`: their lower deciles.
+    - `repeated_configs`: the number of configurations behind it.
+    - `again`: second processes that are runs of their own (A/A runs), by the repeated configuration.
     - `drift`: the share by which clocks may have drifted between two sides.
     """
 
-    spread: Spread = field(default_factory=Spread)
+    spreads: Mapping[Sample, Spread] = field(default_factory=dict)
     gap: float | None = None
     repeated_configs: int = 0
-    low_spread: Spread = field(default_factory=Spread)
-    repeat_steps: Mapping[str, Interval] = field(default_factory=dict)
-    repeat_lows: Mapping[str, Interval | None] = field(default_factory=dict)
+    again: Mapping[str, Repeat] = field(default_factory=dict)
     drift: float = DRIFT_ALLOWANCE
 
     def sentence(self, significant: int | None = None) -> str:
@@ -71,49 +98,73 @@ class Noise:
 
     def processes(self, run: ConfigRun) -> tuple[Interval, ...]:
         """The median steps of all processes of the run's configuration, the first one first."""
-        if run.failure is not None:
-            return ()
-        repeats = [repeat.step_ns for repeat in run.repeats if repeat.failure is None]
-        steps = (run.step_ns, *repeats, self.repeat_steps.get(run.config.name))
-        return tuple(step for step in steps if step is not None)
+        return self.samples(run, Sample.MEDIAN)
 
-    def low_steps(self, run: ConfigRun) -> tuple[Interval, ...]:
-        """The lower deciles of the steps of all processes, in the order of `processes`.
+    def samples(self, run: ConfigRun, sample: Sample) -> tuple[Interval, ...]:
+        """What stands for each process of the run's configuration, in the order of `processes`.
 
-        Empty where a process has no samples, and for steps that load data: a loader makes some steps wait and others not, and a
-        lower quantile would not see the wait.
+        Empty if it is not known for all of them, or if fewer than two took turns. Steps that load data have no lower decile: a
+        loader makes some steps wait and others not, and a lower quantile would not see the wait.
         """
-        if run.failure is not None or any(timing.phase == "data" for timing in run.phases):
+        if run.failure is not None or (sample.is_low and any(timing.phase == "data" for timing in run.phases)):
             return ()
-        lows = [low_step(run.steps_ns, run.step_ns)]
-        lows += [low_step(repeat.steps_ns, repeat.step_ns) for repeat in run.repeats if repeat.step_ns is not None]
-        lows += [self.repeat_lows.get(name) for name in self.repeat_steps if name == run.config.name]
-        return tuple(low for low in lows if low is not None) if None not in lows else ()
+        processes = [
+            run.as_repeat,
+            *run.repeats,
+            *(again for name, again in self.again.items() if name == run.config.name),
+        ]
+        processes = [one for one in processes if one.failure is None and one.step_ns is not None]
+        if sample.of_turns:
+            processes = [one for one in processes if one.turns]
+            if len(processes) < MIN_TAKING_TURNS:
+                return ()
+        steps = [low_step(one.steps_ns, one.step_ns) if sample.is_low else one.step_ns for one in processes]
+        return tuple(step for step in steps if step is not None) if None not in steps else ()
+
+    def spread(self, sample: Sample = Sample.MEDIAN) -> Spread:
+        """The spread of all configurations without benchmark."""
+        return self.spreads.get(sample, Spread())
 
     def repeat_gap(self, run: ConfigRun) -> float | None:
         """The largest difference between two processes of `run`, as a share of the first one's step; None without two."""
-        medians = [step.median for step in self.processes(run)]
+        processes = self.samples(run, Sample.MEDIAN_OF_TURNS) or self.processes(run)
+        medians = [step.median for step in processes]
         return (max(medians) - min(medians)) / medians[0] if len(medians) > 1 and medians[0] > 0 else None
+
+    def with_spread_of(self, run: ConfigRun) -> Noise:
+        """The noise with the processes of one more run, which may have benchmark."""
+        spreads = {sample: self.spread(sample) + spread_of(self.samples(run, sample)) for sample in Sample}
+        return replace(self, spreads=spreads)
 
     def difference(self, before: ConfigRun, after: ConfigRun) -> Difference | None:
         """The step of `after` compared with that of `before`, per example if they differ; None without both steps."""
-        sides = self.processes(before), self.processes(after)
-        if not all(sides) or before.step_ns is None or after.step_ns is None:
+        if before.step_ns is None or after.step_ns is None or not (self.processes(before) and self.processes(after)):
             return None
-        pooled = self.spread
         is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
-        moderation = DEVICE_BOUND if is_device_bound else HOST_BOUND
-        lows = self.low_steps(before), self.low_steps(after)
-        if not is_device_bound and all(lows) and self.low_spread.freedom == self.spread.freedom:
-            sides, pooled = lows, self.low_spread
-        for run, processes in zip((before, after), sides, strict=True):
-            pooled += spread_of(processes) if run.config.benchmark else Spread()
-        factor = example_factor(before, after)
-        drift = self.drift + load_allowance(before, after)
-        outcome = compare_times(*sides, pooled, moderation, factor=factor, drift=drift)
+        sample = Sample.MEDIAN if is_device_bound else self._host_sample(before, after)
+        noise = self
+        for run in (before, after):
+            noise = noise.with_spread_of(run) if run.config.benchmark else noise
+        outcome = compare_times(
+            self.samples(before, sample),
+            self.samples(after, sample),
+            noise.spread(sample),
+            DEVICE_BOUND if is_device_bound else HOST_BOUND,
+            factor=example_factor(before, after),
+            drift=self.drift + load_allowance(before, after),
+        )
         if outcome.is_sure and is_host_difference(before, after):
             return replace(outcome, outcome="same", reason=HOST_REASON)
         return outcome
+
+    def _host_sample(self, before: ConfigRun, after: ConfigRun) -> Sample:
+        """The most precise sample that is known on both sides, and for as many processes of the report as the median."""
+        for sample in HOST_SAMPLES:
+            median = Sample.MEDIAN_OF_TURNS if sample.of_turns else Sample.MEDIAN
+            is_known = self.samples(before, sample) and self.samples(after, sample)
+            if is_known and self.spread(sample).freedom == self.spread(median).freedom:
+                return sample
+        return Sample.MEDIAN
 
 
 def noise_of(report: Report) -> Noise:
@@ -123,23 +174,17 @@ def noise_of(report: Report) -> Noise:
 
 def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
     """The noise of `all_runs`, as that of their report."""
-    repeat_steps = {
-        run.config.repeat_of: run.step_ns
+    again = {
+        run.config.repeat_of: run.as_repeat
         for run in all_runs
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
-    repeat_lows = {
-        run.config.repeat_of: low_step(run.steps_ns, run.step_ns)
-        for run in all_runs
-        if run.config.repeat_of is not None and run.failure is None
-    }
-    noise = Noise(repeat_steps=repeat_steps, repeat_lows=repeat_lows)
+    noise = Noise(again=again)
     runs = [run for run in all_runs if run.config.repeat_of is None and not run.config.benchmark]
     gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
-    spread = sum((spread_of(noise.processes(run)) for run in runs), Spread())
-    low_spread = sum((spread_of(noise.low_steps(run)) for run in runs), Spread())
-    gap = max(gaps, default=None)
-    return replace(noise, spread=spread, low_spread=low_spread, gap=gap, repeated_configs=len(gaps))
+    for run in runs:
+        noise = noise.with_spread_of(run)
+    return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 
 def low_step(steps_ns: Sequence[int], step_ns: Interval | None) -> Interval | None:

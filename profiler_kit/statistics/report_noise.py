@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference
-from profiler_kit.statistics.noise import Noise, noise_of_runs
+from profiler_kit.statistics.noise import Noise, Sample, noise_of_runs
 
 # Of the step. Clocks of one device drift by this much between two recordings.
 REPORT_DRIFT: Final = 0.02
@@ -22,8 +21,7 @@ def noise_between(a: Sequence[ConfigRun], b: Sequence[ConfigRun]) -> Noise:
     """The noise of two reports' runs: the spread of both, their larger gap, and the drift between them."""
     noises = noise_of_runs(a), noise_of_runs(b)
     return Noise(
-        spread=noises[0].spread + noises[1].spread,
-        low_spread=noises[0].low_spread + noises[1].low_spread,
+        spreads={sample: noises[0].spread(sample) + noises[1].spread(sample) for sample in Sample},
         gap=max((noise.gap for noise in noises if noise.gap is not None), default=None),
         repeated_configs=sum(noise.repeated_configs for noise in noises),
         drift=REPORT_DRIFT,
@@ -42,7 +40,7 @@ def _side(runs: Sequence[ConfigRun], run: ConfigRun) -> ConfigRun:
     again = [other for other in runs if other.config.repeat_of == run.config.name and other.failure is None]
     further = [
         *(repeat for repeat in run.repeats if repeat.failure is None),
-        *(Repeat(step_ns=other.step_ns, steps_ns=other.steps_ns, host_load=other.host_load) for other in again),
+        *(other.as_repeat for other in again),
     ]
     repeats = tuple(repeat for repeat in further if repeat.step_ns is not None)
     return replace(run, repeat=None, further_repeats=repeats, samples=None)

@@ -30,17 +30,15 @@ def undecided_runs(baseline: ConfigRun, others: Iterable[ConfigRun], noise: Nois
 
     Steps that kernels fill are decided by two processes, and configurations that run the same kernels for the same time by none.
     """
-    return tuple(
-        run for run in others if is_open(baseline, run, noise.difference(baseline, run), len(noise.processes(run)))
-    )
+    return tuple(run for run in others if is_open(baseline, run, noise.difference(baseline, run)))
 
 
-def is_open(before: ConfigRun, after: ConfigRun, difference: Difference | None, processes: int) -> bool:
-    """Whether a further process of both runs may change the verdict `difference` on them; `after` has `processes` so far."""
+def is_open(before: ConfigRun, after: ConfigRun, difference: Difference | None) -> bool:
+    """Whether a further process of both runs may change the verdict `difference` on them."""
     return (
         difference is not None
         and after.failure is None
-        and processes < MAX_PROCESSES
+        and min(difference.processes) < MAX_PROCESSES
         and not all(fills_step(side, MIN_DEVICE_SPREAD_SHARE) for side in (before, after))
         and not is_host_difference(before, after)
         and not is_decided(difference)

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference, spread_of
+from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.host_load import load_sentence
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.noise import Noise, example_factor
@@ -53,12 +52,10 @@ def pair_trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
     sides = [_as_one_run(runs, run) for runs, run in zip((before_runs, after_runs), swept, strict=True)]
-    trial_noise = replace(noise, repeat_steps={}, repeat_lows={})
+    trial_noise = replace(noise, again={})
     for side in sides:
         if not side.config.benchmark:  # with benchmark, the difference adds it
-            spread = trial_noise.spread + spread_of(trial_noise.processes(side))
-            low_spread = trial_noise.low_spread + spread_of(trial_noise.low_steps(side))
-            trial_noise = replace(trial_noise, spread=spread, low_spread=low_spread)
+            trial_noise = trial_noise.with_spread_of(side)
     difference = trial_noise.difference(sides[0], sides[1])
     if difference is None:
         return None
@@ -103,16 +100,16 @@ def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: st
 def _as_one_run(runs: Sequence[ConfigRun], swept: ConfigRun | None) -> ConfigRun:
     """Several processes of one configuration as one run with repeats, with the kernels of the `swept` run."""
     first, *others = [replace(run, step_ns=median_interval(run.steps_ns)) for run in runs]
-    repeats = [Repeat(step_ns=run.step_ns, steps_ns=run.steps_ns, host_load=run.host_load) for run in others]
     base = swept if swept is not None and swept.failure is None else first
     return replace(
         base,
         step_ns=first.step_ns,
         steps_ns=first.steps_ns,
+        turns=first.turns,
         host_load=first.host_load,
         samples=first.samples,
         repeat=None,
-        further_repeats=tuple(repeats),
+        further_repeats=tuple(run.as_repeat for run in others),
     )
 
 

@@ -12,14 +12,13 @@ import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import torch
 
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, explain_forward_failure
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
-from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
@@ -38,6 +37,7 @@ from profiler_kit.worker.steps import (
     synced_step_ns,
     timed_steps,
 )
+from profiler_kit.worker.turns import Gate, steps_in_turns
 
 TIMED_SHARE = 0.5  # share of the budget for timed steps; the rest is for warm-up, traced steps and checks
 TRACED_STEPS = 3
@@ -70,34 +70,17 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
         return ConfigRun(config=job.config, failure=failure)
 
 
-class Gate:
-    """Blocks a prepared process until it may use the device."""
-
-    def __init__(self, go: IO[bytes] | None = None, on_progress: OnProgress = ignore_progress) -> None:
-        self._go = go
-        self._on_progress = on_progress
-        self.opened_ns = time.perf_counter_ns()
-
-    def wait(self) -> None:
-        """Return when this process may use the device. Ends the process if the parent is gone."""
-        if self._go is not None:
-            self._on_progress(PREPARED)
-            if self._go.readline().strip() != START_LINE.encode():
-                raise SystemExit("the parent process is gone")
-        self.opened_ns = time.perf_counter_ns()
-
-
 def _run(job: RunJob, on_progress: OnProgress, gate: Gate) -> ConfigRun:
     on_progress("loading the model" if job.spec.live is not None else f"loading {job.spec.spec}")
     if job.spec.mode == "train":
         importlib.import_module(
             "torch._dynamo"
         )  # takes seconds; otherwise the first optimizer imports it on the device's time
-    run = _measure(job, variant.load_runner(job, ready=gate.wait), on_progress)
-    return replace(run, needed_ns=time.perf_counter_ns() - gate.opened_ns)
+    run = _measure(job, variant.load_runner(job, ready=gate.wait), on_progress, gate)
+    return replace(run, needed_ns=gate.held_ns)
 
 
-def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
+def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -> ConfigRun:
     is_alone = job.member is None
     start = checks.seeded_state(runner) if is_alone else {}
     variant.configure(runner, job)
@@ -119,10 +102,13 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     state = device_state(target.device)
-    host = read_host()
-    until_ns = None if job.steps or not is_alone else time.perf_counter_ns() + timed_ns
-    timed = timed_steps(runner, count, fewest=MIN_STEPS, until_ns=until_ns)
-    host_load = load_between(host, read_host())
+    if job.turns is not None:
+        timed, host_load = steps_in_turns(runner, job.turns, gate)
+    else:
+        host = read_host()
+        until_ns = None if job.steps or not is_alone else time.perf_counter_ns() + timed_ns
+        timed = timed_steps(runner, count, fewest=MIN_STEPS, until_ns=until_ns)
+        host_load = load_between(host, read_host())
     run = ConfigRun(
         config=job.config,
         environment=where,
@@ -130,6 +116,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress) -> ConfigRun:
         warmup_steps=len(warmup),
         steps_ns=tuple(timed.steps_ns),
         step_ns=median_interval(timed.steps_ns),
+        turns=job.turns.count if job.turns is not None else None,
         phases=timed.phases(),
         samples=_examples(target.batch),
         first_step_peak_bytes=first_peak,

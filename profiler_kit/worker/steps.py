@@ -239,6 +239,13 @@ class TimedSteps:
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)
 
+    def extend(self, later: TimedSteps) -> None:
+        """Add the steps of `later`."""
+        self.steps_ns += later.steps_ns
+        for mine, others in ((self.stopwatch_ns, later.stopwatch_ns), (self.event_ns, later.event_ns)):
+            for phase, samples in others.items():
+                mine.setdefault(phase, []).extend(samples)
+
     def phases(self) -> tuple[PhaseTiming, ...]:
         """The median of each phase by stopwatch and by events, in execution order."""
         return tuple(

@@ -9,7 +9,7 @@ from diagnose_cases import MS, around, config, measured, v0
 
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.statistics.differences import Spread
-from profiler_kit.statistics.noise import Noise, noise_of
+from profiler_kit.statistics.noise import Noise, Sample, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 
 XMMA = "conv:xmma_igemm"
@@ -25,7 +25,7 @@ def run(name: str, step_ms: float) -> ConfigRun:
 def test_a_trial_of_another_batch_size_compares_per_example() -> None:
     small = ConfigRun(config=config("default"), step_ns=around(10 * MS), samples=8)
     large = ConfigRun(config=config("batch"), step_ns=around(15 * MS), samples=16)
-    tried = sweep_trial(small, large, Noise(spread=Spread(squares=1e-6, freedom=3)))
+    tried = sweep_trial(small, large, Noise(spreads={Sample.MEDIAN: Spread(squares=1e-6, freedom=3)}))
     assert tried is not None
     assert tried.per_example
     assert tried.gain_percent == pytest.approx(25.0)

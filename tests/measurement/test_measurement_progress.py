@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from profiler_kit.measurement import session as session_module
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.session import Session, measure_interleaved, measure_plan
@@ -30,21 +29,20 @@ def starts() -> list[ProcessStart | None]:
 
 @pytest.fixture
 def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, float]], None]:
-    """Replaces processes: a first one takes the given seconds of a fake clock, the second one half of that; 0 fails."""
-    clock = [0]
-    monkeypatch.setattr(session_module.time, "monotonic_ns", lambda: clock[0])
+    """Replaces processes: a first one takes the given seconds, the second one half of that; 0 fails."""
 
     def replace_processes(took_s: dict[str, float]) -> None:
         def measure_visits(
-            spec: TargetSpec, visits: Iterable[Visit], *, on_start: Callable[[Visit], None], **_: Any
+            spec: TargetSpec, visits: Iterable[Visit | None], *, on_start: Callable[[Visit], None], **_: Any
         ) -> Iterator[sweep.FinishedVisit]:
             for visit in visits:
+                if visit is None:
+                    continue
                 on_start(visit)
                 seconds = took_s[visit.config.name] / (2 if visit.again else 1)
-                clock[0] += round(seconds * 1e9)
                 failure = Failure(kind="error", message="no") if not seconds else None
                 run = ConfigRun(config=visit.config, failure=failure, needed_ns=1)
-                yield sweep.FinishedVisit(visit=visit, run=run, parts_trace=None)
+                yield sweep.FinishedVisit(visit=visit, run=run, took_s=seconds, parts_trace=None)
 
         monkeypatch.setattr(sweep, "measure_visits", measure_visits)
 

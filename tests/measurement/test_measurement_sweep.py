@@ -165,12 +165,11 @@ def test_the_second_process_times_steps_and_compares_bits(tmp_path: Path) -> Non
     one, two = run(spec(tmp_path), [first, second], early=False)
     assert two.modules == ()
     assert two.max_relative_error is None
-    merged = sweep.with_repeat(one, two)
-    assert merged.repeat is not None
-    assert merged.repeat.steps_ns == two.steps_ns
-    assert merged.repeat.output_digest == one.output_digest is not None
-    assert merged.repeat.gradient_digest == one.gradient_digest is not None
-    assert merged.repeat.loss_digest == one.loss_digest is not None
+    repeat = two.as_repeat
+    assert repeat.steps_ns == two.steps_ns
+    assert repeat.output_digest == one.output_digest is not None
+    assert repeat.gradient_digest == one.gradient_digest is not None
+    assert repeat.loss_digest == one.loss_digest is not None
 
 
 DIES_WAITING = """

@@ -29,7 +29,7 @@ from profiler_kit.statistics.differences import (
     student,
 )
 from profiler_kit.statistics.intervals import HOST_QUANTILE, median_interval, quantile_interval
-from profiler_kit.statistics.noise import HOST_REASON, Noise, noise_of
+from profiler_kit.statistics.noise import HOST_REASON, Noise, Sample, noise_of
 from scripts.bench import decisions
 
 QUIET = Spread(squares=8 * 0.003**2, freedom=8)
@@ -166,7 +166,7 @@ def test_the_spread_is_pooled_over_configurations_without_benchmark() -> None:
     search = of("benchmark", around(8 * MS), around(round(9.5 * MS)))
     strict = of("deterministic", around(12 * MS), around(12 * MS))
     noise = noise_of(report(default, search, strict))
-    assert noise.spread.freedom == 2
+    assert noise.spread().freedom == 2
     assert noise.gap == pytest.approx(0.03)
     assert noise.repeated_configs == 2
     assert "3.0 %" in noise.sentence()
@@ -208,7 +208,7 @@ def test_an_a_a_run_is_another_process_of_its_configuration() -> None:
 
 def test_steps_of_different_sizes_are_compared_per_example() -> None:
     small, large = of("default", around(10 * MS), samples=8), of("batch", around(15 * MS), samples=16)
-    noise = Noise(spread=QUIET)
+    noise = Noise(spreads={Sample.MEDIAN: QUIET})
     found = noise.difference(small, large)
     assert found is not None
     assert (found.outcome, found.ratio) == ("better", pytest.approx(0.75))
@@ -276,9 +276,9 @@ def bursts(
 def test_steps_that_wait_for_the_host_are_compared_by_their_lower_deciles() -> None:
     default, slow = bursts("default", 1.0, seed=1), bursts("slow", 1.3, seed=2, settings="x")
     noise = noise_of(report(default, slow))
-    assert len(noise.low_steps(default)) == 4
-    assert noise.low_spread.freedom == noise.spread.freedom == 6
-    assert (noise.low_spread.deviation or 0) < 0.1 * (noise.spread.deviation or 0)
+    assert len(noise.samples(default, Sample.LOW)) == 4
+    assert noise.spread(Sample.LOW).freedom == noise.spread().freedom == 6
+    assert (noise.spread(Sample.LOW).deviation or 0) < 0.1 * (noise.spread().deviation or 0)
     found = noise.difference(default, slow)
     assert found is not None
     assert found.outcome == "worse"
@@ -298,7 +298,7 @@ def test_steps_that_load_data_are_compared_by_their_medians() -> None:
     default = bursts("default", 1.0, seed=1, phases=data)
     slow = bursts("slow", 1.3, seed=2, phases=data, settings="x")
     noise = noise_of(report(default, slow))
-    assert noise.low_steps(default) == ()
+    assert noise.samples(default, Sample.LOW) == ()
     found = noise.difference(default, slow)
     assert found is not None
     assert found.ratio == pytest.approx(
@@ -314,8 +314,8 @@ def test_an_a_a_run_adds_its_lower_decile() -> None:
     default = bursts("default", 1.0, seed=1)
     aa_run = replace(default, config=RunConfig(name="again", repeat_of="default"), further_repeats=())
     noise = noise_of(report(default, aa_run))
-    assert len(noise.low_steps(default)) == len(noise.processes(default)) == 5
-    assert noise.low_steps(default)[-1] == quantile_interval(aa_run.steps_ns, HOST_QUANTILE)
+    assert len(noise.samples(default, Sample.LOW)) == len(noise.processes(default)) == 5
+    assert noise.samples(default, Sample.LOW)[-1] == quantile_interval(aa_run.steps_ns, HOST_QUANTILE)
 
 
 # --- threads=half beside load: 336 ms against 1.66 ms

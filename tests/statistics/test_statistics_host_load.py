@@ -13,7 +13,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.differences import Spread
 from profiler_kit.statistics.host_load import disturbance_of, host_loads, load_allowance
-from profiler_kit.statistics.noise import Noise
+from profiler_kit.statistics.noise import Noise, Sample
 
 S = 10**9
 QUIET = HostLoad(
@@ -74,7 +74,7 @@ def test_the_allowance_is_the_difference_of_the_waits() -> None:
 
 
 def test_what_waiting_for_cores_explains_is_no_difference() -> None:
-    noise = Noise(spread=Spread(squares=4 * 0.001**2, freedom=4))
+    noise = Noise(spreads={Sample.MEDIAN: Spread(squares=4 * 0.001**2, freedom=4)})
     slow, fast = run(BUSY, BUSY, step=1900), run(QUIET, QUIET, step=1000)
     disturbed = noise.difference(slow, fast)
     assert disturbed is not None

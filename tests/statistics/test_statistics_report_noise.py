@@ -38,7 +38,7 @@ def test_the_spread_of_both_reports_is_pooled() -> None:
     assert noise_between(calm.runs, other.runs) == noise_between(other.runs, calm.runs)
     noise = noise_between(calm.runs, other.runs)
     assert noise.gap == pytest.approx(0.04)
-    assert noise.spread.freedom == 2
+    assert noise.spread().freedom == 2
     assert noise.drift == REPORT_DRIFT > DRIFT_ALLOWANCE
 
 

@@ -1,0 +1,72 @@
+"""Whether, and how, processes whose step waits for the host take turns.
+
+On a shared host, the length of such a step changes by ten percent and more within a second, because of what other work does to
+caches and cores. Fresh processes differ by far less (`python -m scripts.bench.decisions --sources`). A process is therefore
+measured in many short turns, spread over several seconds, which alternate with those of the processes it is compared with.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit import process
+from profiler_kit.measurement.visits import Round, Visit
+from profiler_kit.records.jobs import Turns
+from profiler_kit.records.runs import ConfigRun
+
+TURN_S: Final = 0.1
+MAX_TURNS: Final = 16
+MIN_TURNS: Final = 4  # a longer step is measured in one series
+MIN_STEPS, MAX_STEPS = 3, 16  # of a turn: a precise median needs many turns, not many steps
+# From this length on, a turn may have a single step. Refilling caches is a negligible part of it; otherwise, the first step is not
+# timed.
+LONG_STEP_S: Final = 0.03
+MAX_TOGETHER: Final = 8
+CONTEXT_BYTES: Final = 700_000_000  # of device memory: a CUDA context, with kernels that libraries load
+PROCESS_BYTES: Final = 2_000_000_000  # of host memory, with a CUDA context
+USABLE_SHARE: Final = 0.7  # of the device's memory
+
+
+def rounds(visits: Sequence[Visit], first: ConfigRun, device: str) -> Iterator[Visit | Round]:
+    """`visits` in their order; those that only time steps in rounds of processes that take turns.
+
+    `first` is a measured run of the target: its step and its memory decide the turns and the size of a round.
+    """
+    for only_times, members in itertools.groupby(visits, key=lambda visit: visit.again and visit.steps is None):
+        group = list(members)
+        taking = [replace(visit, turns=turns_of(first, visit.budget_s)) for visit in group]
+        limit = processes_together(first, device)
+        if not only_times or len(group) < 2 or limit < 2 or any(visit.turns is None for visit in taking):
+            yield from group
+            continue
+        count = math.ceil(len(taking) / limit)
+        for number in range(count):  # of equal size, so that none has a single process
+            yield tuple(taking[len(taking) * number // count : len(taking) * (number + 1) // count])
+
+
+def turns_of(first: ConfigRun, budget_s: float) -> Turns | None:
+    """The turns of a process that has `budget_s` for its steps; None if the step of `first` is too long for several."""
+    if first.step_ns is None:
+        return None
+    step_s = first.step_ns.median * 1e-9
+    is_long = step_s >= LONG_STEP_S
+    fewest = 1 if is_long else MIN_STEPS
+    turn_s = max(TURN_S, fewest * step_s)
+    count = min(MAX_TURNS, int(budget_s / turn_s))
+    if count < MIN_TURNS:
+        return None
+    return Turns(count=count, turn_ns=round(turn_s * 1e9), fewest=fewest, most=MAX_STEPS, untimed=0 if is_long else 1)
+
+
+def processes_together(first: ConfigRun, device: str) -> int:
+    """The number of processes of the target of `first` that fit into memory at the same time; at least 1."""
+    if not device.startswith("cuda"):
+        return process.processes_in_memory(MAX_TOGETHER, first.peak_rss_bytes or PROCESS_BYTES)
+    needed = CONTEXT_BYTES + (first.peak_reserved_bytes or 0)
+    memory = first.environment.device_memory_bytes if first.environment is not None else None
+    fitting = int(memory * USABLE_SHARE) // needed if memory is not None else 1
+    return max(1, min(fitting, process.processes_in_memory(MAX_TOGETHER, PROCESS_BYTES)))
