@@ -142,6 +142,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
             visit_of=lambda config: _visit(session, config, share_s, folder),
         ).next_pass,
         rounds=lambda visits: _rounds(session, visits, forward[0]),
+        is_known=lambda: bool(session.runs),
     )
     _measure(session, order)
     if session.interrupted:

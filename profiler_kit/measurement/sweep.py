@@ -21,7 +21,7 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.rank_runs import RankedRun, Ranks
-from profiler_kit.measurement.visits import START_UP_S, Round, Visit
+from profiler_kit.measurement.visits import START_UP_S, Condition, Round, Visit
 from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
 from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.jobs import RunJob
@@ -196,7 +196,7 @@ class FinishedVisit:
 
 def measure_visits(
     spec: TargetSpec,
-    visits: Iterable[Visit | Round | None],
+    visits: Iterable[Visit | Round | Condition],
     *,
     device: str,
     on_start: Callable[[Visit], None],
@@ -215,7 +215,7 @@ def measure_visits(
     be started becomes a failed run. With `ranks`, each visit runs on all of them, and nothing is prepared ahead.
 
     The processes of a round are prepared together, run their first steps one after another, and then alternate in short turns.
-    After None, the next visit is requested when all earlier ones have been yielded.
+    After a condition, the next visit is requested when it is true, or when all earlier visits have been yielded.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
     if ranks is not None:
@@ -251,7 +251,7 @@ def measure_visits(
 
         while not line.is_over:
             if not line.waiting:
-                line.pass_barrier()
+                line.condition = None
                 if max_prepared and not may_overlap():  # together, because nothing measures now
                     line.prepare(1 + max_prepared)
                     for running in line.waiting:
@@ -324,15 +324,15 @@ def _take_turns(members: Sequence[_Running], on_start: Callable[[Visit], None]) 
 class _Line:
     """The visits to come: those that are not requested yet, the processes that wait for the device, and the next round.
 
-    `start` starts the process of a visit.
+    `start` starts the process of a visit. `condition` must be true before the next request.
     """
 
-    def __init__(self, visits: Iterable[Visit | Round | None], start: Callable[[Visit], _Running]) -> None:
+    def __init__(self, visits: Iterable[Visit | Round | Condition], start: Callable[[Visit], _Running]) -> None:
         self.waiting: deque[_Running] = deque()
         self.round: Round = ()
         self._remaining = iter(visits)
+        self.condition: Condition | None = None
         self._start = start
-        self._is_blocked = False
         self._is_exhausted = False
 
     @property
@@ -341,23 +341,22 @@ class _Line:
         return self._is_exhausted and not self.waiting and not self.round
 
     def prepare(self, count: int) -> None:
-        """Start processes until `count` wait, or until a round or a barrier is next."""
-        while len(self.waiting) < count and not (self.round or self._is_blocked or self._is_exhausted):
+        """Start processes until `count` wait, or until a round or a condition that is not true is next."""
+        while len(self.waiting) < count and not (self.round or self._is_exhausted):
+            if self.condition is not None and not self.condition():
+                return
+            self.condition = None
             try:
                 entry = next(self._remaining)
             except StopIteration:
                 self._is_exhausted = True
                 return
-            if entry is None:
-                self._is_blocked = True
+            if isinstance(entry, Visit):
+                self.waiting.append(self._start(entry))
             elif isinstance(entry, tuple):
                 self.round = entry
             else:
-                self.waiting.append(self._start(entry))
-
-    def pass_barrier(self) -> None:
-        """Allow requests of visits that depend on all earlier results."""
-        self._is_blocked = False
+                self.condition = entry
 
     def take_round(self) -> Round:
         """The next round, which is then no longer next."""

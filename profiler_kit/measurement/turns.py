@@ -22,7 +22,7 @@ TURN_S: Final = 0.1
 MAX_TURNS: Final = 16
 MIN_TURNS: Final = 4  # a longer step is measured in one series
 MIN_STEPS, MAX_STEPS = 3, 16  # of a turn: a precise median needs many turns, not many steps
-# From this length on, a turn may have a single step. Refilling caches is a negligible part of it; otherwise, the first step is not
+# From this length on, a turn may be a single step: refilling caches is a negligible part of it. Otherwise, its first step is not
 # timed.
 LONG_STEP_S: Final = 0.03
 MAX_TOGETHER: Final = 8

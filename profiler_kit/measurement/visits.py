@@ -51,6 +51,8 @@ class Visit:
 
 # Visits whose processes exist at the same time and take turns on the device.
 Round = tuple[Visit, ...]
+# No visit is requested before it is true, or before all requested ones have finished.
+Condition = Callable[[], bool]
 
 
 def reverse_pass(visits: Sequence[Visit]) -> list[Visit]:
@@ -67,6 +69,11 @@ def further_visit(visit: Visit) -> Visit:
     return replace(second, budget_s=min(FURTHER_BUDGET_S, second.budget_s), further=True)
 
 
+def never() -> bool:
+    """A condition that waits for the results of all earlier visits."""
+    return False
+
+
 def as_round(entry: Visit | Round) -> Round:
     """The visits of `entry`."""
     return entry if isinstance(entry, tuple) else (entry,)
@@ -79,7 +86,8 @@ class VisitOrder:
     `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
     reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if
     there is more than one configuration. `further_pass` returns the visits of one more pass; the first empty one ends the order.
-    `rounds` divides the visits of the reverse pass and of further passes into rounds; it may add further ones.
+    `rounds` divides the visits of the reverse pass and of further passes into rounds; it may add further ones, and is not called
+    before `is_known`.
     """
 
     has_failed: Callable[[RunConfig], bool]
@@ -90,13 +98,14 @@ class VisitOrder:
     optional_visit: Callable[[RunConfig], Visit | None] = lambda config: None
     further_pass: Callable[[], list[Visit]] = list
     rounds: Callable[[Sequence[Visit]], Iterable[Visit | Round]] = iter
+    is_known: Condition = lambda: True
     revisited: set[RunConfig] = field(default_factory=set)
     further: list[Visit] = field(default_factory=list)
 
-    def visits(self) -> Iterator[Visit | Round | None]:
+    def visits(self) -> Iterator[Visit | Round | Condition]:
         """The visits and rounds one by one, each computed when it is requested.
 
-        None comes before what depends on the results of all visits so far.
+        A condition comes before what depends on results of earlier visits.
         """
         yield from list(self.forward)  # a copy: the list grows below
         while self.optional:
@@ -108,6 +117,7 @@ class VisitOrder:
             self.forward.append(visit)
             self.reverse = [*reverse_pass([visit]), *self.reverse]
             yield visit
+        yield self.is_known
         entries = list(self.rounds(self.reverse))
         listed = [visit for entry in entries for visit in as_round(entry)]
         self.reverse = [visit for visit in listed if not visit.further]
@@ -119,12 +129,12 @@ class VisitOrder:
                 yield tuple(due) if isinstance(entry, tuple) else due[0]
         if len(self.forward) > 1:
             yield from self.last
-            yield None
+            yield never
             while added := self.further_pass():
                 for entry in self.rounds(added):
                     self.further += as_round(entry)
                     yield entry
-                yield None
+                yield never
 
     def not_started(self, started: Container[int]) -> list[Visit]:
         """The listed visits whose identity (`id`) is not in `started`, without those of configurations that failed."""

@@ -11,7 +11,7 @@ import pytest
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.session import Session, measure_interleaved, measure_plan
-from profiler_kit.measurement.visits import Visit
+from profiler_kit.measurement.visits import Condition, Round, Visit
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun, Failure
@@ -33,10 +33,14 @@ def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, float]], Non
 
     def replace_processes(took_s: dict[str, float]) -> None:
         def measure_visits(
-            spec: TargetSpec, visits: Iterable[Visit | None], *, on_start: Callable[[Visit], None], **_: Any
+            spec: TargetSpec,
+            visits: Iterable[Visit | Round | Condition],
+            *,
+            on_start: Callable[[Visit], None],
+            **_: Any,
         ) -> Iterator[sweep.FinishedVisit]:
             for visit in visits:
-                if visit is None:
+                if not isinstance(visit, Visit):
                     continue
                 on_start(visit)
                 seconds = took_s[visit.config.name] / (2 if visit.again else 1)
