@@ -7,7 +7,7 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,15 +20,16 @@ from profiler_kit.measurement.rank_runs import Ranks, rank_traces
 from profiler_kit.measurement.repetition import FurtherPasses
 from profiler_kit.measurement.turns import rounds
 from profiler_kit.measurement.visits import Round, Visit, VisitOrder, further_visit, reverse_pass
+from profiler_kit.measurement.worker_process import servers_together
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.progress import OnProcess, ProcessStart, ignore_processes
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.statistics.noise import fills_step
+from profiler_kit.statistics.noise import fills_step, noise_of_runs
 from profiler_kit.statistics.report_noise import step_difference
-from profiler_kit.statistics.sequential import is_open
+from profiler_kit.statistics.sequential import is_open, undecided_runs
 from profiler_kit.temporary_files import temporary_folder
 
 ReadTrace = Callable[[ConfigRun, Path], ConfigRun]
@@ -38,6 +39,7 @@ MAX_NAME_BYTES: Final = 160  # of a trace's file name; file systems allow 255, i
 # A configuration that is five times slower needs no exact figures. Stopping it leaves time for the others.
 MAX_SLOWDOWN: Final = 5.0
 MIN_LIMIT_S: Final = 20.0  # a slow import from a cold disk must not count as a slow step
+TRIAL_COPIES: Final = 2  # processes of each configuration in a round of trials
 BUDGET_SHARES: Final = 1.5  # per configuration: the second process gets half the time of the first
 
 
@@ -129,6 +131,13 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
         configs.append(config)
         return _with_short_timeout(session, _visit(session, config, share_s, folder), first[0])
 
+    copies = servers_together()
+    further = FurtherPasses(
+        runs=session.runs,
+        budget_s=session.budget_s,
+        visit_of=lambda config: _visit(session, config, share_s, folder),
+        copies=copies,
+    )
     order = VisitOrder(
         has_failed=session.has_failed,
         forward=forward,
@@ -136,12 +145,8 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
         last=[_visit(session, config, share_s, folder) for config in again],
         optional=list(plan.optional),
         optional_visit=optional_visit,
-        further_pass=FurtherPasses(
-            runs=session.runs,
-            budget_s=session.budget_s,
-            visit_of=lambda config: _visit(session, config, share_s, folder),
-        ).next_pass,
-        rounds=lambda visits: _rounds(session, visits, forward[0]),
+        further_pass=further.next_pass,
+        rounds=lambda visits: _rounds(session, visits, forward[0], further.due_copies if further.passes else copies),
         is_known=lambda: bool(session.runs),
     )
     _measure(session, order)
@@ -171,11 +176,15 @@ def measure_interleaved(
     full = [_visit(session, config, share_s, folder) for config in configs]
     forward = [reverse_pass([visit])[0] if visit.config.name in measured else visit for visit in full]
     order = VisitOrder(has_failed=session.has_failed, forward=forward, reverse=reverse_pass(full))
-    twice = [*reverse_pass(full)[::-1], *reverse_pass(full)]
-    turns = list(rounds(twice, session.runs[0], session.device)) if session.takes_turns() else []
-    if any(isinstance(entry, tuple) for entry in turns):
+    again = [(visit,) for visit in reverse_pass(full)]
+    turns = (
+        rounds(again, copies=TRIAL_COPIES, first=session.runs[0], device=session.device, keeps=False)
+        if session.takes_turns()
+        else []
+    )
+    if turns:
         order.forward = [visit for visit in full if visit.config.name not in measured]
-        order.reverse, order.rounds = twice, lambda _: turns
+        order.rounds = lambda _: turns
     visits = _measure(session, order, purpose=f"{purpose} ")
     if session.interrupted:
         finished = sum(map(len, visits.values()))
@@ -195,7 +204,6 @@ def measure_sides(
     started, number, deadline_s = 0, 0, math.inf
     open_configs = list(configs)
     takes_turns = all(session.takes_turns() for session in sessions)
-    slowest = max((session.runs[0] for session in sessions if session.runs), key=_step_ns, default=None)
     while open_configs:
         pass_start_s = time.monotonic()
         visits = []
@@ -210,7 +218,7 @@ def measure_sides(
             has_failed=lambda _: False,
             forward=[],
             reverse=visits if number % 2 else visits[::-1],
-            rounds=iter if slowest is None or not takes_turns else lambda due: rounds(due, slowest, sessions[0].device),
+            rounds=partial(_rounds_of_sides, sessions, takes_turns),
         )
         count = max(started + len(visits), passes * len(configs) * len(sessions))
         _measure(sessions[0], order, keeps_repeats=True, place=(started + 1, count), second=sessions[1])
@@ -227,6 +235,19 @@ def measure_sides(
                 return
 
 
+def _rounds_of_sides(
+    sessions: tuple[Session, Session], takes_turns: bool, visits: Sequence[Visit]
+) -> Sequence[Visit | Round]:
+    """`visits` in rounds that have both sides of each configuration, if the steps of both sides wait for the host."""
+    if not takes_turns:
+        return visits
+    slowest = max((session.runs[0] for session in sessions), key=_step_ns)
+    pairs = {
+        config: tuple(v for v in visits if v.config == config) for config in dict.fromkeys(v.config for v in visits)
+    }
+    return rounds(list(pairs.values()), copies=servers_together(), first=slowest, device=sessions[0].device) or visits
+
+
 def _step_ns(run: ConfigRun) -> float:
     return run.step_ns.median if run.step_ns is not None else 0.0
 
@@ -240,14 +261,24 @@ def _is_open(sessions: tuple[Session, Session], config: RunConfig) -> bool:
     return is_open(before, after, difference)
 
 
-def _rounds(session: Session, visits: Sequence[Visit], baseline: Visit) -> Iterable[Visit | Round]:
-    """`visits` in rounds if the step waits for the host, with a further visit of the baseline if it has none among them."""
+def _rounds(session: Session, visits: Sequence[Visit], baseline: Visit, copies: int) -> Sequence[Visit | Round]:
+    """`visits` in rounds with the baseline if the step waits for the host. Configurations that need no comparison run once."""
     if not session.takes_turns():
         return visits
-    entries = list(rounds(visits, session.runs[0], session.device))
-    if any(isinstance(entry, tuple) for entry in entries) and all(v.config != baseline.config for v in visits):
-        return rounds([*visits, further_visit(baseline)], session.runs[0], session.device)
-    return entries
+    first = session.runs[0]
+    others = [run for run in session.runs[1:] if run.config.repeat_of is None]
+    open_configs = {run.config for run in undecided_runs(first, others, noise_of_runs(session.runs))}
+    return (
+        rounds(
+            [(visit,) for visit in visits if visit.config in open_configs],
+            anchor=(further_visit(baseline),),
+            once=tuple(visit for visit in visits if visit.config not in open_configs | {baseline.config}),
+            copies=copies,
+            first=first,
+            device=session.device,
+        )
+        or visits
+    )
 
 
 @contextlib.contextmanager

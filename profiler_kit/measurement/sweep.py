@@ -161,6 +161,7 @@ def spawn_run(
             steps=visit.steps,
             checks=visit.checks,
             again=visit.again,
+            hashes=not visit.further,
             waits=True,
             turns=visit.turns,
         )

@@ -120,7 +120,7 @@ class Verdicts:
         return replace(
             first,
             step_ns=runs[0].step_ns,
-            turns=runs[0].turns,
+            round_ns=runs[0].round_ns,
             samples=runs[0].samples,
             host_load=runs[0].host_load,
             repeat=None,

@@ -8,13 +8,13 @@ measured in many short turns, spread over several seconds, which alternate with 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit import process
-from profiler_kit.measurement.visits import Round, Visit
+from profiler_kit.measurement.visits import Round
 from profiler_kit.records.jobs import Turns
 from profiler_kit.records.runs import ConfigRun
 
@@ -25,30 +25,53 @@ MIN_STEPS, MAX_STEPS = 3, 16  # of a turn: a precise median needs many turns, no
 # From this length on, a turn may be a single step: refilling caches is a negligible part of it. Otherwise, its first step is not
 # timed.
 LONG_STEP_S: Final = 0.03
-MAX_TOGETHER: Final = 8
+MAX_TOGETHER: Final = 16
 CONTEXT_BYTES: Final = 700_000_000  # of device memory: a CUDA context, with kernels that libraries load
 PROCESS_BYTES: Final = 2_000_000_000  # of host memory, with a CUDA context
 USABLE_SHARE: Final = 0.7  # of the device's memory
 
 
-def rounds(visits: Sequence[Visit], first: ConfigRun, device: str) -> Iterator[Visit | Round]:
-    """`visits` in their order; those that only time steps in rounds of processes that take turns.
+def rounds(
+    units: Sequence[Round],
+    *,
+    anchor: Round = (),
+    once: Round = (),
+    copies: int,
+    first: ConfigRun,
+    device: str,
+    keeps: bool = True,
+) -> list[Round]:
+    """Rounds of processes for `units`, each of which is compared with `anchor` or within itself; empty if turns are not possible.
 
-    `first` is a measured run of the target: its step and its memory decide the turns and the size of a round.
+    `anchor` is part of each round. If all visits fit into memory together, there is one round, with up to `copies` processes of
+    each visit. `once`: visits that need a single process. `first` is a measured run of the target: its step and its memory decide
+    the turns and the size of a round. `keeps`: copies are further processes of their runs.
     """
-    for only_times, members in itertools.groupby(visits, key=lambda visit: visit.again and visit.steps is None):
-        group = list(members)
-        taking = [replace(visit, turns=turns_of(first, visit.budget_s)) for visit in group]
-        limit = processes_together(first, device)
-        if not only_times or len(group) < 2 or limit < 2 or any(visit.turns is None for visit in taking):
-            yield from group
-            continue
-        count = math.ceil(len(taking) / limit)
-        for number in range(count):  # of equal size, so that none has a single process
-            yield tuple(taking[len(taking) * number // count : len(taking) * (number + 1) // count])
+    limit = processes_together(first, device)
+    visits = [*anchor, *itertools.chain.from_iterable(units)]
+    turns = [turns_of(first, visit.budget_s) for visit in (*visits, *once)]
+    if len(visits) < 2 or None in turns or any(visit.steps is not None for visit in visits):
+        return []
+    if len(visits) <= limit:
+        copies = max(1, min(copies, limit // len(visits)))
+        again = [replace(visit, further=keeps) for _ in range(copies - 1) for visit in visits]
+        together = [(*visits, *once[: limit - copies * len(visits)], *again)]
+        together += [(visit,) for visit in once[limit - copies * len(visits) :]]
+    else:
+        room = max(1, (limit - len(anchor)) // max(map(len, units)))
+        groups = [units[start : start + room] for start in range(0, len(units), room)]
+        together = [(*anchor, *itertools.chain.from_iterable(group)) for group in groups]
+        together += [(visit,) for visit in once]
+    return [_with_turns(members, first) for members in together]
 
 
-def turns_of(first: ConfigRun, budget_s: float) -> Turns | None:
+def _with_turns(members: Round, first: ConfigRun) -> Round:
+    """`members` as one round, each a visit of its own."""
+    now_ns = time.time_ns()
+    return tuple(replace(visit, turns=turns_of(first, visit.budget_s, round_ns=now_ns)) for visit in members)
+
+
+def turns_of(first: ConfigRun, budget_s: float, *, round_ns: int = 0) -> Turns | None:
     """The turns of a process that has `budget_s` for its steps; None if the step of `first` is too long for several."""
     if first.step_ns is None:
         return None
@@ -59,7 +82,14 @@ def turns_of(first: ConfigRun, budget_s: float) -> Turns | None:
     count = min(MAX_TURNS, int(budget_s / turn_s))
     if count < MIN_TURNS:
         return None
-    return Turns(count=count, turn_ns=round(turn_s * 1e9), fewest=fewest, most=MAX_STEPS, untimed=0 if is_long else 1)
+    return Turns(
+        round_ns=round_ns,
+        count=count,
+        turn_ns=round(turn_s * 1e9),
+        fewest=fewest,
+        most=MAX_STEPS,
+        untimed=0 if is_long else 1,
+    )
 
 
 def processes_together(first: ConfigRun, device: str) -> int:

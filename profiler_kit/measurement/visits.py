@@ -24,7 +24,8 @@ class Visit:
     - `timeout_s`: the limit of the process from the moment it may use the device (default: 180 s and ten budgets).
     - `late`: the failure message after this limit (None: the default message).
     - `again`: the second process of a configuration, which only times steps and hashes results.
-    - `further`: a third or later process of a configuration, which is `again` too. Its steps are added to the run.
+    - `further`: a third or later process of a configuration, which is `again` too and hashes nothing. Its steps are added to
+      the run.
     - `parts`: also measure the parts of convolutions, unless `again`.
     - `turns`: how the process takes turns with the others of its round; None outside a round.
     - `spec`: the target; None for the one of the sweep.

@@ -35,8 +35,12 @@ def worker_forks(*specs: TargetSpec) -> contextlib.AbstractContextManager[None]:
     """
     modules = [_module_name(module) for module in FORKED]
     imports = [COMPILER] if any(spec.mode == "train" for spec in specs) else []
-    together = process.workers_for(MAX_SERVERS, SERVER_BYTES, limit=max(1, process.usable_cores() // CORES_PER_SERVER))
-    return process.forking(modules, _environment(), imports=imports, together=together)
+    return process.forking(modules, _environment(), imports=imports, together=servers_together())
+
+
+def servers_together() -> int:
+    """How many servers of forks import at the same time: as many processes of a configuration start as fast as one."""
+    return process.workers_for(MAX_SERVERS, SERVER_BYTES, limit=max(1, process.usable_cores() // CORES_PER_SERVER))
 
 
 @contextlib.contextmanager

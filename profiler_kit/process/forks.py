@@ -164,7 +164,7 @@ class ForkServer:
 class ForkServers:
     """One server after another, each with the same imports. `current` is None if it could not be started.
 
-    `together`: the number of servers that start when one is to be replaced and none is ready.
+    `together`: the number of servers that start when one is to be replaced and none is ready, and, if several, at the beginning.
     """
 
     def __init__(self, modules: Sequence[str], env: Mapping[str, str], imports: Sequence[str], together: int) -> None:
@@ -174,6 +174,8 @@ class ForkServers:
         self._served: set[Hashable] = set()
         self._spare: list[ForkServer] = []  # ready to replace the current one
         self.current = self._start()
+        if together > 1:  # on other cores, and nothing measures yet
+            self._spare = self._start_several()
 
     def separate(self, work: Hashable) -> None:
         """Replace a server that has served `work` before. Ctrl-C ends the wait for new servers."""
@@ -184,14 +186,15 @@ class ForkServers:
                     self._replaced.remove(server)
                     server.close()
                 if not self._spare:
-                    self._spare = [
-                        server for server in (self._start() for _ in range(self._together)) if server is not None
-                    ]
+                    self._spare = self._start_several()
                 self.current = self._spare.pop() if self._spare else None
-            for server in self._spare:  # so that none of them imports while a process measures
-                server.wait_until_ready()
             self._served.clear()
+        for server in self._spare:  # so that none of them imports while a process measures
+            server.wait_until_ready()
         self._served.add(work)
+
+    def _start_several(self) -> list[ForkServer]:
+        return [server for server in (self._start() for _ in range(self._together)) if server is not None]
 
     def close(self) -> None:
         """End all servers and their forks."""

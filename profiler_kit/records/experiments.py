@@ -146,7 +146,8 @@ class Repeat:
     """The second process of a configuration, from the reverse pass of the sweep: step times, and hashes of its results.
 
     - `failure`: the error message if the process failed; None otherwise.
-    - `turns`: the number of turns of its timed steps, which alternated with those of other processes; None for one series.
+    - `round_ns`: when its round of processes was composed (Unix time), if its steps were timed in turns with those of the other
+      processes of the round; None for one series of steps.
     - `host_load`: the load of the host during its timed steps.
     """
 
@@ -157,7 +158,7 @@ class Repeat:
     loss_digest: str | None = None
     gradient_digest: str | None = None
     failure: str | None = None
-    turns: int | None = None
+    round_ns: int | None = None
     host_load: HostLoad | None = None
 
 

@@ -23,10 +23,12 @@ class TargetJob(Saved):
 class Turns:
     """How a process divides its timed steps into turns.
 
+    - `round_ns`: when its round of processes was composed (Unix time), which identifies the round.
     - `count`: the number of turns. `turn_ns`: the time of each. `fewest`, `most`: the number of its steps, whatever the time.
     - `untimed`: the number of steps at its start that are not timed.
     """
 
+    round_ns: int
     count: int
     turn_ns: int
     fewest: int
@@ -41,7 +43,7 @@ class RunJob(TargetJob, kind="run_job"):
     - `budget_s`: the time for steps, without start-up and import of the model. `steps`: a fixed number of timed steps instead.
     - `trace`, `parts_trace`: the files for the trace and for the trace of the convolutions' parts; None writes neither.
     - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
-    - `again`: the second process of a configuration, which only times steps and hashes results.
+    - `again`: a second process of a configuration, which only times steps, and hashes results if `hashes`.
     - `waits`: load the target, then wait for `START_LINE` on stdin before using the device.
     - `turns`: time the steps in turns, each of which starts like the run, with a line on stdin; None times one series of steps.
     - `member`: the rank that this process is; None for a run in one process.
@@ -53,6 +55,7 @@ class RunJob(TargetJob, kind="run_job"):
     steps: int | None = None
     checks: bool = True
     again: bool = False
+    hashes: bool = True
     waits: bool = False
     turns: Turns | None = None
     member: Member | None = None

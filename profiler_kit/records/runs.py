@@ -135,7 +135,7 @@ class ConfigRun(Saved, kind="run"):
     From timed steps, which run without the profiler:
 
     - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps. `steps_ns`: the durations of the timed steps.
-      `step_ns`: their median with its interval. `turns`: as in `Repeat`.
+      `step_ns`: their median with its interval. `round_ns`: as in `Repeat`.
     - `tuning_ns`: the cost of algorithm search: (first step - steady step) minus the same with benchmark off.
     - `samples`: examples per step, the leading size of the first input.
 
@@ -186,7 +186,7 @@ class ConfigRun(Saved, kind="run"):
     warmup_steps: int = 0
     steps_ns: tuple[int, ...] = ()
     step_ns: Interval | None = None
-    turns: int | None = None
+    round_ns: int | None = None
     traced_steps: int = 0
     clock: Literal["kernel", "operator"] | None = None
     phases: tuple[PhaseTiming, ...] = ()
@@ -240,7 +240,7 @@ class ConfigRun(Saved, kind="run"):
             loss_digest=self.loss_digest,
             gradient_digest=self.gradient_digest,
             failure=self.failure.message if self.failure is not None else None,
-            turns=self.turns,
+            round_ns=self.round_ns,
             host_load=self.host_load,
         )
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -40,6 +41,7 @@ MAX_DEVICE_CHANGE: Final = 0.02
 
 # A single process that took turns shows no spread between such processes.
 MIN_TAKING_TURNS: Final = 2
+MAX_CENTERINGS, CENTERING_TOLERANCE = 100, 1e-9
 
 HOST_REASON: Final = "both run the same kernels for the same time: the difference is the host's"
 
@@ -75,16 +77,20 @@ class Noise:
     """How far fresh processes of one configuration differ.
 
     - `spreads`: of all configurations without benchmark, by sample. With benchmark, a second process may pick other algorithms.
+    - `levels`: by sample, the logarithm of how slow the host was during each round, which all processes of the round share.
     - `gap`: the largest difference between two of these processes, as a share of the step; None if nothing was repeated.
     - `repeated_configs`: the number of configurations behind it.
     - `again`: second processes that are runs of their own (A/A runs), by the repeated configuration.
+    - `runs`: those behind the spreads.
     - `drift`: the share by which clocks may have drifted between two sides.
     """
 
     spreads: Mapping[Sample, Spread] = field(default_factory=dict)
+    levels: Mapping[Sample, Mapping[int, float]] = field(default_factory=dict)
     gap: float | None = None
     repeated_configs: int = 0
     again: Mapping[str, Repeat] = field(default_factory=dict)
+    runs: tuple[ConfigRun, ...] = ()
     drift: float = DRIFT_ALLOWANCE
 
     def sentence(self, significant: int | None = None) -> str:
@@ -100,26 +106,36 @@ class Noise:
         """The median steps of all processes of the run's configuration, the first one first."""
         return self.samples(run, Sample.MEDIAN)
 
-    def samples(self, run: ConfigRun, sample: Sample) -> tuple[Interval, ...]:
+    def samples(self, run: ConfigRun, sample: Sample, rounds: Container[int] | None = None) -> tuple[Interval, ...]:
         """What stands for each process of the run's configuration, in the order of `processes`.
 
-        Empty if it is not known for all of them, or if fewer than two took turns. Steps that load data have no lower decile: a
-        loader makes some steps wait and others not, and a lower quantile would not see the wait.
+        Times of processes that took turns are divided by the level of their round. `rounds`: only those of these rounds. Empty
+        if something is not known for all processes, or if fewer than two took turns. Steps that load data have no lower decile:
+        a loader makes some steps wait and others not, and a lower quantile would not see the wait.
         """
+        levels = self.levels.get(sample, {})
+        values = self._values(run, sample)
+        return tuple(
+            step if round_ns is None else _divided(step, levels.get(round_ns, 0.0))
+            for round_ns, step in values
+            if rounds is None or round_ns in rounds
+        )
+
+    def _values(self, run: ConfigRun, sample: Sample) -> tuple[tuple[int | None, Interval], ...]:
+        """`samples` before the division, each with its round if it stands for a process that took turns."""
         if run.failure is not None or (sample.is_low and any(timing.phase == "data" for timing in run.phases)):
             return ()
-        processes = [
-            run.as_repeat,
-            *run.repeats,
-            *(again for name, again in self.again.items() if name == run.config.name),
-        ]
+        again = self.again.get(run.config.name)
+        processes = [run.as_repeat, *run.repeats, *([again] if again is not None else [])]
         processes = [one for one in processes if one.failure is None and one.step_ns is not None]
         if sample.of_turns:
-            processes = [one for one in processes if one.turns]
+            processes = [one for one in processes if one.round_ns is not None]
             if len(processes) < MIN_TAKING_TURNS:
                 return ()
         steps = [low_step(one.steps_ns, one.step_ns) if sample.is_low else one.step_ns for one in processes]
-        return tuple(step for step in steps if step is not None) if None not in steps else ()
+        rounds = [one.round_ns if sample.of_turns else None for one in processes]
+        values = tuple((number, step) for number, step in zip(rounds, steps, strict=True) if step is not None)
+        return values if len(values) == len(steps) else ()
 
     def spread(self, sample: Sample = Sample.MEDIAN) -> Spread:
         """The spread of all configurations without benchmark."""
@@ -131,10 +147,22 @@ class Noise:
         medians = [step.median for step in processes]
         return (max(medians) - min(medians)) / medians[0] if len(medians) > 1 and medians[0] > 0 else None
 
-    def with_spread_of(self, run: ConfigRun) -> Noise:
-        """The noise with the processes of one more run, which may have benchmark."""
-        spreads = {sample: self.spread(sample) + spread_of(self.samples(run, sample)) for sample in Sample}
-        return replace(self, spreads=spreads)
+    def with_runs(self, *runs: ConfigRun) -> Noise:
+        """The noise with the processes of more runs, as if they were of other configurations. `gap` stays."""
+        noise = replace(self, runs=(*self.runs, *runs))
+        spreads, levels = {}, {}
+        for sample in Sample:
+            values = [
+                [(number, math.log(max(1, step.median))) for number, step in noise._values(run, sample)]
+                for run in noise.runs
+            ]
+            levels[sample] = _round_levels(values)
+            centered = replace(noise, levels=levels)
+            spreads[sample] = sum((spread_of(centered.samples(run, sample)) for run in noise.runs), Spread())
+            lost = max(0, len(levels[sample]) - 1)  # the levels were estimated too
+            freedom = max(0, spreads[sample].freedom - lost)
+            spreads[sample] = replace(spreads[sample], freedom=freedom) if freedom else Spread()
+        return replace(noise, spreads=spreads, levels=levels)
 
     def difference(self, before: ConfigRun, after: ConfigRun) -> Difference | None:
         """The step of `after` compared with that of `before`, per example if they differ; None without both steps."""
@@ -142,13 +170,14 @@ class Noise:
             return None
         is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
         sample = Sample.MEDIAN if is_device_bound else self._host_sample(before, after)
-        noise = self
-        for run in (before, after):
-            noise = noise.with_spread_of(run) if run.config.benchmark else noise
+        rounds = self._shared_rounds(before, after) if sample.of_turns else None
+        sides = self.samples(before, sample, rounds), self.samples(after, sample, rounds)
+        pooled = self.spread(sample)
+        for run, side in zip((before, after), sides, strict=True):
+            pooled += spread_of(side) if run.config.benchmark else Spread()
         outcome = compare_times(
-            self.samples(before, sample),
-            self.samples(after, sample),
-            noise.spread(sample),
+            *sides,
+            pooled,
             DEVICE_BOUND if is_device_bound else HOST_BOUND,
             factor=example_factor(before, after),
             drift=self.drift + load_allowance(before, after),
@@ -159,12 +188,50 @@ class Noise:
 
     def _host_sample(self, before: ConfigRun, after: ConfigRun) -> Sample:
         """The most precise sample that is known on both sides, and for as many processes of the report as the median."""
+        rounds = self._shared_rounds(before, after)
         for sample in HOST_SAMPLES:
             median = Sample.MEDIAN_OF_TURNS if sample.of_turns else Sample.MEDIAN
-            is_known = self.samples(before, sample) and self.samples(after, sample)
+            sides = [self.samples(run, sample, rounds if sample.of_turns else None) for run in (before, after)]
+            is_known = min(map(len, sides)) >= (MIN_TAKING_TURNS if sample.of_turns else 1)
             if is_known and self.spread(sample).freedom == self.spread(median).freedom:
                 return sample
         return Sample.MEDIAN
+
+    def _shared_rounds(self, before: ConfigRun, after: ConfigRun) -> set[int]:
+        """The rounds that have processes of both."""
+        sides = [{n for n, _ in self._values(run, Sample.MEDIAN_OF_TURNS) if n is not None} for run in (before, after)]
+        return sides[0] & sides[1]
+
+
+def _divided(step: Interval, level: float) -> Interval:
+    factor = math.exp(-level)
+    return Interval(median=round(step.median * factor), low=round(step.low * factor), high=round(step.high * factor))
+
+
+def _round_levels(values: Sequence[Sequence[tuple[int | None, float]]]) -> dict[int, float]:
+    """The level of each round, with a mean of 0: the least-squares effects of the rounds beside those of the runs.
+
+    `values`: for each run, the logarithms of its times with their rounds. The rows and columns are centered in turns until
+    nothing changes (Deming and Stephan 1940; for unequal numbers of processes there is no closed form).
+    """
+    levels = {number: 0.0 for run in values for number, _ in run if number is not None}
+    if len(levels) < 2:
+        return levels
+    for _ in range(MAX_CENTERINGS):
+        means = [statistics.fmean(x - levels.get(n or 0, 0.0) for n, x in run) if run else 0.0 for run in values]
+        rest: dict[int, list[float]] = {number: [] for number in levels}
+        for run, mean in zip(values, means, strict=True):
+            for number, value in run:
+                if number is not None:
+                    rest[number].append(value - mean)
+        updated = {number: statistics.fmean(shares) for number, shares in rest.items()}
+        center = statistics.fmean(updated.values())
+        updated = {number: level - center for number, level in updated.items()}
+        change = max(abs(updated[number] - levels[number]) for number in levels)
+        levels = updated
+        if change < CENTERING_TOLERANCE:
+            break
+    return levels
 
 
 def noise_of(report: Report) -> Noise:
@@ -179,11 +246,9 @@ def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
         for run in all_runs
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
-    noise = Noise(again=again)
     runs = [run for run in all_runs if run.config.repeat_of is None and not run.config.benchmark]
+    noise = Noise(again=again).with_runs(*runs)
     gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
-    for run in runs:
-        noise = noise.with_spread_of(run)
     return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference
-from profiler_kit.statistics.noise import Noise, Sample, noise_of_runs
+from profiler_kit.statistics.noise import Noise, noise_of_runs
 
 # Of the step. Clocks of one device drift by this much between two recordings.
 REPORT_DRIFT: Final = 0.02
@@ -20,11 +20,11 @@ REPORT_DRIFT: Final = 0.02
 def noise_between(a: Sequence[ConfigRun], b: Sequence[ConfigRun]) -> Noise:
     """The noise of two reports' runs: the spread of both, their larger gap, and the drift between them."""
     noises = noise_of_runs(a), noise_of_runs(b)
-    return Noise(
-        spreads={sample: noises[0].spread(sample) + noises[1].spread(sample) for sample in Sample},
+    runs = [_side(report, run) for report, noise in zip((a, b), noises, strict=True) for run in noise.runs]
+    return replace(
+        Noise(drift=REPORT_DRIFT).with_runs(*runs),
         gap=max((noise.gap for noise in noises if noise.gap is not None), default=None),
         repeated_configs=sum(noise.repeated_configs for noise in noises),
-        drift=REPORT_DRIFT,
     )
 
 

@@ -52,10 +52,8 @@ def pair_trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True
         )
     sides = [_as_one_run(runs, run) for runs, run in zip((before_runs, after_runs), swept, strict=True)]
-    trial_noise = replace(noise, again={})
-    for side in sides:
-        if not side.config.benchmark:  # with benchmark, the difference adds it
-            trial_noise = trial_noise.with_spread_of(side)
+    # with benchmark, the difference adds the spread
+    trial_noise = replace(noise, again={}).with_runs(*(side for side in sides if not side.config.benchmark))
     difference = trial_noise.difference(sides[0], sides[1])
     if difference is None:
         return None
@@ -105,7 +103,7 @@ def _as_one_run(runs: Sequence[ConfigRun], swept: ConfigRun | None) -> ConfigRun
         base,
         step_ns=first.step_ns,
         steps_ns=first.steps_ns,
-        turns=first.turns,
+        round_ns=first.round_ns,
         host_load=first.host_load,
         samples=first.samples,
         repeat=None,

@@ -76,7 +76,8 @@ def _run(job: RunJob, on_progress: OnProgress, gate: Gate) -> ConfigRun:
         importlib.import_module(
             "torch._dynamo"
         )  # takes seconds; otherwise the first optimizer imports it on the device's time
-    run = _measure(job, variant.load_runner(job, ready=gate.wait), on_progress, gate)
+    # nothing measures while the processes of a round prepare, so they may use the device
+    run = _measure(job, variant.load_runner(job, ready=gate.wait if job.turns is None else None), on_progress, gate)
     return replace(run, needed_ns=gate.held_ns)
 
 
@@ -89,6 +90,9 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
     cuda = runner.cuda
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
+    if job.turns is not None:
+        runner.synchronize()
+        gate.wait()
     on_progress("first step")
     first_ns = _first_step(runner)
     runner.keep_used_redirection()
@@ -116,7 +120,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         warmup_steps=len(warmup),
         steps_ns=tuple(timed.steps_ns),
         step_ns=median_interval(timed.steps_ns),
-        turns=job.turns.count if job.turns is not None else None,
+        round_ns=job.turns.round_ns if job.turns is not None else None,
         phases=timed.phases(),
         samples=_examples(target.batch),
         first_step_peak_bytes=first_peak,
@@ -129,7 +133,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         notes=(*runner.notes, *([RESERVED] if cuda and runner.has_own_memory_pool else [])),
     )
     if job.again and is_alone:
-        return _with_digests_of_repeat(run, runner, start, on_progress)
+        return _with_digests_of_repeat(run, runner, start, on_progress) if job.hashes else run
     if job.trace is not None:
         run = _with_trace(run, runner, job.trace, step_ns, on_progress)
     if job.parts_trace is not None and cuda:
