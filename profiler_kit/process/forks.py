@@ -175,7 +175,7 @@ class ForkServers:
         self._spare: list[ForkServer] = []  # ready to replace the current one
         self.current = self._start()
         if together > 1:  # on other cores, and nothing measures yet
-            self._spare = self._start_several()
+            self._spare = self._start_several(1 + together)  # one for what runs once, such as the A/A run
 
     def separate(self, work: Hashable) -> None:
         """Replace a server that has served `work` before. Ctrl-C ends the wait for new servers."""
@@ -186,15 +186,15 @@ class ForkServers:
                     self._replaced.remove(server)
                     server.close()
                 if not self._spare:
-                    self._spare = self._start_several()
+                    self._spare = self._start_several(self._together)
                 self.current = self._spare.pop() if self._spare else None
             self._served.clear()
         for server in self._spare:  # so that none of them imports while a process measures
             server.wait_until_ready()
         self._served.add(work)
 
-    def _start_several(self) -> list[ForkServer]:
-        return [server for server in (self._start() for _ in range(self._together)) if server is not None]
+    def _start_several(self, count: int) -> list[ForkServer]:
+        return [server for server in (self._start() for _ in range(count)) if server is not None]
 
     def close(self) -> None:
         """End all servers and their forks."""
