@@ -218,11 +218,11 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 ) -> None:
     place.write("if which == 'a': time.sleep(300)")
     planned(monkeypatch, A, DEFAULT)
-    report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=6.0).report
+    report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=4.0).report
     hung, stands = report.runs
     kind, message = failure(hung)
     assert kind == "timeout"
-    assert "6 s" in message
+    assert "4 s" in message
     assert "--timeout" in message
     assert len(stands.steps_ns) == 3
     place.assert_tidy()
