@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 WORKERS: Final = ("profiler_kit.worker.", "profiler_kit.process.fork_server")
-SERVED_MODULES: Final = (*WORKERS, "scripts.")
+SERVED_MODULES: Final = (*WORKERS, "scripts.", "torch.distributed.run")
 SERVED_CODE: Final = "from profiler_kit.cli import entry; entry()"  # the end of ``python -c``, as in a task of a sweep
 SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
@@ -63,6 +63,7 @@ class Request:
     cwd: str
     env: dict[str, str]
     new_session: bool
+    unbuffered: bool
 
 
 class ForkingPopen(_RealPopen):  # type: ignore[type-arg]
@@ -137,12 +138,14 @@ def _request(call: dict[str, Any]) -> Request | None:
     if isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["pass_fds"]:
         return None
     argv = [os.fspath(word) for word in args]
+    unbuffered = argv[1:2] == ["-u"]  # as ranks are started
+    argv[1:2] = [] if unbuffered else argv[1:2]
     env = dict(os.environ if call["env"] is None else call["env"])
     cwd = os.fspath(call["cwd"]) if call["cwd"] is not None else os.getcwd()  # noqa: PTH109 a text for another process
     is_plain = call["executable"] is None and call["preexec_fn"] is None and all(isinstance(word, str) for word in argv)
     if not (is_plain and _needs_torch(argv, cwd) and _same_interpreter(env) and Path(cwd).is_dir()):
         return None
-    return Request(argv=argv[1:], cwd=cwd, env=env, new_session=call["start_new_session"])
+    return Request(argv=argv[1:], cwd=cwd, env=env, new_session=call["start_new_session"], unbuffered=unbuffered)
 
 
 def _needs_torch(argv: list[str], cwd: str) -> bool:
@@ -201,7 +204,7 @@ def _become(request: Request, streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    _open_streams()
+    _open_streams(sys.stdout.write_through or request.unbuffered)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request.env)
@@ -215,9 +218,8 @@ def _become(request: Request, streams: list[int]) -> None:
     _forget_other_package()
 
 
-def _open_streams() -> None:
+def _open_streams(unbuffered: bool) -> None:
     """Open the three streams again as Python does at its start: the objects remember what kind of file they had."""
-    unbuffered = sys.stdout.write_through
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         buffering = 0 if unbuffered and number > 0 else -1

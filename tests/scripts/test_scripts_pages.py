@@ -231,7 +231,7 @@ def test_command_runs(
     for zoo in ("torchvision", "timm"):
         if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
             pytest.skip(f"{zoo} is not installed")
-    if words[0] == "analyze" or (words[0] == "compare" and words[1].endswith(".py")):
+    if words[0] == "analyze" or (words[0] == "compare" and words[2].endswith(".py")):
         words += [word for option in SHORT.items() if option[0] not in words for word in option]
         if "--configs" not in words:
             words += ["--configs", "default"]
