@@ -144,6 +144,7 @@ def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
             yield Process(spec, visit, measure)
 
         monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", spawn_run)
-        monkeypatch.setattr("profiler_kit.process.separate_forks", lambda work: None)  # servers for forks that nobody starts
+        # or each repetition starts another server for forks, which nobody needs
+        monkeypatch.setattr("profiler_kit.process.separate_forks", lambda work: None)
 
     return install
