@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -84,9 +85,14 @@ MeasuredBy = Callable[[Callable[..., Any]], None]
 
 
 def is_gone(pid: int, within_s: float = 10.0) -> bool:
-    """Whether the process ends. The server of forks, its parent, collects it a moment after it was killed."""
+    """Whether the process ends. The server of forks, its parent, collects it a moment after it was killed.
+
+    If the server was killed first, this process has adopted it and collects it here.
+    """
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
