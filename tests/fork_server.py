@@ -3,18 +3,21 @@
 An import of torch, and of its compiler with the first step of an optimizer, takes four seconds of CPU time, and the tests
 start more than a hundred processes that need it. A fork has
 all properties of the process that was asked for: its own id, arguments, environment, working directory, streams, session,
-exit status, and this process as its parent. Only torch is imported in advance, so each process still finds this package
-and the user's files by itself. The marker ``fresh_process`` switches this off for a test.
+exit status, and this process as its parent. Torch and this package are imported in advance. A process that finds another
+copy of the package on its path imports that one, and every process finds the user's files by itself. The marker
+``fresh_process`` switches this off for a test.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import inspect
 import io
 import os
 import pickle
+import pkgutil
 import runpy
 import signal
 import socket
@@ -29,10 +32,13 @@ from pathlib import Path
 from typing import Any, Final
 
 WORKERS: Final = ("profiler_kit.worker.", "profiler_kit.process.fork_server")
-SERVED_MODULES: Final = (*WORKERS, "scripts.")
+SERVED_MODULES: Final = (*WORKERS, "scripts.", "torch.distributed.run")
+SERVED_CODE: Final = "from profiler_kit.cli import entry; entry()"  # the end of ``python -c``, as in a task of a sweep
 SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
+PACKAGE: Final = Path(__file__).resolve().parent.parent / "profiler_kit"
+NOT_IMPORTED: Final = ("__main__", "integrations")  # runs a command, and may need packages that are not installed
 OWN_VARIABLES: Final = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 
 SERVER_CODE: Final = """
@@ -57,6 +63,7 @@ class Request:
     cwd: str
     env: dict[str, str]
     new_session: bool
+    unbuffered: bool
 
 
 class ForkingPopen(_RealPopen):  # type: ignore[type-arg]
@@ -131,17 +138,21 @@ def _request(call: dict[str, Any]) -> Request | None:
     if isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["pass_fds"]:
         return None
     argv = [os.fspath(word) for word in args]
+    unbuffered = argv[1:2] == ["-u"]  # as ranks are started
+    argv[1:2] = [] if unbuffered else argv[1:2]
     env = dict(os.environ if call["env"] is None else call["env"])
     cwd = os.fspath(call["cwd"]) if call["cwd"] is not None else os.getcwd()  # noqa: PTH109 a text for another process
     is_plain = call["executable"] is None and call["preexec_fn"] is None and all(isinstance(word, str) for word in argv)
     if not (is_plain and _needs_torch(argv, cwd) and _same_interpreter(env) and Path(cwd).is_dir()):
         return None
-    return Request(argv=argv[1:], cwd=cwd, env=env, new_session=call["start_new_session"])
+    return Request(argv=argv[1:], cwd=cwd, env=env, new_session=call["start_new_session"], unbuffered=unbuffered)
 
 
 def _needs_torch(argv: list[str], cwd: str) -> bool:
     if len(argv) < 2 or argv[0] != PYTHON:
         return False
+    if argv[1] == "-c":
+        return argv[2].endswith(SERVED_CODE) and argv[3:4] != [] and argv[3] in SERVED_VERBS
     if argv[1] == "-m":
         module, verb = argv[2], next((word for word in argv[3:] if not word.startswith("-")), "")
         return module.startswith(SERVED_MODULES) or (module == "profiler_kit" and verb in SERVED_VERBS)
@@ -193,21 +204,22 @@ def _become(request: Request, streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    _open_streams()
+    _open_streams(sys.stdout.write_through or request.unbuffered)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request.env)
     os.chdir(request.cwd)
     tempfile.tempdir = None
-    first = request.cwd if request.argv[0] == "-m" else str(Path(request.argv[0]).resolve().parent)
+    firsts = {"-m": request.cwd, "-c": ""}
+    first = firsts[request.argv[0]] if request.argv[0] in firsts else str(Path(request.argv[0]).resolve().parent)
     added = [path for path in request.env.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [first, *added, *sys.path[1:]]
     sys.argv[:] = request.argv if request.argv[0] != "-m" else request.argv[1:]
+    _forget_other_package()
 
 
-def _open_streams() -> None:
+def _open_streams(unbuffered: bool) -> None:
     """Open the three streams again as Python does at its start: the objects remember what kind of file they had."""
-    unbuffered = sys.stdout.write_through
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, name)
         buffering = 0 if unbuffered and number > 0 else -1
@@ -219,13 +231,36 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _run() -> None:
+def _import_package() -> None:
+    """Import all of the package: a count or a measurement needs most of it, which takes half a second in each process."""
+    sys.path.insert(0, str(PACKAGE.parent))
+    for module in pkgutil.walk_packages([str(PACKAGE)], f"{PACKAGE.name}."):
+        if not set(NOT_IMPORTED) & set(module.name.split(".")):
+            importlib.import_module(module.name)
+    del sys.path[0]
+
+
+def _forget_other_package() -> None:
+    """Forget the imported package where this fork finds another one first, or none."""
+    found = (finder.find_spec(PACKAGE.name, None) for finder in sys.meta_path)
+    spec = next((spec for spec in found if spec is not None), None)
+    if spec is None or spec.origin is None or Path(spec.origin).resolve().parent != PACKAGE:
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE.name]:
+            del sys.modules[name]
+
+
+def _run(request: Request) -> None:
     main_module = types.ModuleType("__main__")
     sys.modules["__main__"] = main_module
-    if sys.argv[0].endswith(".py"):
+    if request.argv[0] == "-c":
+        sys.argv[:] = ["-c", *request.argv[2:]]
+        exec(request.argv[1], main_module.__dict__)
+    elif sys.argv[0].endswith(".py"):
         main_module.__dict__.update(__file__=sys.argv[0], __builtins__=__builtins__)
         exec(compile(Path(sys.argv[0]).read_bytes(), sys.argv[0], "exec"), main_module.__dict__)
     else:
+        if "." in sys.argv[0]:  # of the package, it is run like a module that was not imported before
+            sys.modules.pop(sys.argv[0], None)
         runpy._run_module_as_main(sys.argv[0])  # type: ignore[attr-defined]
 
 
@@ -244,9 +279,11 @@ def _fork_own_server() -> socket.socket | None:
 
 
 def main(connection: socket.socket) -> None:
-    """Import torch, and fork for each request until the other end of `connection` is closed."""
+    """Import torch and the package, and fork for each request until the other end of `connection` is closed."""
     import torch._dynamo  # every optimizer imports it with its first step
     import torch.profiler  # noqa: F401
+
+    _import_package()
 
     while (served := _serve(connection)) is not None:
         request, streams = served
@@ -259,5 +296,5 @@ def main(connection: socket.socket) -> None:
                     os.close(stream)
                 continue
         _become(request, streams)
-        _run()
+        _run(request)
         return

@@ -18,6 +18,15 @@ def python(code: str, **options: object) -> Outcome:
     return run([sys.executable, "-c", textwrap.dedent(code)], **options)  # type: ignore[arg-type]
 
 
+def ended_after_a_line(code: str) -> Outcome:
+    """The outcome of a program whose time is over once it has printed a line."""
+    lines: list[str] = []
+    with process.start_child([sys.executable, "-c", textwrap.dedent(code)], on_line=lines.append) as child:
+        while not lines:
+            assert not child.exits_within(0.05), "the program never got there"
+        return child.finish(0.05)
+
+
 def alive(pid: int) -> bool:
     """Whether `pid` runs; a zombie, which nobody may have collected yet, does not."""
     try:
@@ -81,14 +90,13 @@ def test_a_child_that_never_reads_a_large_stdin_ends() -> None:
 
 def test_a_hang_is_ended_with_its_whole_group() -> None:
     began = time.monotonic()
-    outcome = python(
+    outcome = ended_after_a_line(
         """
         import subprocess, sys, time
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
         print(child.pid, flush=True)
         time.sleep(300)
         """,
-        timeout_s=3.0,
     )
     assert outcome.timed_out
     assert not outcome.ok
@@ -99,14 +107,13 @@ def test_a_hang_is_ended_with_its_whole_group() -> None:
 
 def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.started, "GRACE_S", 0.2)
-    outcome = python(
+    outcome = ended_after_a_line(
         """
         import signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("deaf", flush=True)
         time.sleep(300)
         """,
-        timeout_s=3.0,
     )
     assert outcome.timed_out
     assert outcome.signal_name == "SIGKILL"
@@ -115,7 +122,7 @@ def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_sigterm_gives_time_to_clean_up(tmp_path: Path) -> None:
     mark = tmp_path / "cleaned"
-    outcome = python(
+    outcome = ended_after_a_line(
         f"""
         import pathlib, signal, sys, time
         def clean(*_):
@@ -125,7 +132,6 @@ def test_sigterm_gives_time_to_clean_up(tmp_path: Path) -> None:
         print("ready", flush=True)
         time.sleep(300)
         """,
-        timeout_s=3.0,
     )
     assert outcome.timed_out
     assert outcome.returncode == 5

@@ -191,7 +191,7 @@ def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch
 
 def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """With the worker: a network that sleeps without autocast, and an optimizer without a fused form."""
-    sleep = "torch.is_autocast_enabled('cpu') or __import__('time').sleep(0.1)"
+    sleep = "torch.is_autocast_enabled('cpu') or __import__('time').sleep(0.03)"
     net.write_text(NET.replace("        return self.head", f"        {sleep}\n        return self.head"))
     words = ["--changes", "fused_optimizer,amp_bf16", "--processes", "18", "--optimizer", "rmsprop", "--budget", "10m"]
     assert main(["tune", "net.py", "--device", "cpu", "-q", "-o", "tuned.json", *words]) == 0

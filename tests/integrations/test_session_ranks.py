@@ -32,7 +32,7 @@ torch.manual_seed(0)
 rank = dist.get_rank()
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-more = torch.randn(600, 600)
+more = torch.randn(900, 900)
 with profiler_kit.session(model, out=other if rank else folder, warmup=2, steps=4, traced=3) as s:
     for _ in range(12):
         if rank:

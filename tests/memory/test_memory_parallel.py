@@ -359,7 +359,10 @@ TENSOR_NETS = {
     ),
     "adapted": LLAMA.format(norms="self.wq, self.wv = Adapter(self.wq), Adapter(self.wv)", query_norm="", key_norm=""),
     "fused": FUSED,
-    "transformer": (ROOT / "models" / "transformer.py").read_text().replace("(8, CONTEXT)", "(2, 16)")
+    "transformer": (ROOT / "models" / "transformer.py")
+    .read_text()
+    .replace("(8, CONTEXT)", "(2, 16)")
+    .replace("depth: int = 6", "depth: int = 2")
     + "\nget_model = GPT\n",
 }
 

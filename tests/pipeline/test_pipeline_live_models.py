@@ -112,7 +112,7 @@ class Failing(nn.Linear):
 
 @pytest.mark.parametrize(("end", "kind"), [("kill", "out_of_memory"), ("hang", "timeout"), ("memory", "out_of_memory")])
 def test_a_process_that_ends_early_is_a_failed_run(end: str, kind: str) -> None:
-    report = measured(Failing(end), timeout_s=8 if end == "hang" else None)
+    report = measured(Failing(end), timeout_s=4 if end == "hang" else None)
     failure = report.runs[0].failure
     assert failure is not None
     assert failure.kind == kind

@@ -23,6 +23,7 @@ import pytest
 import torch
 
 from profiler_kit.cli import main
+from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun
@@ -39,6 +40,8 @@ SCRIPT = re.compile(r"python3? -m (?P<module>scripts[.\w]*\w)(?P<arguments>[^\n`
 SMALLER = {"24GiB": "1GiB", "32,3,224,224": "2,3,8,8", "30s": "2s"}
 # Keeps a measured command short: its options still apply, on one configuration where the page names none.
 SHORT = {"--steps": "3", "--budget": "2s"}
+# The same for a search: its smallest number of processes.
+SHORT_SEARCH = ("--processes", str(MIN_TUNING_PROCESSES))
 # Its runs start processes. Those of other commands happen in the process of the test, because starting takes long.
 WITH_PROCESSES = "analyze my_model.py"
 # What a report says about an option for NVIDIA devices on a machine without one. The command itself succeeds.
@@ -173,7 +176,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
     subprocess.run([*git, "update-ref", "refs/remotes/origin/main", "HEAD"], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -225,13 +227,16 @@ def test_command_runs(
         (folder / "pyproject.toml").write_text(BROKEN_BUDGET)
     if arguments != WITH_PROCESSES:
         monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", run_here)
+        monkeypatch.setattr("profiler_kit.process.separate_forks", lambda work: None)
     for zoo in ("torchvision", "timm"):
         if any(word.startswith(f"{zoo}:") for word in words) and importlib.util.find_spec(zoo) is None:
             pytest.skip(f"{zoo} is not installed")
-    if words[0] == "analyze" or (words[0] == "compare" and words[1].endswith(".py")):
+    if words[0] == "analyze" or (words[0] == "compare" and words[2].endswith(".py")):
         words += [word for option in SHORT.items() if option[0] not in words for word in option]
         if "--configs" not in words:
             words += ["--configs", "default"]
+    if words[0] == "tune":
+        words += SHORT_SEARCH
     status = main(words)
     written = capfd.readouterr()
     assert status == 0, written.err
