@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from profiler_kit.measurement.visits import Visit, further_visit
 from profiler_kit.records.configs import RunConfig
@@ -13,9 +12,6 @@ from profiler_kit.records.report import baseline_of
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of_runs
 from profiler_kit.statistics.sequential import undecided_runs
-
-# Of the budget, which further passes leave for what follows, such as measured peaks.
-MAX_BUDGET_SHARE: Final = 0.75
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +50,7 @@ class FurtherPasses:
         # the first passes also trace and check, and their processes take longer than further ones
         processes = sum(1 + len(run.repeats) for run in self.runs)
         process_s = (now_s - self.pass_started_s) / max(1, processes - self.earlier_processes)
-        left_s = MAX_BUDGET_SHARE * self.budget_s - (now_s - self.started_s)
+        left_s = self.budget_s - (now_s - self.started_s)
         fitting = int(left_s / max(process_s, 1e-9)) // (1 + len(undecided))
         if fitting < 1:
             return []

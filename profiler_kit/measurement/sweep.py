@@ -162,6 +162,7 @@ def spawn_run(
             checks=visit.checks,
             again=visit.again,
             hashes=not visit.further,
+            building_threads=visit.building_threads,
             waits=True,
             turns=visit.turns,
         )

@@ -66,9 +66,21 @@ def rounds(
 
 
 def _with_turns(members: Round, first: ConfigRun) -> Round:
-    """`members` as one round, each a visit of its own."""
+    """`members` as one round, each a visit of its own.
+
+    Processes that build at the same time, each with a thread for each core, take several times as long as one after another.
+    Those whose results are hashed are not limited, because the number of threads may change the last bits of initial weights.
+    """
     now_ns = time.time_ns()
-    return tuple(replace(visit, turns=turns_of(first, visit.budget_s, round_ns=now_ns)) for visit in members)
+    threads = max(1, process.usable_cores() // len(members))
+    return tuple(
+        replace(
+            visit,
+            turns=turns_of(first, visit.budget_s, round_ns=now_ns),
+            building_threads=threads if visit.further else None,
+        )
+        for visit in members
+    )
 
 
 def turns_of(first: ConfigRun, budget_s: float, *, round_ns: int = 0) -> Turns | None:

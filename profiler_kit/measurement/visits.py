@@ -27,6 +27,7 @@ class Visit:
     - `further`: a third or later process of a configuration, which is `again` too and hashes nothing. Its steps are added to
       the run.
     - `parts`: also measure the parts of convolutions, unless `again`.
+    - `building_threads`: as in `RunJob`.
     - `turns`: how the process takes turns with the others of its round; None outside a round.
     - `spec`: the target; None for the one of the sweep.
     """
@@ -41,6 +42,7 @@ class Visit:
     again: bool = False
     further: bool = False
     parts: bool = True
+    building_threads: int | None = None
     turns: Turns | None = None
     spec: TargetSpec | None = None
 

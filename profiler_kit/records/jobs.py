@@ -44,6 +44,7 @@ class RunJob(TargetJob, kind="run_job"):
     - `trace`, `parts_trace`: the files for the trace and for the trace of the convolutions' parts; None writes neither.
     - `checks`: also run the memory probe, the reproducibility check and the comparison with float64.
     - `again`: a second process of a configuration, which only times steps, and hashes results if `hashes`.
+    - `building_threads`: the largest number of threads of PyTorch while the target is loaded; None does not limit it.
     - `waits`: load the target, then wait for `START_LINE` on stdin before using the device.
     - `turns`: time the steps in turns, each of which starts like the run, with a line on stdin; None times one series of steps.
     - `member`: the rank that this process is; None for a run in one process.
@@ -56,6 +57,7 @@ class RunJob(TargetJob, kind="run_job"):
     checks: bool = True
     again: bool = False
     hashes: bool = True
+    building_threads: int | None = None
     waits: bool = False
     turns: Turns | None = None
     member: Member | None = None

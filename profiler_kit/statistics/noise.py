@@ -110,8 +110,8 @@ class Noise:
         """What stands for each process of the run's configuration, in the order of `processes`.
 
         Times of processes that took turns are divided by the level of their round. `rounds`: only those of these rounds. Empty
-        if something is not known for all processes, or if fewer than two took turns. Steps that load data have no lower decile:
-        a loader makes some steps wait and others not, and a lower quantile would not see the wait.
+        if something is not known for all processes, or if fewer than two took turns. Steps that get their data from worker
+        processes have no lower decile: some of them wait for the workers and others do not, which a lower quantile would not see.
         """
         levels = self.levels.get(sample, {})
         values = self._values(run, sample)
@@ -123,7 +123,8 @@ class Noise:
 
     def _values(self, run: ConfigRun, sample: Sample) -> tuple[tuple[int | None, Interval], ...]:
         """`samples` before the division, each with its round if it stands for a process that took turns."""
-        if run.failure is not None or (sample.is_low and any(timing.phase == "data" for timing in run.phases)):
+        has_workers = run.prepared_batches != 0 and any(timing.phase == "data" for timing in run.phases)
+        if run.failure is not None or (sample.is_low and has_workers):
             return ()
         again = self.again.get(run.config.name)
         processes = [run.as_repeat, *run.repeats, *([again] if again is not None else [])]

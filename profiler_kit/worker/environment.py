@@ -8,7 +8,7 @@ import platform
 import re
 import resource
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -80,6 +80,18 @@ def backend(device: str) -> Backend:
 def has_tf32(device: str) -> bool:
     """Whether `device` supports TF32 (compute capability 8.0 and later)."""
     return device.startswith("cuda") and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] >= 8
+
+
+@contextlib.contextmanager
+def threads_limited(count: int | None) -> Iterator[None]:
+    """Within the block, PyTorch uses at most `count` threads, unless the block changes their number. None does not limit it."""
+    before = torch.get_num_threads()
+    limited = before if count is None else min(before, count)
+    if limited != before:
+        torch.set_num_threads(limited)
+    yield
+    if limited != before and torch.get_num_threads() == limited:  # otherwise the model's file has set it
+        torch.set_num_threads(before)
 
 
 def apply_flags(config: RunConfig) -> None:

@@ -123,6 +123,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         round_ns=job.turns.round_ns if job.turns is not None else None,
         phases=timed.phases(),
         samples=_examples(target.batch),
+        prepared_batches=target.prepared_batches,
         first_step_peak_bytes=first_peak,
         peak_allocated_bytes=_peak_bytes(runner),
         peak_reserved_bytes=torch.cuda.max_memory_reserved(target.device) if cuda else None,

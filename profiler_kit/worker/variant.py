@@ -22,7 +22,8 @@ def load_runner(job: TargetJob, *, ready: Callable[[], None] | None = None) -> R
     """
     environment.apply_flags(job.config)
     apply_to_process(job.config, job.device)
-    target = load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, on_built=ready)
+    with environment.threads_limited(job.building_threads if isinstance(job, RunJob) else None):
+        target = load(apply_to_spec(job.config, job.spec), device=job.device, compiled=True, on_built=ready)
     member = job.member if isinstance(job, RunJob) else None
     if member is None:
         return Runner(target)

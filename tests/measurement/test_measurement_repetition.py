@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_kit.measurement.repetition import MAX_BUDGET_SHARE, FurtherPasses
+from profiler_kit.measurement.repetition import FurtherPasses
 from profiler_kit.measurement.visits import FURTHER_BUDGET_S, Visit, VisitOrder, reverse_pass
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
@@ -83,7 +83,7 @@ def test_a_pass_that_would_not_fit_into_the_budget_is_left_out() -> None:
     further = passes(runs, clock, budget_s=20.0)
     clock.now_s += 8.0  # two passes of two processes took two seconds each
     assert further.next_pass()
-    clock.now_s += 20.0 * MAX_BUDGET_SHARE - 8.0 - 1.0
+    clock.now_s += 20.0 - 8.0 - 1.0
     assert further.next_pass() == []
 
 
