@@ -88,7 +88,7 @@ CASES: Final[dict[str, Case]] = {
 class Pair:
     """The verdict of one analysis on `after` against the default configuration (on the second side of `compare`).
 
-    - `planted_percent`: the true difference. `gap_percent`: the measured one.
+    - `planted_percent`: the true difference, from the spin and the measured step. `gap_percent`: the measured one.
     - `limit_percent`: the smallest change that the report says it would have seen; None if that is unknown.
     - `findings`: the number of findings that report `after` as better or worse. `processes`: those of the two sides.
     """
@@ -114,7 +114,7 @@ class Pair:
 class Analysis:
     """One analysis of a case: a line of the log.
 
-    - `plant_percent`, `spin`: the planted slow-down. `step_ns`: the step of the default configuration.
+    - `plant_percent`, `spin`: the planted slow-down, of `step_ns`: the step of the default configuration before the analysis.
     - `seconds`: the duration. `waiting_percent`: how long the threads of the default waited for a core, of their time.
     """
 
@@ -165,13 +165,13 @@ def analyze_case(
                 for side, ns in zip(sides, (0, spin_ns), strict=True)
             ]
             reports = compare_sides(specs[0], specs[1], device=device, batch=case.batch, budget_s=budget_s)
-            pairs = [compared_pair(*reports, plant_percent)]
             report = reports[0]
+            pairs = [compared_pair(*reports, share_of_step(spin_ns, report))]
         else:
             configs = ["default", IDENTICAL[kind].config, SLOWER[kind].config]
             slow = plant(file, folder, kind=kind, spin_ns=spin_ns, spin=spin)
             report = run(slow, configs=configs, budget_s=budget_s, **options)
-            planted = {SLOWER[kind].config: plant_percent}
+            planted = {SLOWER[kind].config: share_of_step(spin_ns, report)}
             # a switch of cuDNN is not measured for a model without cuDNN's operators
             compared = (AGAIN, *(name for name in configs[1:] if name in planted or report.run(name) is not None))
             pairs = [analyzed_pair(report, name, planted.get(name, 0.0)) for name in compared]
@@ -209,6 +209,13 @@ def compare_sides(a: str, b: str, *, device: str, batch: int | None, budget_s: f
     if sides.failure is not None:
         raise SystemExit(str(sides.failure))
     return sides.a, sides.b
+
+
+def share_of_step(spin_ns: int, report: Report) -> float:
+    """`spin_ns` in percent of the default configuration's step in `report`, the geometric mean of its processes."""
+    run = run_of(report, "default")
+    logs = [math.log(step.median) for step in noise_of(report).processes(run)]
+    return round(100 * spin_ns / math.exp(statistics.fmean(logs)), 2)
 
 
 def compared_pair(a: Report, b: Report, planted_percent: float) -> Pair:
@@ -282,12 +289,12 @@ def format_log(analyses: Sequence[Analysis]) -> str:
             pairs = [pair for analysis in group for pair in analysis.pairs if pair.after == after]
             limits = [pair.limit_percent if pair.limit_percent is not None else math.inf for pair in pairs]
             gaps = [pair.gap_percent for pair in pairs]
-            planted = pairs[0].planted_percent
+            planted = statistics.median(pair.planted_percent for pair in pairs)
             rows.append(
                 (
                     series[0],
                     after,
-                    f"{planted:g} % ({series[2]})" if planted else "-",
+                    f"{planted:.1f} % ({series[2]})" if planted else "-",
                     f"{sum(pair.outcome in STRICT or pair.findings > 0 for pair in pairs)}/{len(pairs)}",
                     f"{sum(pair.is_correct for pair in pairs)}/{len(pairs)}",
                     f"{statistics.median(limits):.1f} %",
@@ -325,6 +332,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--log", type=Path, required=True, metavar="FILE", help="JSON lines to continue")
     args = parser.parse_args(argv)
     begin_s = time.monotonic()
+    steps_ns: dict[str, int] = {}
     turns = [(number, name) for number in range(args.count) for name in args.case]
     for number, name in turns:
         case = CASES[name]
@@ -338,13 +346,11 @@ def main(argv: list[str]) -> int:
         if left_s < max((analysis.seconds for analysis in same), default=0.0) or left_s <= 0:
             continue
         print(f"{name}, analysis {len(same) + 1} of {args.count} ...", file=sys.stderr, flush=True)
-        step_ns = next((analysis.step_ns for analysis in same), None)
-        append(
-            analyze_case(
-                name, case, plant_percent=args.plant, spin=spin, step_ns=step_ns, budget_s=args.budget
-            ),
-            args.log,
-        )  # fmt: skip
+        analysis = analyze_case(
+            name, case, plant_percent=args.plant, spin=spin, step_ns=steps_ns.get(name), budget_s=args.budget
+        )
+        steps_ns[name] = analysis.step_ns  # of this machine: the log may be of another one
+        append(analysis, args.log)
     analyses = read_log(args.log)
     print(format_log(analyses))
     return 0 if all(pair.is_correct for analysis in analyses for pair in analysis.pairs) else 1
