@@ -19,13 +19,16 @@ from profiler_kit.records.jobs import Turns
 from profiler_kit.records.runs import ConfigRun
 
 TURN_S: Final = 0.1
-MAX_TURNS: Final = 16
+# Of a process, and of all processes of a configuration in a round: more processes with fewer turns each are as precise, and show
+# better how precise.
+MIN_FULL_TURNS, MAX_TURNS = 8, 16
+ALL_TURNS: Final = 64
 MIN_TURNS: Final = 4  # a longer step is measured in one series
 MIN_STEPS, MAX_STEPS = 3, 16  # of a turn: a precise median needs many turns, not many steps
 # From this length on, a turn may be a single step: refilling caches is a negligible part of it. Otherwise, its first step is not
 # timed.
 LONG_STEP_S: Final = 0.03
-MAX_TOGETHER: Final = 16
+MAX_TOGETHER: Final = 24
 CONTEXT_BYTES: Final = 700_000_000  # of device memory: a CUDA context, with kernels that libraries load
 PROCESS_BYTES: Final = 2_000_000_000  # of host memory, with a CUDA context
 USABLE_SHARE: Final = 0.7  # of the device's memory
@@ -49,23 +52,24 @@ def rounds(
     """
     limit = processes_together(first, device)
     visits = [*anchor, *itertools.chain.from_iterable(units)]
-    turns = [turns_of(first, visit.budget_s) for visit in (*visits, *once)]
+    turns = [turns_of(first, visit.budget_s, MAX_TURNS) for visit in (*visits, *once)]
     if len(visits) < 2 or None in turns or any(visit.steps is not None for visit in visits):
         return []
     if len(visits) <= limit:
-        copies = max(1, min(copies, limit // len(visits)))
+        copies = max(1, min(copies, (limit - len(once)) // len(visits)))
         again = [replace(visit, further=keeps) for _ in range(copies - 1) for visit in visits]
-        together = [(*visits, *once[: limit - copies * len(visits)], *again)]
-        together += [(visit,) for visit in once[limit - copies * len(visits) :]]
+        together = [(*visits, *once, *again)]
     else:
+        copies = 1
         room = max(1, (limit - len(anchor)) // max(map(len, units)))
         groups = [units[start : start + room] for start in range(0, len(units), room)]
         together = [(*anchor, *itertools.chain.from_iterable(group)) for group in groups]
         together += [(visit,) for visit in once]
-    return [_with_turns(members, first) for members in together]
+    count = max(MIN_FULL_TURNS, min(MAX_TURNS, ALL_TURNS // copies))
+    return [_with_turns(members, first, count) for members in together]
 
 
-def _with_turns(members: Round, first: ConfigRun) -> Round:
+def _with_turns(members: Round, first: ConfigRun, count: int) -> Round:
     """`members` as one round, each a visit of its own.
 
     Processes that build at the same time, each with a thread for each core, take several times as long as one after another.
@@ -76,22 +80,22 @@ def _with_turns(members: Round, first: ConfigRun) -> Round:
     return tuple(
         replace(
             visit,
-            turns=turns_of(first, visit.budget_s, round_ns=now_ns),
+            turns=turns_of(first, visit.budget_s, count, round_ns=now_ns),
             building_threads=threads if visit.further else None,
         )
         for visit in members
     )
 
 
-def turns_of(first: ConfigRun, budget_s: float, *, round_ns: int = 0) -> Turns | None:
-    """The turns of a process that has `budget_s` for its steps; None if the step of `first` is too long for several."""
+def turns_of(first: ConfigRun, budget_s: float, most: int, *, round_ns: int = 0) -> Turns | None:
+    """Up to `most` turns of a process with `budget_s` for its steps; None if the step of `first` is too long for several."""
     if first.step_ns is None:
         return None
     step_s = first.step_ns.median * 1e-9
     is_long = step_s >= LONG_STEP_S
     fewest = 1 if is_long else MIN_STEPS
     turn_s = max(TURN_S, fewest * step_s)
-    count = min(MAX_TURNS, int(budget_s / turn_s))
+    count = min(most, int(budget_s / turn_s))
     if count < MIN_TURNS:
         return None
     return Turns(

@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 FORKED: Final = ("run", "schedule_run", "ceilings")
 # Servers of forks that import together, while nothing measures.
-MAX_SERVERS: Final = 4
-CORES_PER_SERVER: Final = 4
+MAX_SERVERS: Final = 8
+CORES_PER_SERVER: Final = 2
 SERVER_BYTES: Final = 500_000_000  # of host memory, with torch and its compiler
 COMPILER: Final = "torch._dynamo"  # the first step of an optimizer imports it
 

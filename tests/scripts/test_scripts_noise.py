@@ -209,10 +209,11 @@ def test_the_benchmark_detects_the_planted_slowdown(slow_case: bench_noise.Case)
         )
     again, identical, slower = analysis.pairs
     assert (again.after, identical.after) == (bench_noise.AGAIN, "deterministic_algorithms")
-    assert (slower.after, slower.planted_percent, slower.outcome) == ("no_onednn", 300, "worse")
+    assert (slower.after, slower.outcome) == ("no_onednn", "worse")
+    assert 100 < slower.planted_percent < 400
     assert slower.gap_percent > 150
     assert analysis.step_ns > 4 * MS
-    assert "300 % (host)" in bench_noise.format_log([analysis])
+    assert f"{slower.planted_percent:.1f} % (host)" in bench_noise.format_log([analysis])
 
 
 def test_the_log_continues_where_it_stopped(
