@@ -18,13 +18,13 @@ from profiler_kit.measurement.visits import Round
 from profiler_kit.records.jobs import Turns
 from profiler_kit.records.runs import ConfigRun
 
-TURN_S: Final = 0.1
+TURN_S: Final = 0.05  # a longer one says hardly more: what lengthens a step lasts for some tenths of a second
 # Of a process, and of all processes of a configuration in a round: more processes with fewer turns each are as precise, and show
 # better how precise.
-MIN_FULL_TURNS, MAX_TURNS = 8, 16
-ALL_TURNS: Final = 64
+MIN_FULL_TURNS, MAX_TURNS = 12, 24
+ALL_TURNS: Final = 128
 MIN_TURNS: Final = 4  # a longer step is measured in one series
-MIN_STEPS, MAX_STEPS = 3, 16  # of a turn: a precise median needs many turns, not many steps
+MIN_STEPS, MAX_STEPS = 3, 8  # of a turn
 # From this length on, a turn may be a single step: refilling caches is a negligible part of it. Otherwise, its first step is not
 # timed.
 LONG_STEP_S: Final = 0.03

@@ -379,9 +379,8 @@ def test_progress_of_trials_counts_every_process(
         return quick(spec, config, **rest)
 
     measured_by(measured)
-    monkeypatch.setattr(
-        repetition, "MAX_BUDGET_SHARE", 0
-    )  # two equal results are undecided: further passes would follow
+    # two equal results are undecided: further passes would follow
+    monkeypatch.setattr(repetition.FurtherPasses, "next_pass", lambda _: [])
     said: list[str] = []
     questions = ExperimentOptions(trials=True)
     report = analyze_spec(place.spec, device="cpu", steps=3, on_progress=said.append, experiments=questions).report
@@ -408,7 +407,7 @@ def test_first_answers_come_before_the_last_process(
         events.append(f"answer on {'+'.join(names)}")
 
     measured_by(measured)
-    monkeypatch.setattr(repetition, "MAX_BUDGET_SHARE", 0)
+    monkeypatch.setattr(repetition.FurtherPasses, "next_pass", lambda _: [])
     monkeypatch.setattr(session, "_has_time", lambda *_: True)
     analyze_spec(place.spec, device="cpu", steps=3, on_answer=on_answer)
     assert events == ["default", "answer on default", "b", "a", "answer on default+b+a", "a", "b"]
