@@ -3,8 +3,9 @@
     python -m scripts.bench.record_noise --processes 12 -o noise.json
 
 Every target runs in fresh processes under the default configuration. Batches of processes import together, and then measure
-one after another while nothing else runs. `--ahead` lets further processes import beside the one that measures instead. The
-file has the timed steps of each process in ns.
+one after another while nothing else runs. `--ahead` lets further processes import beside the one that measures instead. With
+`--turns`, all processes are one round and take turns, as where `analyze` finds that the step waits for the host. The file has the
+timed steps of each process in ns.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.measurement.sweep import measure_visits
-from profiler_kit.measurement.visits import Visit
+from profiler_kit.measurement.turns import rounds
+from profiler_kit.measurement.visits import Round, Visit
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.worker.environment import pick_device
@@ -37,13 +40,21 @@ WITH_LOADER: Final = ("MNIST with loader",)
 
 
 def record(
-    spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float
+    spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float, takes_turns: bool
 ) -> Generator[tuple[int, ...], None, None]:
     """Yield the timed steps of `processes` fresh processes in ns.
 
-    `batch` processes are prepared at a time while none measures, or `ahead` others while one does.
+    `batch` processes are prepared at a time while none measures, or `ahead` others while one does; or all, and they take turns.
     """
-    visits = [Visit(config=DEFAULT, budget_s=budget_s, checks=False, again=True) for _ in range(processes)]
+    further = Visit(config=DEFAULT, budget_s=budget_s, checks=False, again=True, further=True)
+    visits: list[Visit | Round] = [replace(further) for _ in range(processes)]
+    if takes_turns:
+        measured = measure_visits(
+            spec, [further], device=device, on_start=lambda _: None, on_progress=lambda *_: None, ahead=0
+        )
+        (first,) = measured
+        copies = processes // 2  # of two configurations that are the same
+        visits = list(rounds([(further,)], anchor=(further,), copies=copies, first=first.run, device=device))
     finished = measure_visits(
         spec,
         visits,
@@ -71,15 +82,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="*", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--ahead", type=int, default=0, help="processes that import while one measures (default: none)")
+    parser.add_argument("--turns", action="store_true", help="processes take turns")
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="S", help="seconds for each target")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args(argv)
     device = pick_device(args.device)
     rows: list[dict[str, Any]] = []
     for name in args.only:
-        rows.append({"target": name, "beside": args.ahead, "loader": name in WITH_LOADER, "processes": []})
+        target = f"{name}, in turns" if args.turns else name
+        rows.append({"target": target, "beside": args.ahead, "loader": name in WITH_LOADER, "processes": []})
         deadline_s = time.monotonic() + args.limit
-        with closing(record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget)) as processes:
+        recording = record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget, args.turns)
+        with closing(recording) as processes:
             for steps_ns in processes:
                 rows[-1]["processes"].append(steps_ns)
                 write(rows, args.output)

@@ -385,3 +385,103 @@ def test_the_table_of_the_benchmark_prints(capsys: pytest.CaptureFixture[str]) -
     assert "simulated, kernels fill the step" in table
     assert Path(decisions.RECORDED).name == "recorded_noise.json"
     assert "found 10 %" in table
+
+
+# --- processes that took turns
+
+
+def round_of(name: str, *rounds: tuple[int, list[float]], settings: str = "", series_ms: float = 30.0) -> ConfigRun:
+    """A first process whose steps are one series of `series_ms`, and for each round (its number, the steps of its processes)."""
+    config = RunConfig(name=name, settings=(NamedValue(name=settings, value="on"),) if settings else ())
+    repeats = []
+    for number, steps_ms in rounds:
+        for step_ms in steps_ms:
+            steps_ns = tuple(round(step_ms * MS) + number for number in range(20))
+            repeats.append(Repeat(steps_ns=steps_ns, step_ns=median_interval(steps_ns), round_ns=number))
+    return ConfigRun(config=config, step_ns=around(round(series_ms * MS)), steps_ns=(), further_repeats=tuple(repeats))
+
+
+def test_processes_that_took_turns_are_compared_without_those_that_did_not() -> None:
+    default = round_of("default", (1, [10, 10.1, 9.9, 10]), series_ms=10)
+    slow = round_of("slow", (1, [11, 11.1, 10.9, 11]), settings="x", series_ms=30)
+    noise = noise_of(report(default, slow))
+    assert len(noise.processes(default)) == 5
+    assert [len(noise.samples(default, sample)) for sample in (Sample.LOW_OF_TURNS, Sample.MEDIAN_OF_TURNS)] == [4, 4]
+    found = noise.difference(default, slow)
+    assert found is not None
+    assert (found.outcome, found.processes) == ("worse", (4, 4))
+    assert found.ratio == pytest.approx(1.1, rel=1e-3)
+    assert found.limit is not None
+    assert found.limit < 0.06
+    assert noise.repeat_gap(default) == pytest.approx(0.02, rel=0.01)
+
+
+def test_a_slow_moment_of_the_host_is_no_noise_of_the_processes_that_share_it() -> None:
+    default = round_of("default", (1, [10, 10.1]), (2, [14, 14.1]))
+    slow = round_of("slow", (1, [11, 11.1]), (2, [15.4, 15.5]), settings="x")
+    noise = noise_of(report(default, slow))
+    levels = noise.levels[Sample.LOW_OF_TURNS]
+    assert levels[2] - levels[1] == pytest.approx(math.log(1.4), abs=0.01)
+    found = noise.difference(default, slow)
+    assert found is not None
+    assert (found.outcome, found.processes) == ("worse", (4, 4))
+    assert found.ratio == pytest.approx(1.1, rel=0.01)
+    # eight processes, two configurations, and one more level than a mean
+    assert noise.spread(Sample.LOW_OF_TURNS).freedom == 8 - 2 - 1
+
+
+def test_only_rounds_that_both_took_part_in_are_compared() -> None:
+    default = round_of("default", (1, [10, 10.1]), (2, [20, 20.1]))
+    slow = round_of("slow", (1, [11, 11.1]), settings="x")
+    found = noise_of(report(default, slow)).difference(default, slow)
+    assert found is not None
+    assert found.processes == (2, 2)
+    assert found.ratio == pytest.approx(1.1, rel=0.01)
+    apart = round_of("apart", (3, [11, 11.1]), settings="x")
+    never_together = noise_of(report(default, apart)).difference(default, apart)
+    assert never_together is not None
+    assert never_together.processes == (5, 3), "all processes"
+
+
+def test_one_process_that_took_turns_shows_no_spread() -> None:
+    default, other = round_of("default", (1, [10])), round_of("other", (1, [10]), settings="x")
+    noise = noise_of(report(default, other))
+    assert noise.samples(default, Sample.MEDIAN_OF_TURNS) == ()
+    found = noise.difference(default, other)
+    assert found is not None
+    assert found.processes == (2, 2)
+
+
+def test_unequal_numbers_of_processes_have_the_levels_of_least_squares() -> None:
+    """Compared with a solution of the normal equations."""
+    numpy = pytest.importorskip("numpy")
+    chance = random.Random(7)
+    counts = {("a", 1): 3, ("a", 2): 1, ("b", 1): 1, ("b", 2): 2, ("b", 3): 1, ("c", 3): 2, ("c", 1): 2}
+    cells = {key: [10 * math.exp(chance.gauss(0, 0.1)) for _ in range(count)] for key, count in counts.items()}
+    runs = [
+        round_of(name, *((number, steps) for (other, number), steps in cells.items() if other == name), settings=name)
+        for name in "abc"
+    ]
+    noise = noise_of(report(*runs))
+    rows, values = [], []
+    for run, name in zip(runs, "abc", strict=True):
+        for repeat in run.repeats:
+            assert repeat.step_ns is not None
+            rows.append([float(name == other) for other in "abc"] + [float(repeat.round_ns == n) for n in (1, 2, 3)])
+            values.append(math.log(repeat.step_ns.median))
+    solution, *_ = numpy.linalg.lstsq(numpy.array(rows), numpy.array(values), rcond=None)
+    expected = solution[3:] - solution[3:].mean()
+    levels = noise.levels[Sample.MEDIAN_OF_TURNS]
+    assert [levels[number] for number in (1, 2, 3)] == pytest.approx(list(expected), abs=1e-6)
+    residual = float(((numpy.array(rows) @ solution - numpy.array(values)) ** 2).sum())
+    spread = noise.spread(Sample.MEDIAN_OF_TURNS)
+    assert spread.freedom == len(values) - 3 - 2
+    assert spread.squares == pytest.approx(residual, rel=1e-4)
+
+
+def test_a_loader_without_workers_has_lower_deciles() -> None:
+    data = (PhaseTiming(phase="data", stopwatch_ns=MS),)
+    default = replace(bursts("default", 1.0, seed=1, phases=data), prepared_batches=0)
+    assert len(Noise().samples(default, Sample.LOW)) == 4
+    assert Noise().samples(replace(default, prepared_batches=4), Sample.LOW) == ()
+    assert Noise().samples(replace(default, prepared_batches=None), Sample.LOW) == ()

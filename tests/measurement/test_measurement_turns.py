@@ -1,0 +1,196 @@
+"""Rounds: which processes take turns, how many at a time, and how long."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from measure_models import net
+
+pytest.importorskip("torch")
+
+from profiler_kit import process
+from profiler_kit.measurement import sweep, turns
+from profiler_kit.measurement.visits import Visit, never
+from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.target import TargetSpec
+
+MS = 1_000_000
+STAMP = "open(os.environ['PK_STAMPS'], 'a').write(f'{os.getpid()} {time.monotonic_ns()}\\n')"
+
+
+@pytest.fixture(autouse=True)
+def memory_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the machine has free."""
+    monkeypatch.setattr(process, "processes_in_memory", lambda items, _: items)
+
+
+def first(step_ms: float = 10, **fields: object) -> ConfigRun:
+    step_ns = round(step_ms * MS)
+    run = ConfigRun(config=RunConfig(name="default"), step_ns=Interval(median=step_ns, low=step_ns, high=step_ns))
+    return replace(run, **fields)
+
+
+def visit(name: str, budget_s: float = 5.0, **fields: object) -> Visit:
+    return replace(Visit(config=RunConfig(name=name), budget_s=budget_s, checks=False, again=True), **fields)
+
+
+def units(*names: str) -> list[tuple[Visit, ...]]:
+    return [(visit(name),) for name in names]
+
+
+def names(members: tuple[Visit, ...]) -> str:
+    return "".join(one.config.name for one in members)
+
+
+def test_a_round_has_all_configurations_several_times() -> None:
+    composed = turns.rounds(units("b", "c"), anchor=(visit("a"),), copies=3, first=first(), device="cpu")
+    assert list(map(names, composed)) == ["abcabcabc"]
+    (members,) = composed
+    assert [one.further for one in members] == [False] * 3 + [True] * 6
+    assert len(set(map(id, members))) == 9
+    kept = turns.rounds(units("b"), anchor=(visit("a"),), copies=2, first=first(), device="cpu", keeps=False)
+    assert not any(one.further for one in kept[0])
+
+
+def test_what_needs_no_comparison_runs_once() -> None:
+    (members,) = turns.rounds(
+        units("b"), anchor=(visit("a"),), once=(visit("x"), visit("y")), copies=2, first=first(), device="cpu"
+    )
+    assert names(members) == "abxyab"
+
+
+def test_memory_limits_the_processes_of_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "processes_in_memory", lambda items, _: 5)
+    few = turns.rounds(units("b"), anchor=(visit("a"),), copies=8, first=first(), device="cpu")
+    assert list(map(names, few)) == ["abab"]
+    many = turns.rounds(units(*"bcdefg"), anchor=(visit("a"),), copies=8, first=first(), device="cpu")
+    assert list(map(names, many)) == ["abcde", "afg"], "each with what the others are compared with"
+    pairs = [(visit(name), visit(name)) for name in "abc"]
+    assert list(map(names, turns.rounds(pairs, copies=1, first=first(), device="cpu"))) == ["aabb", "cc"]
+
+
+def test_device_memory_limits_the_processes_of_a_round() -> None:
+    environment = Environment(
+        device="cuda:0", device_name="x", torch="2", python="3", platform="p", device_memory_bytes=10_000_000_000
+    )
+    run = first(environment=environment, peak_reserved_bytes=1_000_000_000)
+    assert turns.processes_together(run, "cuda") == 4  # of 1.7 GB each, in 7 GB
+    assert turns.processes_together(replace(run, environment=None), "cuda") == 1
+    assert turns.processes_together(replace(run, peak_reserved_bytes=9_000_000_000), "cuda") == 1
+
+
+def test_more_processes_have_fewer_turns_each() -> None:
+    counts = []
+    for copies in (1, 4, 8, 12):
+        (members,) = turns.rounds(units("b"), anchor=(visit("a"),), copies=copies, first=first(), device="cpu")
+        (count,) = {one.turns.count for one in members if one.turns is not None}
+        counts.append(count)
+    assert counts == [turns.MAX_TURNS, turns.MAX_TURNS, 16, turns.MIN_FULL_TURNS]
+
+
+def test_the_members_of_a_round_know_it() -> None:
+    composed = turns.rounds(units("b", "c"), anchor=(visit("a"),), copies=1, first=first(), device="cpu")
+    again = turns.rounds(units("b", "c"), anchor=(visit("a"),), copies=1, first=first(), device="cpu")
+    numbers = [{one.turns.round_ns for one in members if one.turns is not None} for members in (*composed, *again)]
+    assert list(map(len, numbers)) == [1, 1]
+    assert numbers[0] != numbers[1]
+
+
+def test_only_unhashed_processes_build_with_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "usable_cores", lambda: 8)
+    (members,) = turns.rounds(units("b"), anchor=(visit("a"),), copies=2, first=first(), device="cpu")
+    assert [one.building_threads for one in members] == [None, None, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "budget_s", "expected"),
+    [
+        (10, 5.0, (24, 50, 3, 1)),
+        (20, 5.0, (24, 60, 3, 1)),  # three steps
+        (10, 0.5, (10, 50, 3, 1)),
+        (100, 5.0, (24, 100, 1, 0)),  # one step, which refills caches in a negligible part of its time
+        (1000, 5.0, (5, 1000, 1, 0)),
+    ],
+)
+def test_a_turn_is_short(step_ms: float, budget_s: float, expected: tuple[int, int, int, int]) -> None:
+    found = turns.turns_of(first(step_ms), budget_s, turns.MAX_TURNS)
+    assert found is not None
+    assert (found.count, found.turn_ns // MS, found.fewest, found.untimed) == expected
+
+
+def test_a_very_long_step_is_measured_in_one_series() -> None:
+    assert turns.turns_of(first(2000), 5.0, turns.MAX_TURNS) is None
+    assert turns.turns_of(first(step_ns=None), 5.0, turns.MAX_TURNS) is None
+    assert turns.rounds(units("b"), anchor=(visit("a"),), copies=1, first=first(2000), device="cpu") == []
+
+
+def test_a_given_number_of_steps_is_measured_in_one_series() -> None:
+    assert turns.rounds([(visit("b", steps=10),)], anchor=(visit("a"),), copies=1, first=first(), device="cpu") == []
+
+
+def test_one_configuration_has_nothing_to_alternate_with() -> None:
+    assert turns.rounds([], anchor=(visit("a"),), copies=4, first=first(), device="cpu") == []
+
+
+# --- real processes
+
+
+def spec(folder: Path, on_cpu: str) -> TargetSpec:
+    inputs = "example_inputs = torch.linspace(-1, 1, 8).reshape(2, 4)\n"
+    (folder / "net.py").write_text(net(on_cpu, after=inputs))
+    return TargetSpec(spec=str(folder / "net.py"), sliced=False)
+
+
+def measured(target: TargetSpec, *members: Visit) -> list[sweep.FinishedVisit]:
+    (members,) = turns.rounds([members[1:]], anchor=members[:1], copies=1, first=first(), device="cpu")
+    entries = [never, members, never]
+    return list(
+        sweep.measure_visits(
+            target, entries, device="cpu", on_start=lambda _: None, on_progress=lambda *_: None, ahead=0
+        )
+    )
+
+
+def test_processes_alternate_and_one_at_a_time_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = tmp_path / "stamps"
+    monkeypatch.setenv("PK_STAMPS", str(stamps))
+    monkeypatch.setattr(turns, "MAX_STEPS", 3)
+    done = measured(spec(tmp_path, STAMP), visit("a", 0.21), visit("b", 0.21))
+    assert [one.run.config.name for one in done] == ["a", "b"]
+    runs = [one.run for one in done]
+    assert [run.failure for run in runs] == [None, None]
+    assert [len(run.steps_ns) for run in runs] == [12, 12]
+    assert runs[0].round_ns == runs[1].round_ns is not None
+    assert all(run.host_load is not None and run.step_ns is not None for run in runs)
+    assert all(0 < (run.needed_ns or 0) * 1e-9 <= one.took_s for one, run in zip(done, runs, strict=True))
+    pids = [line.split()[0] for line in stamps.read_text().splitlines()]
+    stretches = [pid for pid, _ in itertools.groupby(pids)]
+    assert len(set(pids)) == 2
+    # first steps of both, then four turns in alternating order: a b | a b, b a, a b, b a; hashes follow the last turns
+    a, b = stretches[:2]
+    assert stretches == [a, b, a, b, a, b, a]
+
+
+def test_a_process_that_dies_in_its_turn_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies = "if torch.backends.cudnn.benchmark and self.calls > 30: os._exit(3)"
+    slow = visit("b", 0.21, config=RunConfig(name="b", benchmark=True))
+    good, dead = measured(spec(tmp_path, dies), visit("a", 0.21), slow)
+    assert good.run.failure is None
+    assert dead.run.failure == Failure(
+        kind="crash", message="the process ended with exit status 3 and no result", log_tail=""
+    )
+
+
+def test_a_process_that_hangs_in_its_turn_takes_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = "if torch.backends.cudnn.benchmark and self.calls > 30: time.sleep(300)"
+    slow = visit("b", 0.21, config=RunConfig(name="b", benchmark=True), timeout_s=6.0)
+    good, dead = measured(spec(tmp_path, hangs), visit("a", 0.21), slow)
+    assert good.run.failure is None
+    assert dead.run.failure is not None
+    assert dead.run.failure.kind == "timeout"
+    assert dead.took_s < 12
