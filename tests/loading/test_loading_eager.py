@@ -84,7 +84,7 @@ for name in ("Plain", "Recomputed"):
         macs(name, **options)
 assert "torch._dynamo" not in sys.modules and "_dynamo" not in vars(torch)
 symbols = {"sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
-assert not symbols or torch.__version__ < (2, 8)  # up to torch 2.7, torch.utils.checkpoint imports them
+assert not symbols or torch.__version__ < (2, 13)  # older versions import them in more places
 compiler_is_unchanged()
 """,
         """
