@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -17,6 +16,7 @@ from inspection_traces import module_path, phase_name
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
+from torch_versions import needs_stacks
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution
@@ -25,8 +25,6 @@ from profiler_kit.traces.table import NONE, Kind
 
 STEPS = 2
 MAX_OVERLAP_LAYERS = 8
-STACKS_CRASH = sys.version_info >= (3, 13) and torch.__version__ < (2, 8)
-needs_stacks = pytest.mark.skipif(STACKS_CRASH, reason="the profiler records stacks on Python 3.13 from torch 2.8 on")
 MODES = ("eager", "checkpoint", "reentrant checkpoint")
 
 

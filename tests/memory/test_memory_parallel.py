@@ -14,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch_versions import needs_sharding_on_cpu  # noqa: E402
 
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
@@ -311,7 +312,7 @@ def run_ranks(script: Path, argument: str) -> str:
     ("ddp", {"c10d::allreduce_": "all-reduce"}),
     pytest.param(
         "fsdp2", {"c10d::_allgather_base_": "all-gather", "c10d::_reduce_scatter_base_": "reduce-scatter"},
-        marks=pytest.mark.skipif(torch.__version__ < (2, 7), reason="needs torch 2.7: fully_shard on a CPU")),
+        marks=needs_sharding_on_cpu),
 ])  # fmt: skip
 def test_a_real_job_makes_as_many_calls(strategy: str, names: dict[str, str], net: Path) -> None:
     script = net.with_name("job.py")
