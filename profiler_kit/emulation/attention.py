@@ -26,7 +26,7 @@ _FLASH: Final = _ATEN._scaled_dot_product_flash_attention
 _MAX_HEAD_SIZE: Final = 256
 _HEAD_MULTIPLE: Final = 8  # elements; for flash attention and cuDNN
 # before torch 2.9, only the math kernel takes grouped heads on a CPU
-_CPU_TAKES_GROUPS: Final[bool] = torch.__version__ >= (2, 9)
+_CPU_TAKES_GROUPS: Final = torch.__version__ >= "2.9"
 
 
 # switches of torch, also for the kernel of the CPU
