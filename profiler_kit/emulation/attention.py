@@ -25,6 +25,8 @@ _ATEN: Final = torch.ops.aten
 _FLASH: Final = _ATEN._scaled_dot_product_flash_attention
 _MAX_HEAD_SIZE: Final = 256
 _HEAD_MULTIPLE: Final = 8  # elements; for flash attention and cuDNN
+# before torch 2.9, only the math kernel takes grouped heads on a CPU
+_CPU_TAKES_GROUPS: Final = torch.__version__ >= "2.9"
 
 
 # switches of torch, also for the kernel of the CPU
@@ -128,7 +130,7 @@ def _cpu_supports(
     heads = {tensor.shape[1] for tensor in tensors}
     if len({tensor.shape[0] for tensor in tensors}) > 1 or len({tensor.shape[-1] for tensor in tensors}) > 1:
         return False
-    if len(heads) > 1 and not (grouped and query.shape[1] % key.shape[1] == 0):
+    if len(heads) > 1 and not (_CPU_TAKES_GROUPS and grouped and query.shape[1] % key.shape[1] == 0):
         return False
     return mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import torch
-from torch.utils._mode_utils import no_dispatch
 
-from profiler_kit.loading.module_placeholders import ModulePlaceholder, install_placeholders
+from profiler_kit.loading.module_placeholders import ModulePlaceholder, install_placeholders, outside_of_modes
 
 _DYNAMO: Final = "torch._dynamo"
 _UTILITIES: Final = "torch._dynamo.utils"
 _UNCOMPILED: Final = "force_eager"  # the stance in which compiled functions run their original code
+_COMPILED: Final = "default"
 _CACHE: Final = "__dynamo_disable"  # where torch caches the result of `disable` on a function
 
 _active: list[DynamoPlaceholder] = []  # at most one: the placeholder that is installed now
@@ -70,10 +70,9 @@ class DynamoPlaceholder(ModulePlaceholder):
     def _real(self) -> Any:
         if sys.modules.get(_DYNAMO) is self:
             self._remove_from_modules()
-            # Modes of the count must not see the ops of the import.
-            with no_dispatch(), torch._C.DisableTorchFunction(), _no_new_folders():
+            with outside_of_modes(), _no_new_folders():
                 module = importlib.import_module(_DYNAMO)
-                self._stance.enter_context(torch.compiler.set_stance(_UNCOMPILED))
+                self._stance.enter_context(_uncompiled())
             return module
         return importlib.import_module(_DYNAMO)
 
@@ -105,6 +104,27 @@ class DynamoPlaceholder(ModulePlaceholder):
 
 
 @contextmanager
+def _uncompiled() -> Iterator[None]:
+    """Run compiled functions uncompiled inside the block, and let ``torch.export`` trace.
+
+    Up to torch 2.6 it traces with the compiler unless told otherwise, and finds no graph where compiled functions run uncompiled.
+    """
+    original = torch._dynamo.export
+
+    def export(*args: Any, **options: Any) -> Any:
+        with torch.compiler.set_stance(_COMPILED):
+            traced = original(*args, **options)
+        return torch.compiler.set_stance(_COMPILED)(traced) if isinstance(traced, FunctionType) else traced
+
+    torch._dynamo.export = export
+    try:
+        with torch.compiler.set_stance(_UNCOMPILED):
+            yield
+    finally:
+        torch._dynamo.export = original
+
+
+@contextmanager
 def _no_new_folders() -> Iterator[None]:
     """Create no folders inside the block: the import of the compiler creates its cache, which every use creates again."""
     original = os.makedirs
@@ -121,7 +141,7 @@ def compilation_disabled() -> Iterator[None]:
     if _active:
         yield
     elif _DYNAMO in sys.modules:
-        with torch.compiler.set_stance(_UNCOMPILED):
+        with _uncompiled():
             yield
     else:
         placeholder = DynamoPlaceholder()

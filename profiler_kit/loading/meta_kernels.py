@@ -38,7 +38,7 @@ def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | Non
     if at is not None:
         return _loss_kernel(op, at)
     if op is _CONVOLUTION:
-        return _convolve_channels_last if _is_channels_last_convolution(*args[:2]) else None
+        return _convolution_kernel(*args[:2])
     if op is not _GROUPED_MM or op is None:
         return None
     a, b = args[:2]
@@ -65,13 +65,19 @@ def _loss_kernel(op: Any, at: int) -> Callable[..., Any]:
     return run
 
 
-def _is_channels_last_convolution(image: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether a convolution of meta tensors has a result with channels last."""
-    if not image.is_meta or image.dtype is torch.float64:  # cuDNN has no such kernels in double precision
-        return False
-    return any(
+def _convolution_kernel(image: torch.Tensor, weight: torch.Tensor) -> Callable[..., Any] | None:
+    """The function for a convolution of meta tensors with channels last; None for all others."""
+    if not image.is_meta or not any(
         not tensor.is_contiguous() and is_channels_last(tensor.shape, tensor.stride()) for tensor in (image, weight)
-    )
+    ):
+        return None
+    # cuDNN has no kernels for channels last in double precision; torch before 2.13 gives its meta tensors that layout, too
+    return _convolve_contiguous if image.dtype is torch.float64 else _convolve_channels_last
+
+
+def _convolve_contiguous(*args: Any, **kwargs: Any) -> torch.Tensor:
+    out: torch.Tensor = _CONVOLUTION(*args, **kwargs)
+    return out.contiguous()
 
 
 def _convolve_channels_last(*args: Any, **kwargs: Any) -> torch.Tensor:

@@ -6,11 +6,13 @@ import functools
 import importlib
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, Final
 
 import torch
+from torch.overrides import _pop_mode_temporarily
 from torch.utils._mode_utils import no_dispatch
 
 _SYMBOLIC_SHAPES: Final = "torch.fx.experimental.symbolic_shapes"
@@ -22,6 +24,20 @@ _SAME_VALUE: Final = (
     "guard_size_oblivious", "guarding_hint_or_throw", "hint_int", "optimization_hint", "size_hint", "statically_known_true",
 )  # fmt: skip
 _TRUE: Final = ("has_guarding_hint", "has_hint", "is_concrete_bool", "is_concrete_int")
+
+
+@contextmanager
+def outside_of_modes() -> Iterator[None]:
+    """Hide the ops of an import inside the block from the modes of the count.
+
+    The import can use function modes of its own, as that of the compiler of torch 2.6 does, so these stay enabled.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(no_dispatch())
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        stack.enter_context(torch._C._EnableTorchFunction())
+        yield
 
 
 def _function(name: str, real: Callable[[], Any]) -> Callable[..., Any]:
@@ -47,8 +63,7 @@ class ModulePlaceholder(ModuleType):
 
     def _real(self) -> Any:
         self.uninstall()
-        # Modes of the count must not see the ops of the import.
-        with no_dispatch(), torch._C.DisableTorchFunction():
+        with outside_of_modes():
             return importlib.import_module(self.__name__)
 
     def uninstall(self) -> None:

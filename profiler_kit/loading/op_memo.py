@@ -166,7 +166,7 @@ def result_kind(op: torch._ops.OpOverload) -> ResultKind:
         return "foreach"
     if not aliased and returned and _TENSORS.issuperset(returned):
         return "new"
-    if aliased == schema.arguments[:1] and returned == ["Tensor"]:
+    if len(aliased) == 1 and schema.arguments[0].alias_info is not None and returned == ["Tensor"]:
         info, returned_info = schema.arguments[0].alias_info, schema.returns[0].alias_info
         is_changed = info is not None and info.is_write and returned_info is not None and returned_info.is_write
         if is_changed and torch.Tag.inplace_view not in op.tags:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -141,8 +142,9 @@ def _redirected(target: Target, *, join: bool = False) -> AbstractContextManager
 
 
 def explain_step_error(target: Target, step_error: StepError) -> TargetError:
-    """A TargetError that explains the failed step; its cause is the model's exception."""
+    """A TargetError that explains the failed step; its cause is the model's exception, whose frames lose their variables."""
     error = explain_forward_failure(target, step_error.error)
+    _clear_frames(step_error.error)
     if step_error.message is not None and not isinstance(error, NeedsDataError):
         return step_error.message
     if step_error.phase in _AFTER_FORWARD and not isinstance(error, NeedsDataError):
@@ -151,6 +153,15 @@ def explain_step_error(target: Target, step_error: StepError) -> TargetError:
         error = TargetError(f"{phase} raised {one_line_message(step_error.error)}", where=where, hint=hint)
     error.__cause__ = step_error.error
     return error
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Clear local variables of the failed step. A suspended checkpoint among them would keep its hooks for saved tensors."""
+    cleared: list[BaseException] = []
+    while error is not None and error not in cleared:
+        traceback.clear_frames(error.__traceback__)
+        cleared.append(error)
+        error = error.__cause__ or error.__context__
 
 
 def _on_fake_tensors(target: Target, attempt: Attempt[T], note: str) -> AttemptResult[T] | None:

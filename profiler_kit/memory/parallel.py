@@ -358,6 +358,21 @@ def _fake_job(ranks: int) -> Iterator[Any]:
 
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        yield init_device_mesh("cpu", (ranks,))
+        with _events_of_cpu_streams():
+            yield init_device_mesh("cpu", (ranks,))
     finally:
         distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _events_of_cpu_streams() -> Iterator[None]:
+    """Add the methods that ``fully_shard`` calls and streams of the CPU lack before torch 2.7; nothing runs at the same time."""
+    stream: Any = torch.cpu.Stream
+    missing = [name for name in ("record_event", "wait_event") if not hasattr(stream, name)]
+    for name in missing:
+        setattr(stream, name, lambda self, event=None: None)
+    try:
+        yield
+    finally:
+        for name in missing:
+            delattr(stream, name)

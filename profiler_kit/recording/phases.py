@@ -205,14 +205,17 @@ class PhaseHooks:
 
 @contextmanager
 def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    original = getattr(owner, name)
+    original, is_inherited = getattr(owner, name), name not in vars(owner)
     wrapped = wrap(original)
     setattr(owner, name, wrapped)
     try:
         yield
     finally:
         if getattr(owner, name) is wrapped:  # otherwise somebody else has replaced it since
-            setattr(owner, name, original)
+            if is_inherited:  # `__call__` of compiled modules up to torch 2.7, which others replace in its base class
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
 
 
 def _call(call: Call) -> Any:

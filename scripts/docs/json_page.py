@@ -52,6 +52,9 @@ def json_parts(root: type[Saved]) -> dict[str, str]:
 def json_schema(record: type[Saved]) -> str:
     """The JSON Schema of the files that hold a `record`."""
     schema = msgspec.json.schema(record)
+    for definition in schema["$defs"].values():  # Python removes the indentation of docstrings from 3.13 on
+        if "description" in definition:
+            definition["description"] = inspect.cleandoc(definition["description"])
     fields = schema["$defs"][record.__name__]
     fields["properties"] = {"kind": {"const": record.kind}, "schema": {"const": SCHEMA}} | fields["properties"]
     fields["required"] = ["schema", *fields["required"]]

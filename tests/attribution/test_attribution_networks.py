@@ -16,6 +16,7 @@ from inspection_traces import module_path, phase_name
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.checkpoint import checkpoint
+from torch_versions import needs_stacks
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution
@@ -98,6 +99,7 @@ def layers(attribution: Attribution) -> Iterator[tuple[tuple[int, ...], str, str
             yield key, phase_name(host.phase[position]), module_path(attribution, host.module[position])
 
 
+@needs_stacks
 @pytest.mark.parametrize("mode", MODES)
 def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
     result: dict[tuple[int, ...], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -119,7 +121,7 @@ def test_all_of_backward_has_the_module_of_its_forward(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("with_stack", [True, False])
+@pytest.mark.parametrize("with_stack", [pytest.param(True, marks=needs_stacks), False])
 def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: bool) -> None:
     attribution = traced(mode, with_stack)
     table, host = attribution.table, attribution.host
@@ -141,7 +143,7 @@ def test_every_operator_has_the_phase_of_where_it_stands(mode: str, with_stack: 
     assert [step.number for step in attribution.steps] == [1, 2]
 
 
-@pytest.mark.parametrize("with_stack", [True, False])
+@pytest.mark.parametrize("with_stack", [pytest.param(True, marks=needs_stacks), False])
 def test_a_backward_pass_that_makes_a_graph_does_nothing_again(with_stack: bool) -> None:
     result = {phase for _, phase, _ in layers(traced("gradient penalty", with_stack))}
     assert result == {"forward", "backward"}
@@ -149,6 +151,7 @@ def test_a_backward_pass_that_makes_a_graph_does_nothing_again(with_stack: bool)
     assert "recompute" not in {phase_name(phase) for phase in attribution.host.phase.tolist()}
 
 
+@needs_stacks
 def test_compiled_work_has_its_region_both_ways() -> None:
     attribution = traced("compiled")
     assert attribution.compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -165,7 +166,7 @@ assert profiler_kit.env().environment is None
 
 
 def test_the_list_of_packages_has_all_that_can_be_installed() -> None:
-    tomllib = pytest.importorskip("tomllib")
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     required = [line for line in (*project["dependencies"], *extras) if "python_version" not in line]

@@ -311,12 +311,7 @@ def test_what_is_run_again(op: Any, args: Callable[[], tuple[Any, ...]], is_run:
     assert key is not None
     known = memo.find(key)
     assert known is not None
-    # older versions tell less of an op; running it again is only slower
-    if is_run or tuple(map(int, torch.__version__.split(".")[:2])) >= (
-        2,
-        13,
-    ):
-        assert known.run is is_run
+    assert known.run is is_run
     result = known.result(op, given, {})
     assert same_metadata(result, first)
     in_place = op._schema.is_mutable

@@ -117,7 +117,8 @@ for name in ("Plain", "Recomputed"):
     for options in ({}, {"optimizer": "sgd"}, {"mode": "infer"}):
         macs(name, **options)
 assert "torch._dynamo" not in sys.modules and "_dynamo" not in vars(torch)
-assert "sympy" not in sys.modules and "torch.fx.experimental.symbolic_shapes" not in sys.modules
+symbols = {"sympy", "torch.fx.experimental.symbolic_shapes"} & sys.modules.keys()
+assert not symbols or torch.__version__ < (2, 13)  # older versions import them in more places
 compiler_is_unchanged()
 """,
         """

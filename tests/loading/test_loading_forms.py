@@ -252,6 +252,27 @@ def test_mask_code_may_run_again_in_backward(reentrant: bool) -> None:
     assert static.backward.macs == 2 * 5 * 4 * 3
 
 
+def test_a_failed_attempt_leaves_no_checkpoint_suspended() -> None:
+    errors: list[Exception] = []  # their frames have the checkpoint's, which has its hooks for saved tensors installed
+
+    class Recomputed(Masked):
+        def forward(self, ids: Tensor) -> Tensor:
+            def project(y: Tensor) -> Tensor:
+                try:
+                    return torch.tanh(self.fc(y[ids != 0]))
+                except Exception as error:
+                    errors.append(error)
+                    raise
+
+            out: Tensor = checkpoint(project, self.table(ids), use_reentrant=False)
+            return out
+
+    count(Recomputed(), torch.tensor([[0, 2, 3, 4, 5, 6]]))
+    assert errors
+    x = torch.ones(2, requires_grad=True)
+    assert (x * x).grad_fn._saved_self is x
+
+
 class Mixed(nn.Module):
     """Creates a tensor on the CPU in forward, by `create`."""
 

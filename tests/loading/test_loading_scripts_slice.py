@@ -242,10 +242,14 @@ def test_an_endless_loop_that_the_model_needs_is_stopped_with_its_line(
 ) -> None:
     monkeypatch.setattr(time_limits, "PROGRESS_AFTER_S", 0.1)
     lines: list[str] = []
-    text = NET + "WIDTH = 3\nwhile WIDTH:\n    try:\n        WIDTH += 1\n    except BaseException:\n        pass\n"
+    # Python 3.10 handles no signal where a loop jumps to a `try`, not even Ctrl-C: the loop begins with something else
+    text = (
+        NET
+        + "WIDTH = 3\nwhile WIDTH:\n    WIDTH += 1\n    try:\n        WIDTH += 1\n    except BaseException:\n        pass\n"
+    )
     with (
         progress_to(lines.append),
-        pytest.raises(TargetError, match=r"import still running after 0\.5 s at line 1[0-4]"),
+        pytest.raises(TargetError, match=r"import still running after 0\.5 s at line 1[0-5]"),
     ):
         opened(text, import_timeout_s=0.5)
     assert lines

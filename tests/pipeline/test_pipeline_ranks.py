@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from torch_versions import needs_sharding_on_cpu
 
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_saved
@@ -180,6 +181,7 @@ def test_a_rank_that_dies_is_a_recorded_failure(tmp_path: Path) -> None:
     assert "rank 1: the process crashed (SIGSEGV)" in first.stderr
 
 
+@needs_sharding_on_cpu
 def test_sharded_parameters_are_measured(tmp_path: Path) -> None:
     first, _ = run_ranks(
         tmp_path, LATE, "-i", "4,512", "--parallel", "fsdp2", "--configs", "default", "--steps", "3", "--budget", "6s"

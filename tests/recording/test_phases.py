@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from profiler_kit.loading.ownership import wrapped_calls
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records.counts import Phase
 
@@ -132,3 +133,13 @@ def test_hooks_are_removed() -> None:
         pass
     train(model, torch.optim.SGD(model.parameters(), lr=0.1), torch.ones(4, 3))
     assert log.phases == ["other"]
+
+
+def test_calls_of_compiled_modules_can_be_wrapped_afterwards() -> None:
+    compiled = torch.compile(nn.Linear(3, 2), backend="eager")
+    with Log(nn.Linear(3, 2)):
+        pass
+    called: list[str] = []
+    with wrapped_calls({id(compiled): "compiled"}, lambda path, call: (called.append(path), call())[1]):
+        compiled(torch.ones(4, 3))
+    assert called == ["compiled"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from torch_versions import needs_stacks
 
 import profiler_kit
 from profiler_kit.diagnosis import all_rules
@@ -148,6 +149,7 @@ def test_recordings_belong_to_scenarios_and_name_no_folders(rows: list[benchmark
         )
 
 
+@needs_stacks
 def test_a_scenario_is_recorded_in_both_forms_of_a_trace_and_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
