@@ -1,8 +1,8 @@
 """Whether, and how, processes whose step waits for the host take turns.
 
-On a shared host, the length of such a step changes by ten percent and more within a second, because of what other work does to
-caches and cores. Fresh processes differ by far less (`python -m scripts.bench.decisions --sources`). A process is therefore
-measured in many short turns, spread over several seconds, which alternate with those of the processes it is compared with.
+On a shared host, the length of such a step changes by ten percent and more within tenths of a second, because of what other work
+does to caches and cores. Fresh processes differ by far less (docs/measuring.md, Turns). A process is therefore measured in many
+short turns, spread over several seconds, which alternate with those of the processes it is compared with.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ def measure(source: Source, *, configs: int, processes: int, draws: int) -> list
 def recorded(file: Path, quantile: float | None = None) -> Iterator[Source]:
     """Yield the recorded kinds of noise, each process estimated by a `quantile` of its steps, or as reports do."""
     for row in json.loads(file.read_text(encoding="utf-8")):
-        usual = 0.5 if row["loader"] else HOST_QUANTILE
-        yield Source(row["target"], drawn_from(row["processes"], usual if quantile is None else quantile), HOST_BOUND)
+        draw = drawn_from(row["processes"], HOST_QUANTILE if quantile is None else quantile)
+        yield Source(row["target"], draw, HOST_BOUND)
 
 
 def main(argv: list[str]) -> int:

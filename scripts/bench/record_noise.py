@@ -36,8 +36,6 @@ TARGETS: Final = {
     "ConvNet V1": TargetSpec(spec=str(ROOT / "models" / "convnet_v1.py")),
 }
 
-WITH_LOADER: Final = ("MNIST with loader",)
-
 
 def record(
     spec: TargetSpec, device: str, processes: int, batch: int, ahead: int, budget_s: float, takes_turns: bool
@@ -90,7 +88,7 @@ def main(argv: list[str]) -> int:
     rows: list[dict[str, Any]] = []
     for name in args.only:
         target = f"{name}, in turns" if args.turns else name
-        rows.append({"target": target, "beside": args.ahead, "loader": name in WITH_LOADER, "processes": []})
+        rows.append({"target": target, "beside": args.ahead, "processes": []})
         deadline_s = time.monotonic() + args.limit
         recording = record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget, args.turns)
         with closing(recording) as processes:

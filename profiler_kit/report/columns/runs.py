@@ -18,6 +18,7 @@ from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_s
 from profiler_kit.units import text
 
 NEVER: Final = "never"
+MAX_LIMIT: Final = 10.0  # of the step
 UNSURE: Final = "~"  # before a ratio that is not an established difference
 
 
@@ -51,6 +52,14 @@ def _mib(size_bytes: int | None) -> float | None:
 def _spread(row: RunRow) -> float | None:
     interval = row.run.step_ns
     return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
+
+
+def _smallest_change(row: RunRow) -> float | None:
+    """In percent; None for the baseline, and where a tenfold time would not have been reported."""
+    difference = _difference(row)
+    if row.run is row.baseline or difference is None or difference.limit is None or difference.limit > MAX_LIMIT:
+        return None
+    return 100.0 * difference.limit
 
 
 def _difference(row: RunRow) -> Difference | None:
@@ -136,7 +145,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("ratio", "vs {baseline}", "ratio", _ratio, "step time divided by the baseline's, over all processes of both; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1, place="data"),
     Column("marked_ratio", "vs {baseline}", "text", marked_ratio, "step time divided by the baseline's, over all processes of both; ~ marks a difference that is not established", when=lambda report: len(report.runs) > 1, place="page"),
     Column("difference", "difference", "text", outcome_of, "better, worse, same (no difference is established) or unknown, compared with the baseline", when=lambda report: len(report.runs) > 1, place="data"),
-    Column("smallest_change", "smallest change", "percent", lambda r: 100.0 * d.limit if (d := _difference(r)) is not None and d.limit is not None and r.run is not r.baseline else None, "the smallest change against the baseline that would have been reported", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
+    Column("smallest_change", "smallest change", "percent", _smallest_change, "the smallest change against the baseline that would have been reported; empty where unknown, or above 1,000 %", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
     Column("tuning_ns", "algorithm search", "ns", lambda r: r.run.tuning_ns, "one-time cost of cudnn.benchmark: first step minus steady step, minus the same difference without benchmark", when=_has_benchmark, rank=9, aside=True),
     Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %; a dash if no difference is established", when=_has_benchmark, rank=3),
     Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "peak memory allocated by tensors and workspaces in the timed steps, in MiB", place="page", rank=1),
