@@ -197,13 +197,15 @@ def measure_sides(
 ) -> None:
     """Run further processes of `configs` for two targets, interleaved, so that drift and load affect both alike.
 
-    In each pass, every configuration runs once per target. The order is reversed from pass to pass. After `passes` passes,
-    only the configurations whose comparison is still open run again, for `further_s` seconds at most. The results become
-    `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the first session.
+    In each pass, every configuration runs once per target, or several times where processes take turns. The order is reversed
+    from pass to pass. After `passes` processes of each, only the configurations whose comparison is still open run again, for
+    `further_s` seconds at most. The results become `further_repeats` of the sessions' runs. Ctrl-C sets `interrupted` of the
+    first session.
     """
     started, number, deadline_s = 0, 0, math.inf
     open_configs = list(configs)
-    takes_turns = all(session.takes_turns() for session in sessions)
+    copies = servers_together() if all(session.takes_turns() for session in sessions) else 0
+    passes = math.ceil(passes / max(1, copies))
     while open_configs:
         pass_start_s = time.monotonic()
         visits = []
@@ -218,13 +220,13 @@ def measure_sides(
             has_failed=lambda _: False,
             forward=[],
             reverse=visits if number % 2 else visits[::-1],
-            rounds=partial(_rounds_of_sides, sessions, takes_turns),
+            rounds=partial(_rounds_of_sides, sessions, copies),
         )
-        count = max(started + len(visits), passes * len(configs) * len(sessions))
+        count = max(started + len(visits), passes * len(configs) * len(sessions) * max(1, copies))
         _measure(sessions[0], order, keeps_repeats=True, place=(started + 1, count), second=sessions[1])
         if sessions[0].interrupted:
             return
-        started += len(visits)
+        started += order.count()
         number += 1
         now_s = time.monotonic()
         if number == passes:
@@ -236,16 +238,16 @@ def measure_sides(
 
 
 def _rounds_of_sides(
-    sessions: tuple[Session, Session], takes_turns: bool, visits: Sequence[Visit]
+    sessions: tuple[Session, Session], copies: int, visits: Sequence[Visit]
 ) -> Sequence[Visit | Round]:
-    """`visits` in rounds that have both sides of each configuration, if the steps of both sides wait for the host."""
-    if not takes_turns:
+    """`visits` in rounds that have both sides of each configuration `copies` times; as they are for 0 copies."""
+    if not copies:
         return visits
     slowest = max((session.runs[0] for session in sessions), key=_step_ns)
     pairs = {
         config: tuple(v for v in visits if v.config == config) for config in dict.fromkeys(v.config for v in visits)
     }
-    return rounds(list(pairs.values()), copies=servers_together(), first=slowest, device=sessions[0].device) or visits
+    return rounds(list(pairs.values()), copies=copies, first=slowest, device=sessions[0].device) or visits
 
 
 def _step_ns(run: ConfigRun) -> float:
@@ -355,7 +357,7 @@ def _measure(
     def on_start(visit: Visit) -> None:
         number, count = len(labels) + 1, max(len(labels) + 1, order.count())
         if place is not None:
-            number, count = place[0] + len(labels), place[1]
+            number, count = place[0] + len(labels), max(place[1], place[0] - 1 + order.count())
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
         labels[id(visit)] = f"[{number}/{count}] {purpose}{name}: "
         owner(visit).started.add(visit.config)

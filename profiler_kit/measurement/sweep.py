@@ -260,7 +260,7 @@ def measure_visits(
                         running.process.wait_until_prepared()
             current = begin_next()
             if current is None and line.round:
-                yield from _take_turns([start(visit) for visit in line.take_round()], on_start)
+                yield from _take_turns([start(visit) for visit in line.take_round()], on_start, on_progress)
             while current is not None:
                 finished = current.finish()
                 following = begin_next() if max_prepared and may_overlap() else None
@@ -302,7 +302,9 @@ class _Running:
         )
 
 
-def _take_turns(members: Sequence[_Running], on_start: Callable[[Visit], None]) -> Iterator[FinishedVisit]:
+def _take_turns(
+    members: Sequence[_Running], on_start: Callable[[Visit], None], on_progress: Callable[[Visit, str], None]
+) -> Iterator[FinishedVisit]:
     """The finished visits of a round whose processes are being prepared, in the order of `members`."""
     for member in members:
         member.process.wait_until_prepared()
@@ -312,6 +314,7 @@ def _take_turns(members: Sequence[_Running], on_start: Callable[[Visit], None]) 
     finished: dict[int, FinishedVisit] = {}
     counts = [member.process.visit.turns.count if member.process.visit.turns is not None else 1 for member in members]
     for number in range(max(counts)):
+        on_progress(members[-1].process.visit, f"turn {number + 1} of {max(counts)} of {len(members)} processes")
         order = list(zip(members, counts, strict=True))
         for member, count in order if number % 2 == 0 else reversed(order):
             if number < count:

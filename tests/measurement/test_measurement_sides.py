@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.statistics.report_noise import step_difference
 
 NET = """
 import torch
@@ -68,3 +71,39 @@ def test_both_sides_take_turns_in_reversed_order(tmp_path: Path) -> None:
         assert all(len(repeat.steps_ns) == 3 for repeat in run.repeats)
         assert failed.repeats == ()
         assert not session.interrupted
+
+
+def test_both_sides_are_in_one_round_where_their_steps_wait_for_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler_kit.measurement.session.servers_together", lambda: 2)
+    starts: list[ProcessStart] = []
+    file = tmp_path / "net.py"
+    file.write_text(NET)
+
+    def side() -> Session:
+        return Session(
+            spec=TargetSpec(spec=str(file)),  # of both sides: equal, but not the same object
+            device="cpu",
+            budget_s=2.0,
+            on_progress=lambda _: None,
+            on_process=lambda start: starts.append(start) if start is not None else None,
+            read_trace=unread,
+            read_parts_trace=unread,
+            runs=[ConfigRun(config=CONFIGS[0], step_ns=STEP)],
+        )
+
+    a, b = side(), side()
+    measure_sides((a, b), CONFIGS[:1], passes=3, further_s=0.0)
+    rounds = []
+    for session in (a, b):
+        (run,) = session.runs
+        assert [len(repeat.steps_ns) > 3 for repeat in run.repeats] == [True] * 4
+        rounds.append([repeat.round_ns for repeat in run.repeats])
+    assert rounds[0] == rounds[1]
+    assert None not in rounds[0]
+    assert [rounds[0].count(number) for number in sorted(set(rounds[0]), key=str)] == [2, 2], "two rounds of two"
+    assert [(start.number, start.count) for start in starts] == [(number, 8) for number in range(1, 9)]
+    found = step_difference(a.runs, b.runs, a.runs[0], b.runs[0])
+    assert found is not None
+    assert found.processes == (4, 4)
