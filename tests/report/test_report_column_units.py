@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -87,6 +88,8 @@ def whole(kind: Any, of: Mapping[Any, Any]) -> Any:
         return kind(3)
     if kind is Any or kind is type(None):
         return None
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return next(iter(kind))
     if origin is Literal:
         return args[0]
     if origin in (typing.Union, types.UnionType):

@@ -375,7 +375,7 @@ RECORDED = json.loads(decisions.RECORDED.read_text())
 @pytest.mark.parametrize("row", RECORDED, ids=[row["target"] for row in RECORDED])
 @pytest.mark.parametrize("count", [2, 4, decisions.SEQUENTIAL])
 def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(row: dict[str, list[list[int]]], count: int) -> None:
-    draw = decisions.drawn_from(row["processes"], 0.5 if row["loader"] else HOST_QUANTILE)
+    draw = decisions.drawn_from(row["processes"])
     assert rates(draw, HOST_BOUND, 3, count)[0] <= 0.01
 
 
