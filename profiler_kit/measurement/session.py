@@ -18,9 +18,8 @@ from profiler_kit.measurement import sweep
 from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.rank_runs import Ranks, rank_traces
 from profiler_kit.measurement.repetition import FurtherPasses
-from profiler_kit.measurement.turns import rounds
+from profiler_kit.measurement.turns import copies_within, rounds
 from profiler_kit.measurement.visits import Round, Visit, VisitOrder, further_visit, reverse_pass
-from profiler_kit.measurement.worker_process import servers_together
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
@@ -131,7 +130,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
         configs.append(config)
         return _with_short_timeout(session, _visit(session, config, share_s, folder), first[0])
 
-    copies = servers_together()
+    copies = copies_within(session.budget_s)
     further = FurtherPasses(
         runs=session.runs,
         budget_s=session.budget_s,
@@ -204,7 +203,7 @@ def measure_sides(
     """
     started, number, deadline_s = 0, 0, math.inf
     open_configs = list(configs)
-    copies = servers_together() if all(session.takes_turns() for session in sessions) else 0
+    copies = copies_within(sessions[0].budget_s) if all(session.takes_turns() for session in sessions) else 0
     passes = math.ceil(passes / max(1, copies))
     while open_configs:
         pass_start_s = time.monotonic()

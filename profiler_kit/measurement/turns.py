@@ -15,6 +15,7 @@ from typing import Final
 
 from profiler_kit import process
 from profiler_kit.measurement.visits import Round
+from profiler_kit.measurement.worker_process import servers_together
 from profiler_kit.records.jobs import Turns
 from profiler_kit.records.runs import ConfigRun
 
@@ -29,6 +30,9 @@ MIN_STEPS, MAX_STEPS = 3, 8  # of a turn
 # timed.
 LONG_STEP_S: Final = 0.03
 MAX_TOGETHER: Final = 24
+# Of a configuration in a round: one shows no spread. A second one costs an import, which is too long for a short budget.
+MIN_COPIES: Final = 2
+MIN_BUDGET_S: Final = 30.0
 CONTEXT_BYTES: Final = 700_000_000  # of device memory: a CUDA context, with kernels that libraries load
 PROCESS_BYTES: Final = 2_000_000_000  # of host memory, with a CUDA context
 USABLE_SHARE: Final = 0.7  # of the device's memory
@@ -85,6 +89,11 @@ def _with_turns(members: Round, first: ConfigRun, count: int) -> Round:
         )
         for visit in members
     )
+
+
+def copies_within(budget_s: float) -> int:
+    """The number of processes of each configuration in a round of a session with this budget."""
+    return max(MIN_COPIES if budget_s >= MIN_BUDGET_S else 1, servers_together())
 
 
 def turns_of(first: ConfigRun, budget_s: float, most: int, *, round_ns: int = 0) -> Turns | None:

@@ -171,7 +171,7 @@ class ConfigRun(Saved, kind="run"):
     Further measurements:
 
     - `convolutions`: the algorithm and time of each part of each convolution. `part_workspaces`: empty in a saved report.
-    - `repeat`: the results of a second process. `further_repeats`: those of a third and later ones.
+    - `repeat`: the results of a second process. `further_repeats`: those of a third and later ones, without hashes.
     - `new_thread`: the forward pass in a new thread.
     - `device_state`: clock and temperature after the timed steps. `host_load`: the load of the host during them.
     - `ranks`: what each rank measured, in a run on several; the other fields are those of rank 0.

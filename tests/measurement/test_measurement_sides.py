@@ -76,7 +76,7 @@ def test_both_sides_take_turns_in_reversed_order(tmp_path: Path) -> None:
 def test_both_sides_are_in_one_round_where_their_steps_wait_for_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("profiler_kit.measurement.session.servers_together", lambda: 2)
+    monkeypatch.setattr("profiler_kit.measurement.turns.servers_together", lambda: 2)
     starts: list[ProcessStart] = []
     file = tmp_path / "net.py"
     file.write_text(NET)

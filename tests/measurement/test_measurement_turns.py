@@ -93,6 +93,13 @@ def test_more_processes_have_fewer_turns_each() -> None:
     assert counts == [turns.MAX_TURNS, turns.MAX_TURNS, 16, turns.MIN_FULL_TURNS]
 
 
+def test_a_round_has_two_processes_of_each_unless_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "servers_together", lambda: 1)
+    assert [turns.copies_within(budget_s) for budget_s in (10.0, 60.0)] == [1, 2]
+    monkeypatch.setattr(turns, "servers_together", lambda: 8)
+    assert [turns.copies_within(budget_s) for budget_s in (10.0, 60.0)] == [8, 8]
+
+
 def test_the_members_of_a_round_know_it() -> None:
     composed = turns.rounds(units("b", "c"), anchor=(visit("a"),), copies=1, first=first(), device="cpu")
     again = turns.rounds(units("b", "c"), anchor=(visit("a"),), copies=1, first=first(), device="cpu")
