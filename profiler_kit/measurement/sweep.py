@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -36,25 +37,6 @@ MAX_PREPARED: Final = 3
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
-class WaitSignal:
-    """Whether a process waits for the device, from its progress."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        """The process waits."""
-        self._is_set = True
-
-    def clear(self) -> None:
-        """The process is about to be allowed to continue."""
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        """Whether it waits."""
-        return self._is_set
-
-
 class RunProcess:
     """The process of one run. It loads its target at once and waits for `go`. Created by `spawn_run`."""
 
@@ -63,30 +45,30 @@ class RunProcess:
         visit: Visit,
         child: process.Child,
         folder: Path,
-        signal: WaitSignal,
+        waits: threading.Event,
         ranks: RankedRun | None,
     ) -> None:
         self.visit = visit
         self._child = child
         self._folder = folder
-        self._signal = signal
+        self._waits = waits  # for the device
         self._ranks = ranks
         self._left_s = visit.limit_s  # for the device
 
     def wait_until_prepared(self) -> None:
         """Return when the process waits for the device, or has ended, or is as late as a hang."""
-        self._child.exits_within(START_UP_S, unless=self._signal.is_set)
+        self._child.exits_within(START_UP_S, unless=self._waits.is_set)
 
     def go(self, *, is_last: bool = True) -> None:
         """Allow the process to use the device. `is_last`: for all that it has to do, and not only until it waits again."""
-        self._signal.clear()
+        self._waits.clear()
         self._child.send_line(START_LINE, is_last=is_last)
 
     def take_turn(self) -> None:
         """Allow the process to use the device until it waits again, or has ended, or its time limit is over."""
         self.go(is_last=False)
         begin_s = time.monotonic()
-        self._child.exits_within(self._left_s, unless=self._signal.is_set)
+        self._child.exits_within(self._left_s, unless=self._waits.is_set)
         self._left_s = max(0.0, self._left_s - (time.monotonic() - begin_s))
 
     def result(self) -> ConfigRun:
@@ -166,11 +148,11 @@ def spawn_run(
             waits=True,
             turns=visit.turns,
         )
-        signal = WaitSignal()
+        waits = threading.Event()
 
         def on_worker_progress(text: str) -> None:
             if text == PREPARED:
-                signal.set()
+                waits.set()
             else:
                 on_progress(text)
 
@@ -180,7 +162,7 @@ def spawn_run(
             if ranked is not None:
                 stack.callback(ranked.close)
             child = stack.enter_context(spawn_worker("run", job, folder, talks=True, on_progress=on_worker_progress))
-            yield RunProcess(visit, child, folder, signal, ranked)
+            yield RunProcess(visit, child, folder, waits, ranked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
