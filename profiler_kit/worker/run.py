@@ -102,7 +102,8 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
     remaining_ns = max(0, deadline_ns - time.perf_counter_ns())
     timed_ns = round(remaining_ns * (TIMED_SHARE if not job.again else 1.0))
     step_ns, count = from_rank_0(min(warmup), job.steps or steps_within(timed_ns, min(warmup)))
-    on_progress(f"{count} timed steps of about {text(step_ns, 'ns')}")
+    number = f"{count} timed steps" if job.turns is None else f"{job.turns.count} turns with timed steps"
+    on_progress(f"{number} of about {text(step_ns, 'ns')}")
     if cuda:
         torch.cuda.reset_peak_memory_stats(target.device)
     state = device_state(target.device)
