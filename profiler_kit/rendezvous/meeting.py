@@ -19,6 +19,7 @@ CONNECT_S: Final = 120.0  # the other ranks import torch meanwhile, perhaps from
 POLL_S: Final = 0.2  # for the next run; the launcher ends this process if rank 0 is gone
 PIECE_BYTES: Final = 4 << 20  # the store refuses messages of 8 MiB
 END: Final = "end"
+END_S: Final = 5.0  # to tell the others that no further run comes
 
 
 class Announced(NamedTuple):
@@ -60,11 +61,15 @@ class Meeting:
             self._store.set(f"run/{self._announced}", json.dumps([job, limit_s]))
         return self._announced
 
-    def end(self) -> None:
-        """As rank 0: say that no further run comes."""
+    def end(self, *, waits: bool = False) -> None:
+        """As rank 0: say that no further run comes. `waits`: until the others know, because the store ends with this process."""
         self._announced += 1
+        others = [f"end/{rank}" for rank in range(1, self.launch.ranks)]
+        until_s = time.monotonic() + (END_S if waits and others else 0.0)
         with contextlib.suppress(RuntimeError):  # the job is ending, and its store may be gone already
             self._store.set(f"run/{self._announced}", json.dumps([END, 0]))
+            while time.monotonic() < until_s and not self._store.check(others):
+                time.sleep(POLL_S)
 
     def next_run(self) -> Announced | None:
         """As another rank: wait for the next run; None after the last one."""
@@ -74,6 +79,9 @@ class Meeting:
             while not self._store.check([key]):  # a wait with a time limit would print a warning at each end
                 time.sleep(POLL_S)
             job, limit_s = json.loads(self._store.get(key))
+        if job == END:
+            with contextlib.suppress(RuntimeError):  # rank 0 does not wait forever
+                self._store.set(f"end/{self.launch.rank}", "")
         return None if job == END else Announced(self._announced, job, limit_s)
 
     def stop(self, number: int) -> None:
@@ -117,11 +125,13 @@ class Meeting:
 def join(launch: Launch) -> Iterator[Meeting]:
     """Connect to the job's store. As rank 0, leaving the block says that no further run comes. Raises KitError."""
     meeting = Meeting(launch, open_store(launch.address, launch.port, _name(launch), serves=_serves(launch)))
+    is_complete = False
     try:
         yield meeting
+        is_complete = True
     finally:
         if launch.rank == 0:
-            meeting.end()
+            meeting.end(waits=is_complete and _serves(launch))
 
 
 def open_store(address: str, port: int, prefix: str, *, serves: bool = False) -> Store:
