@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.rendezvous import meeting
 from profiler_kit.rendezvous.launch import Launch, find_launch, use_own_gpu
 from profiler_kit.rendezvous.meeting import PIECE_BYTES, Meeting, check_same, join
 
@@ -61,18 +63,22 @@ def test_ranks_with_other_versions_are_refused() -> None:
         check_same([{"host": "a", "torch": "2.13"}, {"host": "b", "torch": "2.6"}])
 
 
-@pytest.fixture
-def meetings() -> Iterator[tuple[Meeting, Meeting]]:
-    """Two ranks in this process."""
-    pytest.importorskip("torch")
+def launches() -> tuple[Launch, Launch]:
+    """Two ranks, the first of which serves the store."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
+    first = Launch(rank=0, ranks=2, local_rank=0, address="127.0.0.1", port=port, has_store=False, label="0/0")
+    return first, replace(first, rank=1, local_rank=1)
 
-    def launch(rank: int) -> Launch:
-        return Launch(rank=rank, ranks=2, local_rank=rank, address="127.0.0.1", port=port, has_store=False, label="0/0")
 
-    with join(launch(0)) as first, join(launch(1)) as second:
+@pytest.fixture
+def meetings(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Meeting, Meeting]]:
+    """Two ranks in this process."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(meeting, "END_S", 0.0)  # the second one may be done before
+    launch = launches()
+    with join(launch[0]) as first, join(launch[1]) as second:
         yield first, second
 
 
@@ -129,3 +135,32 @@ def test_a_lost_store_is_one_message() -> None:
         patch.setattr("profiler_kit.rendezvous.meeting.CONNECT_S", 0.5)
         with pytest.raises(KitError, match="the ranks cannot meet"), join(launch):
             pass
+
+
+def test_the_store_lives_until_the_others_know_the_end() -> None:
+    pytest.importorskip("torch")
+    launch = launches()
+    ends: list[object] = []
+    left_s: list[float] = []
+    with join(launch[0]) as first, join(launch[1]) as second:
+        first.introduce()
+
+        def late() -> None:
+            time.sleep(1.0)
+            ends.append(second.next_run())
+            left_s.append(time.monotonic())
+
+        other = threading.Thread(target=late)
+        other.start()
+    assert ends == [None], "leaving the block waits for the other rank"
+    assert time.monotonic() - left_s[0] < meeting.END_S
+    other.join()
+
+
+def test_rank_0_does_not_wait_forever_for_a_rank_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(meeting, "END_S", 0.5)
+    begin_s = time.monotonic()
+    with join(launches()[0]):
+        pass
+    assert 0.5 <= time.monotonic() - begin_s < 10
