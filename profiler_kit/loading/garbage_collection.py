@@ -10,6 +10,8 @@ from typing import Final
 # New objects between two collections. Records of ops exceed Python's limit of hundreds again and again, those of a real step
 # hardly ever.
 _MAX_NEW_OBJECTS: Final = 20_000
+# Python 3.12 starts with some hundred frozen objects. A caller that freezes the objects of its imports has many thousands.
+_MAX_FROZEN_BY_PYTHON: Final = 1_000
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def older_objects_frozen() -> Iterator[None]:
     packages. This takes a fifth of the time for a large model. Objects of the block are still collected, since a model's
     tensors can be in reference cycles. Does nothing if collection is off, or if the caller has frozen objects itself.
     """
-    if not gc.isenabled() or gc.get_freeze_count():
+    if not gc.isenabled() or gc.get_freeze_count() > _MAX_FROZEN_BY_PYTHON:
         yield
         return
     limit, *others = gc.get_threshold()
