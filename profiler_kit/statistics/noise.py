@@ -81,7 +81,7 @@ class Noise:
     - `gap`: the largest difference between two of these processes, as a share of the step; None if nothing was repeated.
     - `repeated_configs`: the number of configurations behind it.
     - `again`: second processes that are runs of their own (A/A runs), by the repeated configuration.
-    - `runs`: those behind the spreads.
+    - `runs`: those behind the spreads, with their A/A runs as repeats.
     - `drift`: the share by which clocks may have drifted between two sides.
     """
 
@@ -150,7 +150,7 @@ class Noise:
 
     def with_runs(self, *runs: ConfigRun) -> Noise:
         """The noise with the processes of more runs, as if they were of other configurations. `gap` stays."""
-        noise = replace(self, runs=(*self.runs, *runs))
+        noise = replace(self, runs=(*self.runs, *runs), again={})
         spreads, levels = {}, {}
         for sample in Sample:
             values = [
@@ -163,7 +163,7 @@ class Noise:
             lost = max(0, len(levels[sample]) - 1)  # the levels were estimated too
             freedom = max(0, spreads[sample].freedom - lost)
             spreads[sample] = replace(spreads[sample], freedom=freedom) if freedom else Spread()
-        return replace(noise, spreads=spreads, levels=levels)
+        return replace(noise, spreads=spreads, levels=levels, again=self.again)
 
     def difference(self, before: ConfigRun, after: ConfigRun) -> Difference | None:
         """The step of `after` compared with that of `before`, per example if they differ; None without both steps."""
@@ -248,9 +248,15 @@ def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
         if run.config.repeat_of is not None and run.step_ns is not None and run.failure is None
     }
     runs = [run for run in all_runs if run.config.repeat_of is None and not run.config.benchmark]
-    noise = Noise(again=again).with_runs(*runs)
-    gaps = [gap for run in runs if (gap := noise.repeat_gap(run)) is not None]
-    return replace(noise, gap=max(gaps, default=None), repeated_configs=len(gaps))
+    merged = [
+        replace(run, further_repeats=(*run.further_repeats, again[run.config.name]))
+        if run.config.name in again
+        else run
+        for run in runs
+    ]
+    noise = Noise().with_runs(*merged)
+    gaps = [gap for run in merged if (gap := noise.repeat_gap(run)) is not None]
+    return replace(noise, again=again, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 
 def low_step(steps_ns: Sequence[int], step_ns: Interval | None) -> Interval | None:

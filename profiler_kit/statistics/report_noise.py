@@ -20,9 +20,8 @@ REPORT_DRIFT: Final = 0.02
 def noise_between(a: Sequence[ConfigRun], b: Sequence[ConfigRun]) -> Noise:
     """The noise of two reports' runs: the spread of both, their larger gap, and the drift between them."""
     noises = noise_of_runs(a), noise_of_runs(b)
-    runs = [_side(report, run) for report, noise in zip((a, b), noises, strict=True) for run in noise.runs]
     return replace(
-        Noise(drift=REPORT_DRIFT).with_runs(*runs),
+        Noise(drift=REPORT_DRIFT).with_runs(*noises[0].runs, *noises[1].runs),
         gap=max((noise.gap for noise in noises if noise.gap is not None), default=None),
         repeated_configs=sum(noise.repeated_configs for noise in noises),
     )

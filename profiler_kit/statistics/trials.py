@@ -53,7 +53,7 @@ def pair_trial(
         )
     sides = [_as_one_run(runs, run) for runs, run in zip((before_runs, after_runs), swept, strict=True)]
     # with benchmark, the difference adds the spread
-    trial_noise = replace(noise, again={}).with_runs(*(side for side in sides if not side.config.benchmark))
+    trial_noise = replace(noise.with_runs(*(side for side in sides if not side.config.benchmark)), again={})
     difference = trial_noise.difference(sides[0], sides[1])
     if difference is None:
         return None

@@ -485,3 +485,12 @@ def test_a_loader_without_workers_has_lower_deciles() -> None:
     assert len(Noise().samples(default, Sample.LOW)) == 4
     assert Noise().samples(replace(default, prepared_batches=4), Sample.LOW) == ()
     assert Noise().samples(replace(default, prepared_batches=None), Sample.LOW) == ()
+
+
+def test_more_runs_leave_the_spread_of_a_a_runs() -> None:
+    run = of("default", around(10 * MS), around(11 * MS))
+    noise = noise_of(report(run, again(run, 1.2)))
+    assert noise.spread().freedom == 2
+    more = noise.with_runs(of("other", around(10 * MS), around(11 * MS)))
+    assert more.spread().freedom == 3
+    assert len(more.processes(run)) == len(noise.processes(run)) == 3
