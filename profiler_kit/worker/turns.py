@@ -1,7 +1,7 @@
 """Waits for the parent's permission to use the device, and timed steps that several processes take in turns.
 
-The length of a step that waits for the host changes within tenths of a second, by more than processes differ. A process measured in
-short turns, alternating with the processes it is compared with, sees the same moments as they do.
+The length of a step that waits for the host changes within tenths of a second, by more than processes differ. A process that is
+measured in short turns, alternating with the processes it is compared with, sees the same moments as they do.
 """
 
 from __future__ import annotations
