@@ -1,4 +1,7 @@
-"""A device in place of fresh processes: every configuration has a time, a peak and an error, and processes differ by noise."""
+"""A device in place of fresh processes: every configuration has a time, a peak and an error, and processes differ by noise.
+
+Processes that take turns share the noise of their round, and differ by less.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from profiler_kit.measurement import sweep
 from profiler_kit.measurement.tuning import Search
 from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_result import measure_result
-from profiler_kit.measurement.visits import Visit
-from profiler_kit.records.configs import RunConfig
+from profiler_kit.measurement.visits import Round, Visit, as_round
+from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Tool
 from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming
@@ -38,7 +41,9 @@ class SimulatedDevice:
     """Times, peaks and errors of configurations, from the factor of each word of their names.
 
     - `times`, `peaks`: factors by word, or by a pair ``a+b`` of words that both occur. `errors`: the error of each word.
-    - `failures`: the message of each word that fails. `noise`: the relative deviation between processes.
+    - `failures`: the message of each word that fails. `noise`: the relative deviation between processes. `turn_noise`: the same
+      between those that take turns in one round.
+    - `memory_bytes`: of the device, which limits how many processes exist at the same time.
     - `device_share`: the share of the step that kernels take. `has_traces`: the first processes write one.
     - `interrupt_at`: the process that Ctrl-C stops, from 1.
     """
@@ -48,6 +53,8 @@ class SimulatedDevice:
     errors: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     noise: float = 0.003
+    turn_noise: float = 0.003
+    memory_bytes: int = 80 * 10**9
     device_share: float = 0.98
     interrupt_at: int | None = None
     lucky: str | None = None  # this word looks better in its first three processes only
@@ -56,6 +63,7 @@ class SimulatedDevice:
     clock_s: float = 0.0  # of the simulated machine: a first process takes 7 s, a checked one 4 s, others 2.5 s
     started: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
+    _level: float = 1.0  # how slow the host is during the current round
     generator: random.Random = field(default_factory=lambda: random.Random(1))
 
     def _factor(self, factors: dict[str, float], words: set[str]) -> float:
@@ -72,7 +80,9 @@ class SimulatedDevice:
         if failure is not None:
             return ConfigRun(config=config, failure=Failure(kind="error", message=failure))
         exact_ns = self.step_ns * self._factor(self.times, words)
-        step_ns = exact_ns * (1 + self.generator.gauss(0, self.noise))
+        noise = self.noise if visit.turns is None else self.turn_noise
+        level = self._level if visit.turns is not None else 1.0
+        step_ns = exact_ns * level * (1 + self.generator.gauss(0, noise))
         if self.lucky in words and self.started.count(config.name) <= 3:
             step_ns *= 0.8
         median = round(step_ns)
@@ -80,6 +90,15 @@ class SimulatedDevice:
         error = max([1e-4, *(self.errors[word] for word in words if word in self.errors)])
         run = ConfigRun(
             config=config,
+            environment=Environment(
+                device="cuda",
+                device_name="simulated",
+                torch="2",
+                python="3",
+                platform="Linux",
+                device_memory_bytes=self.memory_bytes,
+            ),
+            round_ns=visit.turns.round_ns if visit.turns is not None else None,
             steps_ns=(median, median + 10, median - 10),
             step_ns=Interval(median=median, low=median - 10, high=median + 10),
             samples=8 * batch,
@@ -98,19 +117,21 @@ class SimulatedDevice:
     def measure_visits(
         self,
         spec: TargetSpec,
-        visits: Iterable[Visit],
+        visits: Iterable[Visit | Round],
         *,
         on_start: Callable[[Visit], None],
         **_: Any,
     ) -> Generator[sweep.FinishedVisit, None, None]:
-        for visit in visits:
-            on_start(visit)
-            self.started.append(visit.config.name)
-            self.visits.append(visit)
-            if len(self.started) == self.interrupt_at:
-                raise KeyboardInterrupt
-            self.clock_s += 7.0 if len(self.started) == 1 else 4.0 if visit.checks else 2.5
-            yield sweep.FinishedVisit(visit=visit, run=self.run(visit), took_s=1.0, parts_trace=None)
+        for entry in visits:
+            self._level = 1 + self.generator.gauss(0, self.noise)
+            for visit in as_round(entry):
+                on_start(visit)
+                self.started.append(visit.config.name)
+                self.visits.append(visit)
+                if len(self.started) == self.interrupt_at:
+                    raise KeyboardInterrupt
+                self.clock_s += 7.0 if len(self.started) == 1 else 4.0 if visit.checks else 2.5
+                yield sweep.FinishedVisit(visit=visit, run=self.run(visit), took_s=1.0, parts_trace=None)
 
     def search(self, folder: Path, options: TuningOptions | None = None) -> Search:
         """A search on this device; `measure_baseline` has run."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from profiler_kit.measurement.tuning_candidates import (
     are_alternatives,
@@ -31,7 +31,9 @@ from profiler_kit.records.tuning import Attempt, AttemptOutcome, Gain, TuningOpt
 BASE_EVERY: Final = 5  # candidates between two processes of the accepted one, so that drift affects both alike
 MAX_ROUNDS: Final = 50
 MAX_CONFIRMED: Final = 2  # candidates of a round that run again
-MAX_PASSES: Final = 3  # further processes of such a candidate
+MAX_PASSES: Final = 3  # further processes of such a candidate, or rounds of processes that take turns
+MAX_IN_TURNS: Final = 4  # candidates of a round that run again in turns, with so many processes each
+TURN_COPIES: Final = 3
 MIN_PROCESSES: Final = 2  # of an accepted configuration: it runs again in a fresh process
 RETRIED_LOSS: Final = 1.05  # a candidate that was worse than this is not tried on top of another change
 FINAL_PASSES: Final = 3  # of the final measurement, for which processes are reserved
@@ -86,7 +88,7 @@ class Search:
         if configs:
             candidates = list(configs.values())
             confirmations = MIN_PROCESSES
-            if is_likely:
+            if is_likely and not self.takes_turns:
                 candidates, confirmations = candidates * MIN_PROCESSES, 0
             order = list(_with_base(self.config, candidates))
             group += self.processes.measure(order, purpose, reserve=reserve + confirmations)
@@ -139,28 +141,69 @@ class Search:
                 names.add(config.name)
                 yield change, config
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether processes that are compared take turns. Peaks of memory need none."""
+        return self.options.goal != "memory" and self.processes.takes_turns()
+
     def _confirm(self, configs: dict[str, RunConfig], group: list[ConfigRun], purpose: str, reserve: int) -> str | None:
         """The change of the best candidate that is surely better; the most promising ones run again. None without any."""
-        promising = sorted(
-            (gain.ratio, change)
-            for change, config in configs.items()
-            if (gain := self.verdicts.gain(self.config, config, group)) is not None
-            and gain.ratio <= 1 - MIN_USEFUL
-            and self.verdicts.judge(self.config, config, gain, group)[0] in ("better", "same")
-        )
-        for _, change in promising[:MAX_CONFIRMED]:
-            config = configs[change]
+        purpose = f"{purpose}, again"
+        if self.takes_turns:
+            runs = self._in_turns(self._promising(configs, group, highest="low"), purpose, reserve)
+            if runs is not None:
+                return self._best_in_turns(configs, group, purpose, reserve, runs)
+        for change, config in self._promising(configs, group)[:MAX_CONFIRMED]:
             for number in range(MAX_PASSES):
                 if self._is_accepted(config, group):
                     break
                 pair = [config, self.config] if number % 2 else [self.config, config]
-                runs = self.processes.measure(pair, f"{purpose}, again", reserve=reserve)
+                runs = self.processes.measure(pair, purpose, reserve=reserve)
                 group += runs
                 if len(runs) < len(pair) or any(run.failure is not None for run in runs):
                     break
             if self._is_accepted(config, group):
                 return change
         return None
+
+    def _best_in_turns(
+        self, configs: dict[str, RunConfig], group: list[ConfigRun], purpose: str, reserve: int, runs: list[ConfigRun]
+    ) -> str | None:
+        """The change of the best candidate that is surely better after `runs`, the first round; more rounds follow if none is."""
+        for number in range(MAX_PASSES):
+            group += runs
+            promising = self._promising(configs, group)
+            accepted = [change for change, config in promising if self._is_accepted(config, group)]
+            if accepted:
+                return accepted[0]
+            more = self._in_turns(promising, purpose, reserve) if number < MAX_PASSES - 1 else None
+            if more is None:
+                break
+            runs = more
+        return None
+
+    def _in_turns(
+        self, promising: Sequence[tuple[str, RunConfig]], purpose: str, reserve: int
+    ) -> list[ConfigRun] | None:
+        """A round of the accepted configuration and the best candidates; None if it is not possible or needed."""
+        due = [config for _, config in promising[:MAX_IN_TURNS]]
+        return self.processes.measure_in_turns([self.config, *due], purpose, copies=TURN_COPIES, reserve=reserve)
+
+    def _promising(
+        self, configs: dict[str, RunConfig], group: Sequence[ConfigRun], highest: Literal["ratio", "low"] = "ratio"
+    ) -> list[tuple[str, RunConfig]]:
+        """The candidates that seem to be better by a useful gain, the best ones first; with `low`, those that may be better.
+
+        A single process of a step that waits for the host says little about a change.
+        """
+        ranked = []
+        for change, config in configs.items():
+            gain = self.verdicts.gain(self.config, config, group)
+            if gain is None or (gain.low if highest == "low" else gain.ratio) > 1 - MIN_USEFUL:
+                continue
+            if self.verdicts.judge(self.config, config, gain, group)[0] in ("better", "same"):
+                ranked.append((gain.ratio, change))
+        return [(change, configs[change]) for _, change in sorted(ranked)]
 
     def _is_accepted(self, config: RunConfig, group: Sequence[ConfigRun]) -> bool:
         """Whether `config` is surely better than the accepted configuration, accurate, and ran in `MIN_PROCESSES`."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.measurement import sweep
-from profiler_kit.measurement.visits import Visit
+from profiler_kit.measurement.turns import rounds
+from profiler_kit.measurement.visits import Round, Visit
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import OnProcess, ProcessStart
@@ -26,6 +28,7 @@ MAX_BASELINE_S: Final = 20.0
 SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
 FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
 STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
+TURNS_S: Final = 2.4  # the same for a process that takes turns
 TIMED_STEPS: Final = 30  # warm-up and timed steps
 CHECKED_STEPS: Final = 100  # also traced steps and checks, one of them in float64, of a noisy or slower process
 MIN_TIMED_STEPS: Final = 5
@@ -34,6 +37,32 @@ MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
 LONG_START_SHARE: Final = 0.6  # of the remaining time: a useful result must run again
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sequence:
+    """Processes that are run for one purpose.
+
+    - `reserve`: the processes that must remain for later. `pending`: those that are not requested yet.
+    - `in_turns`: whether they take turns. `started_s`: when each visit started, by its identity.
+    """
+
+    purpose: str
+    reserve: int
+    pending: int = 0
+    in_turns: bool = False
+    started_s: dict[int, float] = field(default_factory=dict)
+    _visits: list[Visit] = field(default_factory=list)  # keeps them alive, so that identities stay unique
+
+    def queued(self, visit: Visit) -> Visit:
+        """`visit`, which is now requested."""
+        self._visits.append(visit)
+        return visit
+
+    @property
+    def waiting(self) -> int:
+        """The number of requested visits that have not started."""
+        return len(self._visits) - len(self.started_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,60 +130,103 @@ class TuningProcesses:
         first process of a configuration is traced, and checked with `checks`. After Ctrl-C, which sets `interrupted`, no further
         process starts.
         """
-        runs: list[ConfigRun] = []
-        if self.interrupted:
-            return runs
-        started_s: dict[int, float] = {}
-        pending = len(configs)
-        call_s = last_s = time.monotonic()
+        sequence = _Sequence(purpose=purpose, reserve=reserve, pending=len(configs))
+        planned: set[str] = set()
 
         def visits() -> Iterator[Visit]:
             for index, config in enumerate(configs):
-                earlier = self.first_runs.get(config.name)
-                if earlier is not None and earlier.failure is not None:
+                if self._has_failed(config):
                     continue
-                ahead = sum(1 for identity in queued if identity not in started_s)
+                ahead = sequence.waiting
                 has_room = self.has_room(1 + ahead, reserve=reserve)
                 if final:
                     has_room = self.max_count is None or self.count + ahead < self.max_count
                 if not has_room:
                     return
-                visit = self._visit(config, is_first=config.name not in planned and earlier is None, checks=checks)
+                is_first = config.name not in planned and config.name not in self.first_runs
                 planned.add(config.name)
-                queued[id(visit)] = visit
-                nonlocal pending
-                pending = len(configs) - index - 1
-                yield visit
+                sequence.pending = len(configs) - index - 1
+                yield sequence.queued(self._visit(config, is_first=is_first, checks=checks))
 
-        planned: set[str] = set()
-        queued: dict[int, Visit] = {}  # keeps the visits alive, so that identities stay unique
+        return self._run(sequence, visits())
+
+    def takes_turns(self) -> bool:
+        """Whether processes that only time steps should take turns: the step of the first run waits for the host."""
+        return bool(self.first_runs) and not self._may_overlap()
+
+    def measure_in_turns(
+        self, configs: Sequence[RunConfig], purpose: str, *, copies: int, reserve: int = 0, final: bool = False
+    ) -> list[ConfigRun] | None:
+        """The runs of up to `copies` fresh processes of each configuration that take turns; None where that is not possible.
+
+        The others are compared with the first configuration. `reserve` and `final` as in `measure`; fewer processes run if there
+        is no room for all. Long steps need no turns.
+        """
+        due = [config for config in configs if not self._has_failed(config)]
+        while copies > 1 and not self._has_room_for_timing(copies * len(due), reserve, final):
+            copies -= 1
+        if self.interrupted or len(due) < 2 or not self._has_room_for_timing(copies * len(due), reserve, final):
+            return None
+        visits = [
+            replace(self._visit(config, is_first=False), budget_s=TURNS_S, steps=None, again=True, further=True)
+            for config in due
+        ]
+        anchor, *others = ((visit,) for visit in visits)
+        largest = _largest([self.first_runs[config.name] for config in due if config.name in self.first_runs])
+        entries = rounds(others, anchor=anchor, copies=copies, first=largest, device=self.device)
+        if not entries:
+            return None
+        sequence = _Sequence(purpose=purpose, reserve=reserve, in_turns=True)
+        for visit in itertools.chain.from_iterable(entries):
+            sequence.queued(visit)
+        return self._run(sequence, iter(entries))
+
+    def _has_failed(self, config: RunConfig) -> bool:
+        """Whether the first process of `config` failed."""
+        earlier = self.first_runs.get(config.name)
+        return earlier is not None and earlier.failure is not None
+
+    def _has_room_for_timing(self, processes: int, reserve: int, final: bool) -> bool:
+        """Whether `processes` that only time steps fit into the limits beside the reserve; `final` ignores the time."""
+        if final:
+            return self.max_count is None or self.count + processes <= self.max_count
+        return self.has_room(0, reserve=processes + reserve)
+
+    def _run(self, sequence: _Sequence, entries: Iterator[Visit | Round]) -> list[ConfigRun]:
+        """The runs of `entries` that finished, failures included."""
+        runs: list[ConfigRun] = []
+        if self.interrupted:
+            return runs
+        call_s = last_s = time.monotonic()
 
         def on_start(visit: Visit) -> None:
             nonlocal last_s
             self.count += 1
-            started_s[id(visit)] = time.monotonic()
-            if len(started_s) == 1:
-                last_s = started_s[id(visit)]
-                self._preparing_s = last_s - call_s
-            waiting = len(queued) - len(started_s) + pending
-            left = waiting + 1 + reserve
+            sequence.started_s[id(visit)] = now_s = time.monotonic()
+            if (
+                len(sequence.started_s) == 1 and not sequence.in_turns
+            ):  # processes of a round have all been prepared by now
+                last_s = now_s
+                self._preparing_s = now_s - call_s
+            waiting = sequence.waiting + sequence.pending
+            left = waiting + 1 + sequence.reserve
             self.on_process(
                 ProcessStart(
                     number=self.count,
-                    count=self.count + waiting + reserve,
-                    name=f"{purpose}: {visit.config.name}",
+                    count=self.count + waiting + sequence.reserve,
+                    name=f"{sequence.purpose}: {visit.config.name}",
                     left_ns=round(left * self.mean_s * 1e9) if self._measured_s else None,
                 )
             )
 
         def on_progress(visit: Visit, text: str) -> None:
-            place = f"[{self.count}] " if id(visit) in started_s else ""
-            self.on_progress(f"{place}{purpose}: {visit.config.name}: {text}")
+            place = f"[{self.count}] " if id(visit) in sequence.started_s else ""
+            self.on_progress(f"{place}{sequence.purpose}: {visit.config.name}: {text}")
 
         try:
             measured = sweep.measure_visits(
                 self.spec,
-                visits(),
+                entries,
                 device=self.device,
                 on_start=on_start,
                 on_progress=on_progress,
@@ -166,7 +238,7 @@ class TuningProcesses:
                     if self._measured_s:
                         self._running_s += now_s - last_s
                     last_s = now_s
-                    self._measured_s.append(now_s - started_s[id(finished.visit)])
+                    self._measured_s.append(now_s - sequence.started_s[id(finished.visit)])
                     run = finished.run
                     if run.trace is not None:
                         run = self.read_trace(run, Path(run.trace))
@@ -185,7 +257,7 @@ class TuningProcesses:
         first = next(iter(self.first_runs.values()), None)
         return first is not None and fills_step(first)
 
-    def _visit(self, config: RunConfig, *, is_first: bool, checks: bool) -> Visit:
+    def _visit(self, config: RunConfig, *, is_first: bool, checks: bool = False) -> Visit:
         base = next(iter(self.first_runs.values()), None)
         trace = self.folder / f"{zlib.crc32(config.name.encode()):08x}.json.gz" if is_first else None
         if base is None or base.step_ns is None:
@@ -222,3 +294,16 @@ class TuningProcesses:
         if self.timeout_s is not None and self.timeout_s < limit_s:
             return self.timeout_s, None
         return limit_s, f"{late}. The process was terminated"
+
+
+def _largest(runs: Sequence[ConfigRun]) -> ConfigRun:
+    """The first one of `runs`, with the memory of the largest."""
+
+    def most(figures: Iterable[int | None]) -> int | None:
+        return max((size for size in figures if size is not None), default=None)
+
+    return replace(
+        runs[0],
+        peak_reserved_bytes=most(run.peak_reserved_bytes for run in runs),
+        peak_rss_bytes=most(run.peak_rss_bytes for run in runs),
+    )

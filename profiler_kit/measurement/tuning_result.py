@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
@@ -22,6 +23,7 @@ from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, fills_step
 from profiler_kit.units import percent
 
 HOST_FINAL_PASSES: Final = 5  # where the host decides the length of the step, processes differ more
+FINAL_TURN_COPIES: Final = 6  # processes of each configuration, where they take turns
 MORE_PASSES: Final = 2  # while the outcome is not sure
 LEAVE_ONE_OUT_PASSES: Final = 2
 PURPOSE: Final = "final measurement"
@@ -68,6 +70,21 @@ def _measure_again(search: Search) -> tuple[list[ConfigRun], dict[str, RunConfig
         return group, {}
     search.verdicts.groups.append(group)
     without = _configs_without(search)
+    if search.takes_turns:
+        configs = [search.baseline, search.config, *without.values()]
+        in_turns = partial(search.processes.measure_in_turns, purpose=PURPOSE, copies=FINAL_TURN_COPIES)
+        runs = in_turns(configs, final=True)
+        if runs is None and without:  # too many processes
+            without = {}
+            runs = in_turns(configs[:2], final=True)
+        if runs is not None:
+            group += runs
+            for _ in range(MORE_PASSES):
+                more = in_turns(configs[:2]) if not _is_sure(search, group) else None
+                if more is None:
+                    break
+                group += more
+            return group, without
     passes = _final_passes(search)
     if not search.processes.has_room(0, reserve=2 * passes + LEAVE_ONE_OUT_PASSES * len(without)):
         without = {}

@@ -10,8 +10,7 @@ from typing import Final
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import ANY_ERROR, AttemptOutcome, Gain, TuningOptions, error_text
-from profiler_kit.statistics.differences import Spread, spread_of
-from profiler_kit.statistics.noise import Noise, Sample
+from profiler_kit.statistics.noise import Noise
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.units import percent, text
 
@@ -30,6 +29,7 @@ class Verdicts:
     baseline: RunConfig
     first_runs: dict[str, ConfigRun]
     groups: list[list[ConfigRun]] = field(default_factory=list)
+    _noise_of_runs: tuple[int, Noise] | None = None  # of how many runs
 
     def judge(
         self, base: RunConfig, config: RunConfig, gain: Gain | None, group: Sequence[ConfigRun]
@@ -94,10 +94,12 @@ class Verdicts:
         return self._time_gain(before, after, group)
 
     def _time_gain(self, before: RunConfig, after: RunConfig, group: Sequence[ConfigRun]) -> Gain | None:
+        if not all(any(run.round_ns is not None for run in completed(config, group)) for config in (before, after)):
+            group = [run for run in group if run.round_ns is None]  # processes in turns are compared with their like
         sides = self.side(before, group), self.side(after, group)
         if sides[0] is None or sides[1] is None:
             return None
-        difference = Noise(spreads={Sample.MEDIAN: self._spread()}).difference(sides[0], sides[1])
+        difference = self._noise().difference(sides[0], sides[1])
         if difference is None:
             return None
         return Gain(
@@ -127,14 +129,18 @@ class Verdicts:
             further_repeats=tuple(run.as_repeat for run in runs[1:]),
         )
 
-    def _spread(self) -> Spread:
-        """The spread between processes of all configurations without benchmark, each within its group."""
-        total = Spread()
-        for group in self.groups:
-            for config in dict.fromkeys(run.config for run in group):
-                if not config.benchmark:
-                    total += spread_of([run.step_ns for run in completed(config, group) if run.step_ns is not None])
-        return total
+    def _noise(self) -> Noise:
+        """The noise between processes of all configurations without benchmark, each within its group."""
+        runs = sum(map(len, self.groups))
+        if self._noise_of_runs is None or self._noise_of_runs[0] != runs:
+            sides = [
+                self.side(config, group)
+                for group in self.groups
+                for config in dict.fromkeys(run.config for run in group)
+                if not config.benchmark
+            ]
+            self._noise_of_runs = runs, Noise().with_runs(*(side for side in sides if side is not None))
+        return self._noise_of_runs[1]
 
 
 def completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:

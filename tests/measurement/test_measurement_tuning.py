@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulated_device import SimulatedDevice
 
-from profiler_kit.measurement import sweep, tuning_processes
+from profiler_kit.measurement import sweep, tuning_processes, turns
 from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES
 from profiler_kit.measurement.tuning_candidates import first_changes, refinements, with_change, without_change
 from profiler_kit.records.experiments import HostLoad
@@ -26,6 +26,7 @@ def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
         device: SimulatedDevice, options: TuningOptions | None = None, changes: tuple[str, ...] = CHANGES
     ) -> Tuning:
         monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
+        monkeypatch.setattr(turns.process, "processes_in_memory", lambda processes, _: processes)
         return device.tune(tmp_path, changes, options)
 
     return run
@@ -107,6 +108,48 @@ def test_host_noise_is_not_accepted_and_a_threefold_gain_is(seed: int, tune: Tun
     assert result.changes == ("cuda_graph",)
     assert result.gain is not None
     assert result.gain.after_processes >= 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_processes_in_turns_find_what_single_ones_cannot(seed: int, tune: Tune) -> None:
+    device = SimulatedDevice(
+        times={"cuda_graph": 0.9, "channels_last": 1.3}, noise=0.08, turn_noise=0.02, device_share=0.2
+    )
+    device.generator.seed(seed)
+    result = tune(device, TuningOptions(budget_s=1e6))
+    assert (result.outcome, result.changes) == ("better", ("cuda_graph",))
+    assert result.gain is not None
+    assert result.gain.ratio == pytest.approx(0.9, rel=0.04)
+    assert result.gain.high - result.gain.low < 0.08
+    assert result.gain.after_processes >= 6
+    timed = [visit for visit in device.visits if visit.turns is not None]
+    assert all(visit.again and visit.trace is None and not visit.checks for visit in timed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_identical_configurations_are_never_accepted_in_turns(seed: int, tune: Tune) -> None:
+    device = SimulatedDevice(noise=0.1, turn_noise=0.02, device_share=0.2)
+    device.generator.seed(seed)
+    result = tune(device, TuningOptions(budget_s=1e6))
+    assert result.changes == ()
+    assert set(outcomes(result).values()) <= {"same", "worse"}
+
+
+def test_little_memory_limits_the_processes_that_take_turns(tune: Tune) -> None:
+    # two processes at a time: the accepted configuration and one candidate
+    device = SimulatedDevice(times={"cuda_graph": 0.5}, noise=0.02, device_share=0.2, memory_bytes=2 * 10**9)
+    result = tune(device, TuningOptions(budget_s=1e6))
+    assert (result.outcome, result.changes) == ("better", ("cuda_graph",))
+    rounds = {visit.turns.round_ns for visit in device.visits if visit.turns is not None}
+    members = [sum(v.turns is not None and v.turns.round_ns == number for v in device.visits) for number in rounds]
+    assert set(members) == {2}
+
+
+def test_a_long_step_takes_no_turns(tune: Tune) -> None:
+    device = SimulatedDevice(times={"cuda_graph": 0.5}, device_share=0.2, step_ns=2 * 10**9)
+    result = tune(device, TuningOptions(budget_s=1e6))
+    assert result.changes == ("cuda_graph",)
+    assert all(visit.turns is None for visit in device.visits)
 
 
 def test_an_inaccurate_change_is_rejected_within_the_tolerance(tune: Tune) -> None:
