@@ -11,7 +11,7 @@ from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
 from profiler_kit.records.metrics import reason_of_inputs
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.report_noise import step_difference
+from profiler_kit.statistics.report_noise import compared_steps, step_difference
 from profiler_kit.units import Unit, percent
 
 # The caching allocator serves the same program from the same blocks. Only the workspaces that libraries request vary.
@@ -46,12 +46,15 @@ def measured_rows(
         mismatch = run_reason(a, b, a_run, b_run, sides)
         for metric in _METRICS:
             values = metric.value(a_run), metric.value(b_run)
+            if metric.key == STEP_TIME:
+                before, after = compared_steps(a.runs, b.runs, a_run, b_run)
+                values = before.median if before else None, after.median if after else None
             if values == (None, None) and not (failure and metric.key == STEP_TIME):
                 continue
             verdict: Verdict = "failed"
             reason = failure
             if not failure:
-                verdict, reason = _judge(a, b, a_run, b_run, sides, metric, mismatch)
+                verdict, reason = _judge(a, b, (a_run, b_run), values, sides, metric, mismatch)
             rows.append(
                 MetricRow(
                     metric=metric.key,
@@ -130,13 +133,13 @@ def environment_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun)
 def _judge(
     a: Report,
     b: Report,
-    a_run: ConfigRun,
-    b_run: ConfigRun,
+    runs: tuple[ConfigRun, ConfigRun],
+    values: tuple[int | None, int | None],
     sides: tuple[Side, Side],
     metric: _MeasuredMetric,
     mismatch: str,
 ) -> tuple[Verdict, str]:
-    before, after = metric.value(a_run), metric.value(b_run)
+    (a_run, b_run), (before, after) = runs, values
     if mismatch:
         return "not_comparable", mismatch
     if before is None or after is None:

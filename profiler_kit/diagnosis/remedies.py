@@ -12,6 +12,7 @@ from profiler_kit.diagnosis.ranking import PEAK
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.records.report import Finding, Report, TraceReport, Trial
 from profiler_kit.records.verdict import Remedy, RemedyStatus
+from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, text
 
 # An estimate below this share of the step does not justify a change of code.
@@ -129,12 +130,12 @@ def _is_action(finding: Finding, topic: str) -> bool:
 def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool:
     """Return whether the advice changes the baseline, and its trial starts there."""
     run = report.baseline() if isinstance(report, Report) else None
-    if run is None or finding.config is None:
+    if not isinstance(report, Report) or run is None or finding.config is None:
         return True
     if finding.config == run.config.name:
         return False
     trial = finding.trial
-    return trial is None or trial.tried or (run.step_ns is not None and trial.before_ns.median == run.step_ns.median)
+    return trial is None or trial.tried or trial.before_ns == noise_of(report).compared_step(run)
 
 
 def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:

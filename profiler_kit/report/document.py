@@ -122,6 +122,9 @@ def _configurations(report: Report) -> Iterator[Section]:
     if report.target.parallel is not None:
         caption = f"each in a fresh process per rank, {report.target.parallel.text}; figures of rank 0"
     blocks: list[Block] = [_runs_table("runs", caption, report, aside=False)]
+    turns = sentences.turns(report, baseline) if baseline else None
+    if turns is not None:
+        blocks.append(Paragraph(text=turns))
     noise = sentences.noise(report, baseline) if baseline else None
     if noise is not None:
         blocks.append(Paragraph(text=noise, detail=True))

@@ -231,6 +231,18 @@ def noise(report: Report, run: ConfigRun) -> str | None:
     return f"Two processes of {run.config.name} differ by {percent(difference)}. ~ marks a difference that is not established."
 
 
+def turns(report: Report, run: ConfigRun) -> str | None:
+    """What the steps in the table are where processes took turns; None elsewhere."""
+    step = noise_of(report).compared_step(run)
+    if step is None or run.step_ns is None or step == run.step_ns:
+        return None
+    return (
+        "step ms: processes took turns, so that all configurations saw the same moments of the host. It is the lower decile of "
+        f"their steps, which other work on the host hardly slowed. The rest of this report describes the first process of "
+        f"{run.config.name}, whose median step took {text(run.step_ns.median, 'ns')}."
+    )
+
+
 def sweep(time: SweepTime) -> str:
     """Wall time of all processes, and the part of it with the device in use."""
     return f"All processes took {text(time.wall_ns, 'ns')}. The device was in use for {text(time.needed_ns, 'ns')} of that."

@@ -99,8 +99,8 @@ def _estimate(tuning: Tuning) -> str:
     estimate, gain = tuning.estimate, tuning.gain
     if estimate is None or gain is None:
         return ""
-    overlaps = estimate.low <= gain.high and gain.low <= estimate.high
-    return f" The search had estimated {estimate.saved}{'' if overlaps else ', too much'}."
+    off = ", too much" if estimate.high < gain.low else ", too little" if gain.high < estimate.low else ""
+    return f" The search had estimated {estimate.saved}{off}."
 
 
 def _effects(tuning: Tuning) -> Iterator[str]:

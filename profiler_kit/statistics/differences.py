@@ -224,6 +224,21 @@ def compare_times(
     )
 
 
+def mean_step(processes: Sequence[Interval], pooled: Spread, moderation: Spread) -> Interval:
+    """The geometric mean of `processes`, with its 95 % interval. `pooled` and `moderation` as in `compare_times`.
+
+    Raises:
+        ValueError: there is no process.
+    """
+    if not processes:
+        raise ValueError("no samples")
+    mean = statistics.fmean(math.log(max(1, step.median)) for step in processes)
+    pooled += moderation
+    half = student(SHOWN_LEVEL, pooled.freedom) * math.sqrt(_variance(processes, pooled) / len(processes))
+    median, low, high = (round(_ratio(value)) for value in (mean, mean - half, mean + half))
+    return Interval(median=median, low=low, high=high)
+
+
 def _size(ratio: float) -> str:
     """The size of a change up to `ratio`, as a percentage, or as a factor if it is large: a saving of 100 % is impossible."""
     return f"below {percent(ratio - 1.0, 2)}" if ratio < MIN_FACTOR else f"by less than a factor of {ratio:.2g}"

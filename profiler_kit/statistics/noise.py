@@ -23,6 +23,7 @@ from profiler_kit.statistics.differences import (
     Difference,
     Spread,
     compare_times,
+    mean_step,
     spread_of,
 )
 from profiler_kit.statistics.host_load import load_allowance
@@ -142,10 +143,30 @@ class Noise:
         """The spread of all configurations without benchmark."""
         return self.spreads.get(sample, Spread())
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether processes took turns, so that their steps are compared."""
+        return bool(self.levels.get(Sample.MEDIAN_OF_TURNS))
+
+    def compared_step(self, run: ConfigRun) -> Interval | None:
+        """The step of `run` as comparisons see it: what tables and trials show beside a ratio.
+
+        Where processes took turns, it is the mean of what stands for each process of the configuration, with its 95 % interval.
+        The first process was measured alone, at a moment that no other process shares. Elsewhere it is the first one's median.
+        """
+        if not self.has_turns or fills_step(run, MIN_DEVICE_SPREAD_SHARE):
+            return run.step_ns
+        sample = self._host_sample(run, run)
+        processes = self.samples(run, sample)
+        return mean_step(processes, self.spread(sample), HOST_BOUND) if processes else run.step_ns
+
+    def like_processes(self, run: ConfigRun) -> tuple[Interval, ...]:
+        """The median steps of the processes that were measured alike: those that took turns, or else all."""
+        return self.samples(run, Sample.MEDIAN_OF_TURNS) or self.processes(run)
+
     def repeat_gap(self, run: ConfigRun) -> float | None:
         """The largest difference between two processes of `run`, as a share of the first one's step; None without two."""
-        processes = self.samples(run, Sample.MEDIAN_OF_TURNS) or self.processes(run)
-        medians = [step.median for step in processes]
+        medians = [step.median for step in self.like_processes(run)]
         return (max(medians) - min(medians)) / medians[0] if len(medians) > 1 and medians[0] > 0 else None
 
     def with_runs(self, *runs: ConfigRun) -> Noise:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 
@@ -32,6 +33,14 @@ def step_difference(
 ) -> Difference | None:
     """The step of `b_run`, one of `b`, compared with that of `a_run`, as whole steps; None without both steps."""
     return noise_between(a, b).difference(_side(a, a_run), _side(b, b_run))
+
+
+def compared_steps(
+    a: Sequence[ConfigRun], b: Sequence[ConfigRun], a_run: ConfigRun, b_run: ConfigRun
+) -> tuple[Interval | None, Interval | None]:
+    """The two steps that `step_difference` compares."""
+    noise = noise_between(a, b)
+    return noise.compared_step(_side(a, a_run)), noise.compared_step(_side(b, b_run))
 
 
 def _side(runs: Sequence[ConfigRun], run: ConfigRun) -> ConfigRun:

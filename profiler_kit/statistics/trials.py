@@ -26,7 +26,7 @@ def sweep_trial(before: ConfigRun, after: ConfigRun | None, noise: Noise) -> Tri
     if difference is None:
         return None
     note = f'Compared with "{before.config.name}". {noise.sentence()}'
-    return _with_effects(_trial(before, after, difference, note), before, after)
+    return _with_effects(_trial(before, after, difference, note, noise), before, after)
 
 
 def pair_trial(
@@ -59,13 +59,10 @@ def pair_trial(
         return None
     processes = f"{len(before_runs)} and {len(after_runs)}"
     note = f'Compared with "{before_runs[0].config.name}". {processes} fresh processes, interleaved.'
-    trial = replace(
-        _trial(sides[0], sides[1], difference, note),
-        config=config.name,
-        before_ns=median_interval([ns for run in before_runs for ns in run.steps_ns]),
-        after_ns=median_interval([ns for run in after_runs for ns in run.steps_ns]),
-        tried=True,
-    )
+    trial = replace(_trial(sides[0], sides[1], difference, note, trial_noise), config=config.name, tried=True)
+    if not trial_noise.has_turns:
+        all_ns = [[ns for run in runs for ns in run.steps_ns] for runs in (before_runs, after_runs)]
+        trial = replace(trial, before_ns=median_interval(all_ns[0]), after_ns=median_interval(all_ns[1]))
     if trial.verdict in ("better", "worse") and abs(trial.gain_percent or 0.0) < MIN_USEFUL_GAIN_PERCENT:
         trial = replace(trial, verdict="same")
     return _with_effects(trial, *swept)
@@ -78,14 +75,15 @@ def is_undecided(trial: Trial | None) -> bool:
     return trial.verdict in ("same", "unknown") and abs(trial.gain_percent) >= MIN_USEFUL_GAIN_PERCENT
 
 
-def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: str) -> Trial:
+def _trial(before: ConfigRun, after: ConfigRun, difference: Difference, note: str, noise: Noise) -> Trial:
     low, high = difference.saved_range
-    if before.step_ns is None or after.step_ns is None:
+    before_ns, after_ns = noise.compared_step(before), noise.compared_step(after)
+    if before_ns is None or after_ns is None:
         raise ValueError("a difference has two step times")
     return Trial(
         config=after.config.name,
-        before_ns=before.step_ns,
-        after_ns=after.step_ns,
+        before_ns=before_ns,
+        after_ns=after_ns,
         verdict=difference.outcome,
         note=" ".join(part for part in (note, difference.sentence(), load_sentence(before, after)) if part),
         per_example=example_factor(before, after) != 1.0,

@@ -4,17 +4,17 @@
     python -m scripts.bench.noise --case mnist --count 10 --plant 10% --log noise.jsonl
     python -m scripts.bench.noise --log noise.jsonl
 
-`analyze` runs a copy of the target whose model resets two switches when it is called. The configurations that set them are
-therefore identical to the default. With `--plant`, the model spins after resetting the second one, for a share of the step, so
-that this configuration is slower by exactly this share. The default, both configurations and the default again run in fresh
-processes. `compare` runs two copies of the file; with `--plant`, the second one spins.
+`analyze` runs a copy of the target under two switches that change nothing, because the model resets them when it is called. The
+configurations that set them are therefore identical to the default. With `--plant`, the model spins after resetting the second
+one, for a share of the step, so that this configuration is slower by exactly this share. The default, both configurations and the
+default again run in fresh processes. `compare` runs two copies of the file; with `--plant`, the second one spins.
 
 `--log` appends a line of JSON for every analysis. A second call continues where the first one stopped, `--for` stops before an
 analysis that would exceed the time, and a call without `--case` prints the table of the log. The exit code is 1 after a false
 difference or a missed one. A planted difference below what the report says that it could have seen is not missed.
 
-On CUDA the switches are ``cudnn.benchmark`` and TF32 of matrix products, on a CPU ``torch.use_deterministic_algorithms`` and
-oneDNN. The model spins on the host, or on the device (`--spin device`) for a model whose kernels fill the step: elsewhere, time
+On CUDA the switches are a memory limit that exceeds all needs and TF32 of matrix products, on a CPU
+``torch.use_deterministic_algorithms`` and oneDNN. The model spins on the host, or on the device (`--spin device`) for a model whose kernels fill the step: elsewhere, time
 on the device hides behind launches.
 """
 
@@ -41,11 +41,12 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.host_load import disturbance_of
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.statistics.report_noise import step_difference
+from profiler_kit.statistics.report_noise import compared_steps, step_difference
 from profiler_kit.worker.environment import pick_device
 from scripts.bench.planted_models import IDENTICAL, SLOWER, Kind, Spin, busy_cores, plant
 
@@ -88,7 +89,7 @@ CASES: Final[dict[str, Case]] = {
 class Pair:
     """The verdict of one analysis on `after` against the default configuration (on the second side of `compare`).
 
-    - `planted_percent`: the true difference, from the spin and the measured step. `gap_percent`: the measured one.
+    - `planted_percent`: the true difference, from the spin and the step that is compared. `gap_percent`: the measured one.
     - `limit_percent`: the smallest change that the report says it would have seen; None if that is unknown.
     - `findings`: the number of findings that report `after` as better or worse. `processes`: those of the two sides.
     """
@@ -166,12 +167,13 @@ def analyze_case(
             ]
             reports = compare_sides(specs[0], specs[1], device=device, batch=case.batch, budget_s=budget_s)
             report = reports[0]
-            pairs = [compared_pair(*reports, share_of_step(spin_ns, report))]
+            pairs = [compared_pair(*reports, spin_ns)]
         else:
             configs = ["default", IDENTICAL[kind].config, SLOWER[kind].config]
             slow = plant(file, folder, kind=kind, spin_ns=spin_ns, spin=spin)
             report = run(slow, configs=configs, budget_s=budget_s, **options)
-            planted = {SLOWER[kind].config: share_of_step(spin_ns, report)}
+            step = noise_of(report).compared_step(run_of(report, "default"))
+            planted = {SLOWER[kind].config: share_of_step(spin_ns, step)}
             # a switch of cuDNN is not measured for a model without cuDNN's operators
             compared = (AGAIN, *(name for name in configs[1:] if name in planted or report.run(name) is not None))
             pairs = [analyzed_pair(report, name, planted.get(name, 0.0)) for name in compared]
@@ -211,18 +213,18 @@ def compare_sides(a: str, b: str, *, device: str, batch: int | None, budget_s: f
     return sides.a, sides.b
 
 
-def share_of_step(spin_ns: int, report: Report) -> float:
-    """`spin_ns` in percent of the default configuration's step in `report`, the geometric mean of its processes."""
-    run = run_of(report, "default")
-    logs = [math.log(step.median) for step in noise_of(report).processes(run)]
-    return round(100 * spin_ns / math.exp(statistics.fmean(logs)), 2)
+def share_of_step(spin_ns: int, step: Interval | None) -> float:
+    """`spin_ns` in percent of the `step` that the verdict compares with."""
+    if step is None:
+        raise SystemExit("the default configuration has no step")
+    return round(100 * spin_ns / step.median, 2)
 
 
-def compared_pair(a: Report, b: Report, planted_percent: float) -> Pair:
-    """The verdict of `compare` on the steps of two reports."""
-    return _pair(
-        "second file", step_difference(a.runs, b.runs, run_of(a, "default"), run_of(b, "default")), 0, planted_percent
-    )
+def compared_pair(a: Report, b: Report, spin_ns: int) -> Pair:
+    """The verdict of `compare` on the steps of two reports, the second one with a spin of `spin_ns`."""
+    runs = a.runs, b.runs, run_of(a, "default"), run_of(b, "default")
+    before, _ = compared_steps(*runs)
+    return _pair("second file", step_difference(*runs), 0, share_of_step(spin_ns, before))
 
 
 def analyzed_pair(report: Report, after: str, planted_percent: float) -> Pair:

@@ -14,6 +14,7 @@ from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
+from profiler_kit.units import text
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()
 DEFAULT, BENCHMARK = v0().runs[:2]
@@ -203,6 +204,15 @@ def test_a_search_that_chose_differently() -> None:
 @pytest.mark.parametrize(("factor", "fires"), [(1.029, False), (1.031, True)])
 def test_a_noisy_device(factor: float, fires: bool) -> None:
     assert silent(report(twice(DEFAULT, factor)), "two_processes") is not fires
+
+
+def test_processes_that_took_turns_are_not_compared_with_one_that_did_not() -> None:
+    assert DEFAULT.step_ns is not None
+    steps = [round(DEFAULT.step_ns.median * factor) for factor in (0.5, 0.52, 0.6)]
+    repeats = tuple(Repeat(step_ns=around(step), steps_ns=(step,), round_ns=1) for step in steps)
+    finding = one(report(replace(DEFAULT, further_repeats=repeats)), "two_processes")
+    assert all(text(step, "ns") in finding.title for step in (steps[0], steps[2]))
+    assert "20.0 %" in finding.title
 
 
 def repeating(run: ConfigRun) -> ConfigRun:

@@ -10,11 +10,16 @@ from sample_reports import CONVENTION, FOLDER, SAMPLES, transformer, v0_cpu, v0_
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps, loads_report
 from profiler_kit.report import report_document
 from profiler_kit.report.columns.runs import NEVER
+from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.units import text
 
+MS = 10**6
 # Columns that are sums over the rows; the others are ratios, names, or bytes that several rows share.
 ADDITIVE = {
     "params",
@@ -370,3 +375,23 @@ def test_the_saved_samples_are_those_of_the_code(name: str) -> None:
 def test_negative_numbers_are_refused(option: str) -> None:
     with pytest.raises(UsageError, match="-1"):
         report_document(v0_cpu(), **{option: -1})  # type: ignore[arg-type]
+
+
+def test_steps_in_turns_stand_beside_their_ratio() -> None:
+    def in_turns(run: ConfigRun, factor: float) -> ConfigRun:
+        steps = [[round(MS * factor * share) + n for n in range(9)] for share in (1.0, 1.01)]
+        repeats = (Repeat(steps_ns=tuple(ns), step_ns=median_interval(ns), round_ns=1) for ns in steps)
+        return replace(run, further_repeats=tuple(repeats))
+
+    report = v0_cpu()
+    first = report.runs[0]
+    slower = replace(first, config=replace(first.config, name="slower"))
+    report = replace(report, runs=(in_turns(first, 40), in_turns(slower, 50)))
+    assert first.step_ns is not None
+    document = report_document(report)
+    runs = table(document, "Configurations")
+    assert column(runs, "step_ms") == [pytest.approx(40.2, rel=1e-3), pytest.approx(50.25, rel=1e-3)]
+    assert column(runs, "marked_ratio")[1] in ("1.25x", "~1.25x")
+    (note,) = [line for line in texts(document, "Configurations") if "took turns" in line]
+    assert text(first.step_ns.median, "ns") in note
+    assert not [line for line in texts(report_document(v0_cpu()), "Configurations") if "took turns" in line]

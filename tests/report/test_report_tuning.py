@@ -32,6 +32,14 @@ def titles(document: Document) -> list[str]:
     return [section.title for section in document.sections]
 
 
+@pytest.mark.parametrize(("factor", "words"), [(0.9, ", too little."), (1.1, ", too much."), (1.0, ").")])
+def test_an_estimate_that_the_measurement_contradicts_is_named(factor: float, words: str, tmp_path: Path) -> None:
+    result = tuning(tmp_path, SimulatedDevice(times={"benchmark": 0.5}, noise=0.0005), None, "benchmark")
+    assert result.gain is not None
+    gain = replace(result.gain, ratio=0.5 * factor, low=0.49 * factor, high=0.51 * factor)
+    assert section(tuning_document(replace(result, gain=gain)), "Result")[0].endswith(words)
+
+
 def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     device = SimulatedDevice(
         times={"benchmark": 0.5}, peaks={"benchmark": 2.0}, errors={"benchmark": 2e-4}, noise=0.0005

@@ -91,11 +91,10 @@ def test_the_flag_of_the_slower_configuration_is_reset_and_the_model_spins(targe
         assert torch.backends.mkldnn.enabled
 
 
-def test_the_code_planted_for_cuda_resets_both_flags(target: str, tmp_path: Path) -> None:
+def test_the_code_planted_for_cuda_resets_the_flag_and_spins(target: str, tmp_path: Path) -> None:
     text = planted_models.plant(target, tmp_path, kind="cuda", spin_ns=5, spin="device")
     code = (tmp_path / "planted_net.py").read_text()
     compile(code, "planted_net.py", "exec")
-    assert "cudnn.benchmark = False" in code
     assert "matmul.allow_tf32 = False" in code
     assert "torch.cuda._sleep(_cycles(5))" in code
     planted = load(TargetSpec(spec=text), device="cpu")

@@ -30,6 +30,8 @@ from profiler_kit.statistics.differences import (
 )
 from profiler_kit.statistics.intervals import HOST_QUANTILE, median_interval, quantile_interval
 from profiler_kit.statistics.noise import HOST_REASON, Noise, Sample, noise_of
+from profiler_kit.statistics.report_noise import compared_steps
+from profiler_kit.statistics.trials import sweep_trial
 from scripts.bench import decisions
 
 QUIET = Spread(squares=8 * 0.003**2, freedom=8)
@@ -428,6 +430,41 @@ def test_a_slow_moment_of_the_host_is_no_noise_of_the_processes_that_share_it() 
     assert found.ratio == pytest.approx(1.1, rel=0.01)
     # eight processes, two configurations, and one more level than a mean
     assert noise.spread(Sample.LOW_OF_TURNS).freedom == 8 - 2 - 1
+
+
+def test_the_steps_shown_beside_a_ratio_have_that_ratio() -> None:
+    # the first processes ran at other moments, and say the opposite
+    default = round_of("default", (1, [10, 10.1]), (2, [14, 14.1]), series_ms=40)
+    slow = round_of("slow", (1, [11, 11.1]), (2, [15.4, 15.5]), settings="x", series_ms=20)
+    noise = noise_of(report(default, slow))
+    found, before, after = noise.difference(default, slow), noise.compared_step(default), noise.compared_step(slow)
+    assert found is not None
+    assert before is not None
+    assert after is not None
+    assert after.median / before.median == pytest.approx(found.ratio, rel=1e-6)
+    assert before.median == pytest.approx(math.sqrt(10.05 * 14.05) * MS, rel=0.01)
+    assert before.low < before.median < before.high
+    trial = sweep_trial(default, slow, noise)
+    assert trial is not None
+    assert (trial.before_ns, trial.after_ns) == (before, after)
+    compared = compared_steps((default,), (slow,), default, slow)
+    assert [step.median for step in compared if step is not None] == [before.median, after.median]
+
+
+def test_without_turns_the_step_is_the_median_of_the_first_process() -> None:
+    default, slow = bursts("default", 1.0, seed=1), bursts("slow", 1.3, seed=2, settings="x")
+    noise = noise_of(report(default, slow))
+    assert not noise.has_turns
+    assert noise.compared_step(slow) == slow.step_ns
+
+
+def test_a_device_bound_run_keeps_its_median_beside_others_in_turns() -> None:
+    default = round_of("default", (1, [10, 10.1]), series_ms=40)
+    kernels = LayerTiming(path="", phase="forward", kernel_ns=39 * MS)
+    full = replace(default, clock="kernel", modules=(kernels,), unattributed_ns=0)
+    noise = noise_of(report(default, round_of("other", (1, [10, 10.1]), settings="x")))
+    assert noise.compared_step(full) == default.step_ns
+    assert noise.compared_step(default) != default.step_ns
 
 
 def test_only_rounds_that_both_took_part_in_are_compared() -> None:

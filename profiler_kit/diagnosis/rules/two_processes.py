@@ -33,7 +33,7 @@ def check(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs with benchmark, and one for runs without it."""
     noise = noise_of(report)
     repeated = [run for run in measured_runs(report) if noise.repeat_gap(run) is not None]
-    gaps = [(run, _farthest(noise.processes(run)), noise.repeat_gap(run) or 0.0) for run in repeated]
+    gaps = [(run, noise.like_processes(run), noise.repeat_gap(run) or 0.0) for run in repeated]
     search_limit = MIN_SEARCH_GAP + (noise.gap or 0.0)
     by_search = [case for case in gaps if case[0].config.benchmark and case[2] > search_limit]
     by_noise = [case for case in gaps if not case[0].config.benchmark and case[2] > MAX_GAP]
@@ -42,14 +42,9 @@ def check(report: Report) -> Iterator[Finding]:
             yield _finding(sorted(cases, key=lambda case: -case[2]), noise, by_search=cases is by_search)
 
 
-def _farthest(processes: tuple[Interval, ...]) -> Interval:
-    """The process whose step differs most from that of the first one."""
-    return max(processes, key=lambda step: abs(step.median - processes[0].median))
-
-
-def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by_search: bool) -> Finding:
-    run, second, gap = cases[0]
-    times = f"{text(run.step_ns.median if run.step_ns is not None else None, 'ns')} and {text(second.median, 'ns')}"
+def _finding(cases: list[tuple[ConfigRun, tuple[Interval, ...], float]], noise: Noise, *, by_search: bool) -> Finding:
+    run, processes, gap = cases[0]
+    times = " and ".join(text(step.median, "ns") for step in _extremes(processes))
     others = [f"{quoted_name(other)} ({percent(share)})" for other, _, share in cases[1:]]
     place = "machine" if run.clock == "operator" else "device"
     return RULE.finding(
@@ -73,6 +68,12 @@ def _finding(cases: list[tuple[ConfigRun, Interval, float]], noise: Noise, *, by
         ),
         weight=gap,
     )
+
+
+def _extremes(processes: tuple[Interval, ...]) -> tuple[Interval, Interval]:
+    """The fastest and the slowest process, the earlier one first."""
+    fastest, slowest = (pick(processes, key=lambda step: step.median) for pick in (min, max))
+    return (fastest, slowest) if processes.index(fastest) < processes.index(slowest) else (slowest, fastest)
 
 
 RULE = Rule("two_processes", DOC, check, "reading")

@@ -56,7 +56,7 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
             kind="intervals",
             name="configurations",
             title="Configurations",
-            text="Each dot is the median step of a configuration's first process, and the line its 95 % confidence interval. "
+            text="Each dot is the step of a configuration, as in the table, and the line its 95 % confidence interval. "
             "Green ones are faster than the baseline, over all processes; for gray ones no difference is established.",
             data={
                 "unit": "ns",
@@ -64,15 +64,15 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
                 "rows": [
                     {
                         "name": run.config.name,
-                        "value": run.step_ns.median,
-                        "low": run.step_ns.low,
-                        "high": run.step_ns.high,
+                        "value": step.median,
+                        "low": step.low,
+                        "high": step.high,
                         "outcome": outcome_of(row),
                         "ratio": marked_ratio(row),
                         "note": _search_note(row),
                     }
                     for row in run_rows(report)
-                    if (run := row.run).step_ns is not None
+                    if (run := row.run).step_ns is not None and (step := row.noise.compared_step(run)) is not None
                 ],
             },
         )

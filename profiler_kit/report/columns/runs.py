@@ -10,7 +10,7 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Outcome
+from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 from profiler_kit.statistics.differences import Difference
@@ -49,8 +49,12 @@ def _mib(size_bytes: int | None) -> float | None:
     return size_bytes / 2**20 if size_bytes is not None else None
 
 
+def _step(row: RunRow) -> Interval | None:
+    return row.noise.compared_step(row.run)
+
+
 def _spread(row: RunRow) -> float | None:
-    interval = row.run.step_ns
+    interval = _step(row)
     return 50.0 * (interval.high - interval.low) / interval.median if interval is not None and interval.median else None
 
 
@@ -94,13 +98,14 @@ def break_even(row: RunRow) -> Value:
     """
     run, off = row.run, row.without_benchmark
     difference = row.noise.difference(off, run) if off is not None else None
-    if run.tuning_ns is None or run.step_ns is None or off is None or off.step_ns is None or difference is None:
+    if run.tuning_ns is None or off is None or difference is None:
         return None
     if not difference.is_sure:
         return None
     if difference.saved < MIN_USEFUL_SAVING:
         return NEVER
-    return break_even_steps(run.tuning_ns, off.step_ns, run.step_ns)
+    before, after = row.noise.compared_step(off), row.noise.compared_step(run)
+    return break_even_steps(run.tuning_ns, before, after) if before is not None and after is not None else None
 
 
 def phase_shares(run: ConfigRun) -> str | None:
@@ -132,11 +137,12 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
     Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
     Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (A/A test)", place="data"),
-    Column("step_ms", "step ms", "count", lambda r: _ms(r.run.step_ns.median if r.run.step_ns else None), "median of the timed steps in ms, without the profiler", place="page"),
+    Column("step_ms", "step ms", "count", lambda r: _ms(step.median if (step := _step(r)) is not None else None), "median of the timed steps in ms, without the profiler; of processes that took turns, the mean over all of them of the lower decile", place="page"),
     Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
+    Column("compared_step_ns", "compared step", "ns", lambda r: step.median if (step := _step(r)) is not None else None, "the step that comparisons use: the median of the timed steps, or, of processes that took turns, the mean over all of them of the lower decile", place="data"),
     Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower bound of the median's 95 % bootstrap interval", rank=8, aside=True),
     Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper bound of the median's 95 % bootstrap interval", rank=8, aside=True),
-    Column("step_spread", "CI ± %", "percent", _spread, "half the width of the median's 95 % bootstrap interval, as a percentage of the median", place="page", rank=7),
+    Column("step_spread", "CI ± %", "percent", _spread, "half the width of the step's 95 % interval, as a percentage of the step: by bootstrap, or, of processes that took turns, from the spread between them", place="page", rank=7),
     Column("steps", "timed steps", "count", lambda r: len(r.run.steps_ns) or None, "number of timed steps", rank=11, aside=True),
     Column("warmup_steps", "warm-up", "count", lambda r: r.run.warmup_steps if r.run.failure is None else None, "number of steps before the timed steps, discarded", rank=12, aside=True),
     Column("traced_steps", "traced steps", "count", lambda r: r.run.traced_steps if r.run.failure is None else None, "number of steps under the profiler, after the timed steps", rank=12, aside=True),
