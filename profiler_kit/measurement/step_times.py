@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -127,5 +128,7 @@ def _step(spec: TargetSpec, device: str) -> Interval:
         return run.step_ns
     message = run.failure.message if run is not None and run.failure is not None else outcome.ending
     raise TargetError(
-        f"the step could not be timed: {message}", where=spec.spec, hint="run it once: profiler-kit analyze"
+        f"the step could not be timed: {message}",
+        where=spec.spec,
+        hint=f"run it once: profiler-kit analyze {shlex.quote(spec.spec)}",
     )

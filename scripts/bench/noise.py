@@ -14,8 +14,8 @@ analysis that would exceed the time, and a call without `--case` prints the tabl
 difference or a missed one. A planted difference below what the report says that it could have seen is not missed.
 
 On CUDA the switches are a memory limit that exceeds all needs and TF32 of matrix products, on a CPU
-``torch.use_deterministic_algorithms`` and oneDNN. The model spins on the host, or on the device (`--spin device`) for a model whose kernels fill the step: elsewhere, time
-on the device hides behind launches.
+``torch.use_deterministic_algorithms`` and oneDNN. The model spins on the host, or on the device (`--spin device`) for a model
+whose kernels fill the step: elsewhere, time on the device hides behind launches.
 """
 
 from __future__ import annotations
