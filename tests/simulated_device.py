@@ -123,7 +123,8 @@ class SimulatedDevice:
         **_: Any,
     ) -> Generator[sweep.FinishedVisit, None, None]:
         for entry in visits:
-            self._level = 1 + self.generator.gauss(0, self.noise)
+            if isinstance(entry, tuple):
+                self._level = 1 + self.generator.gauss(0, self.noise)
             for visit in as_round(entry):
                 on_start(visit)
                 self.started.append(visit.config.name)

@@ -196,11 +196,18 @@ class RunHere:
     def __init__(self, spec: TargetSpec, visit: Visit, device: str) -> None:
         self.visit = visit
         self._job = RunJob(
-            spec=spec, config=visit.config, device=device, budget_s=visit.budget_s, steps=visit.steps, checks=visit.checks,
+            spec=spec, config=visit.config, device=device, budget_s=visit.budget_s, checks=visit.checks,
+            steps=visit.steps if visit.turns is None else 5,
             again=visit.again, trace=str(visit.trace) if visit.trace is not None else None,
         )  # fmt: skip
 
+    def wait_until_prepared(self) -> None:
+        pass
+
     def go(self) -> None:
+        pass
+
+    def take_turn(self) -> None:
         pass
 
     def result(self) -> ConfigRun:
