@@ -11,7 +11,8 @@ from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
 from profiler_kit.records.metrics import reason_of_inputs
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.report_noise import compared_steps, step_difference
+from profiler_kit.statistics.differences import Difference
+from profiler_kit.statistics.report_noise import compared_sides
 from profiler_kit.units import Unit, percent
 
 # The caching allocator serves the same program from the same blocks. Only the workspaces that libraries request vary.
@@ -44,17 +45,19 @@ def measured_rows(
     for a_run, b_run in shared_runs:
         failure = failure_reason(a_run, b_run, sides)
         mismatch = run_reason(a, b, a_run, b_run, sides)
+        noise, *compared = compared_sides(a.runs, b.runs, a_run, b_run)
+        difference = noise.difference(*compared)
+        steps = [noise.compared_step(run) for run in compared]
         for metric in _METRICS:
             values = metric.value(a_run), metric.value(b_run)
             if metric.key == STEP_TIME:
-                before, after = compared_steps(a.runs, b.runs, a_run, b_run)
-                values = before.median if before else None, after.median if after else None
+                values = steps[0].median if steps[0] else None, steps[1].median if steps[1] else None
             if values == (None, None) and not (failure and metric.key == STEP_TIME):
                 continue
             verdict: Verdict = "failed"
             reason = failure
             if not failure:
-                verdict, reason = _judge(a, b, (a_run, b_run), values, sides, metric, mismatch)
+                verdict, reason = _judge((a_run, b_run), values, difference, sides, metric, mismatch)
             rows.append(
                 MetricRow(
                     metric=metric.key,
@@ -131,10 +134,9 @@ def environment_reason(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun)
 
 
 def _judge(
-    a: Report,
-    b: Report,
     runs: tuple[ConfigRun, ConfigRun],
     values: tuple[int | None, int | None],
+    step: Difference | None,
     sides: tuple[Side, Side],
     metric: _MeasuredMetric,
     mismatch: str,
@@ -152,7 +154,6 @@ def _judge(
         if abs(after - before) <= PEAK_NOISE_SHARE * max(before, after):
             return "noise", f"less than {percent(PEAK_NOISE_SHARE, 2)} apart"
         return ("better" if after < before else "worse"), ""
-    step = step_difference(a.runs, b.runs, a_run, b_run)
     if step is None or step.limit is None:
         return "unknown", step.reason if step is not None else "a side has no step time"
     if metric.key == STEP_TIME:

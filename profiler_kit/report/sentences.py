@@ -238,8 +238,8 @@ def turns(report: Report, run: ConfigRun) -> str | None:
         return None
     return (
         "step ms: processes took turns, so that all configurations saw the same moments of the host. It is the lower decile of "
-        f"their steps, which other work on the host hardly slowed. The rest of this report describes the first process of "
-        f"{run.config.name}, whose median step took {text(run.step_ns.median, 'ns')}."
+        "their steps, which other work hardly slowed (if worker processes load the data, the median). The rest of this report "
+        f"describes the first process of {run.config.name}, whose median step took {text(run.step_ns.median, 'ns')}."
     )
 
 

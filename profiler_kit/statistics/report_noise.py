@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 
@@ -32,15 +31,15 @@ def step_difference(
     a: Sequence[ConfigRun], b: Sequence[ConfigRun], a_run: ConfigRun, b_run: ConfigRun
 ) -> Difference | None:
     """The step of `b_run`, one of `b`, compared with that of `a_run`, as whole steps; None without both steps."""
-    return noise_between(a, b).difference(_side(a, a_run), _side(b, b_run))
+    noise, before, after = compared_sides(a, b, a_run, b_run)
+    return noise.difference(before, after)
 
 
-def compared_steps(
+def compared_sides(
     a: Sequence[ConfigRun], b: Sequence[ConfigRun], a_run: ConfigRun, b_run: ConfigRun
-) -> tuple[Interval | None, Interval | None]:
-    """The two steps that `step_difference` compares."""
-    noise = noise_between(a, b)
-    return noise.compared_step(_side(a, a_run)), noise.compared_step(_side(b, b_run))
+) -> tuple[Noise, ConfigRun, ConfigRun]:
+    """The noise of both reports, and `a_run` and `b_run` as it compares them."""
+    return noise_between(a, b), _side(a, a_run), _side(b, b_run)
 
 
 def _side(runs: Sequence[ConfigRun], run: ConfigRun) -> ConfigRun:

@@ -46,7 +46,7 @@ from profiler_kit.records.target import TargetSpec
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.host_load import disturbance_of
 from profiler_kit.statistics.noise import noise_of
-from profiler_kit.statistics.report_noise import compared_steps, step_difference
+from profiler_kit.statistics.report_noise import compared_sides
 from profiler_kit.worker.environment import pick_device
 from scripts.bench.planted_models import IDENTICAL, SLOWER, Kind, Spin, busy_cores, plant
 
@@ -222,9 +222,9 @@ def share_of_step(spin_ns: int, step: Interval | None) -> float:
 
 def compared_pair(a: Report, b: Report, spin_ns: int) -> Pair:
     """The verdict of `compare` on the steps of two reports, the second one with a spin of `spin_ns`."""
-    runs = a.runs, b.runs, run_of(a, "default"), run_of(b, "default")
-    before, _ = compared_steps(*runs)
-    return _pair("second file", step_difference(*runs), 0, share_of_step(spin_ns, before))
+    noise, before, after = compared_sides(a.runs, b.runs, run_of(a, "default"), run_of(b, "default"))
+    planted_percent = share_of_step(spin_ns, noise.compared_step(before))
+    return _pair("second file", noise.difference(before, after), 0, planted_percent)
 
 
 def analyzed_pair(report: Report, after: str, planted_percent: float) -> Pair:

@@ -30,7 +30,7 @@ from profiler_kit.statistics.differences import (
 )
 from profiler_kit.statistics.intervals import HOST_QUANTILE, median_interval, quantile_interval
 from profiler_kit.statistics.noise import HOST_REASON, Noise, Sample, noise_of
-from profiler_kit.statistics.report_noise import compared_steps
+from profiler_kit.statistics.report_noise import compared_sides
 from profiler_kit.statistics.trials import sweep_trial
 from scripts.bench import decisions
 
@@ -447,7 +447,8 @@ def test_the_steps_shown_beside_a_ratio_have_that_ratio() -> None:
     trial = sweep_trial(default, slow, noise)
     assert trial is not None
     assert (trial.before_ns, trial.after_ns) == (before, after)
-    compared = compared_steps((default,), (slow,), default, slow)
+    noise, *sides = compared_sides((default,), (slow,), default, slow)
+    compared = [noise.compared_step(side) for side in sides]
     assert [step.median for step in compared if step is not None] == [before.median, after.median]
 
 
