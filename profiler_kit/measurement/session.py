@@ -150,7 +150,7 @@ def measure_plan(session: Session, plan: Plan, folder: Path) -> None:
     )
     _measure(session, order)
     if session.interrupted:
-        _add_interrupted(session, [*configs, *again])
+        _add_interrupted(session, [*configs, *(visit.config for visit in order.last)])
 
 
 def measure_more(session: Session, configs: Sequence[RunConfig], folder: Path) -> None:
@@ -272,7 +272,7 @@ def _rounds(session: Session, visits: Sequence[Visit], baseline: Visit, copies: 
     return (
         rounds(
             [(visit,) for visit in visits if visit.config in open_configs],
-            anchor=(further_visit(baseline),),
+            anchor=(further_visit(baseline) if first.repeat is not None else reverse_pass([baseline])[0],),
             once=tuple(visit for visit in visits if visit.config not in open_configs | {baseline.config}),
             copies=copies,
             first=first,

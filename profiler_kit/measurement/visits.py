@@ -88,7 +88,7 @@ class VisitOrder:
 
     `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
     reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if
-    there is more than one configuration. `further_pass` returns the visits of one more pass; the first empty one ends the order.
+    there is more than one configuration, and `last` only without rounds: in a round, the baseline runs again with all others. `further_pass` returns the visits of one more pass; the first empty one ends the order.
     `rounds` divides the visits of the reverse pass and of further passes into rounds; it may add further ones, and is not called
     before `is_known`.
     """
@@ -125,6 +125,8 @@ class VisitOrder:
         listed = [visit for entry in entries for visit in as_round(entry)]
         self.reverse = [visit for visit in listed if not visit.further]
         self.further = [visit for visit in listed if visit.further]
+        if any(isinstance(entry, tuple) for entry in entries):
+            self.last = []
         for entry in entries:
             due = [visit for visit in as_round(entry) if not self.has_failed(visit.config)]
             self.revisited.update(visit.config for visit in due if not visit.further)

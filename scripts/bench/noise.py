@@ -174,8 +174,10 @@ def analyze_case(
             report = run(slow, configs=configs, budget_s=budget_s, **options)
             step = noise_of(report).compared_step(run_of(report, "default"))
             planted = {SLOWER[kind].config: share_of_step(spin_ns, step)}
-            # a switch of cuDNN is not measured for a model without cuDNN's operators
-            compared = (AGAIN, *(name for name in configs[1:] if name in planted or report.run(name) is not None))
+            # Where processes take turns, the default does not run again alone, and a switch of cuDNN is not measured for a model
+            # without cuDNN's operators.
+            names = (AGAIN, *configs[1:])
+            compared = [name for name in names if name in planted or report.run(name) is not None]
             pairs = [analyzed_pair(report, name, planted.get(name, 0.0)) for name in compared]
         seconds = time.monotonic() - begin_s
     baseline = run_of(report, "default")
