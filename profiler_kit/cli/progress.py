@@ -127,7 +127,7 @@ class Progress:
                 self._text, self._is_text_printed = "", True
             elif self._live is None:
                 left = left_text(event, 0.0)
-                self._log(event_s, f"[{event.number}/{event.count}] {event.name}" + (f" ({left})" if left else ""))
+                self._log(event_s, f"[{event.place}] {event.name}" + (f" ({left})" if left else ""))
 
     def _print(self, now_s: float, text: str) -> None:
         if self._live is not None:

@@ -19,7 +19,15 @@ from profiler_kit.measurement.plan import Plan
 from profiler_kit.measurement.rank_runs import Ranks, rank_traces
 from profiler_kit.measurement.repetition import FurtherPasses
 from profiler_kit.measurement.turns import copies_within, rounds
-from profiler_kit.measurement.visits import Round, Visit, VisitOrder, further_visit, reverse_pass
+from profiler_kit.measurement.visits import (
+    Round,
+    RoundProgress,
+    Visit,
+    VisitOrder,
+    further_visit,
+    report_round,
+    reverse_pass,
+)
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import SweepTime
@@ -353,23 +361,39 @@ def _measure(
     def owner(visit: Visit) -> Session:
         return second if second is not None and visit.spec is second.spec else session
 
+    def number_and_count(started: int) -> tuple[int, int]:
+        first, least = place or (1, 0)
+        return first + started, max(first + started, least, first - 1 + order.count())
+
     def on_start(visit: Visit) -> None:
-        number, count = len(labels) + 1, max(len(labels) + 1, order.count())
-        if place is not None:
-            number, count = place[0] + len(labels), max(place[1], place[0] - 1 + order.count())
+        number, count = number_and_count(len(labels))
         name = f"{visit.config.name}, again" if visit.again else visit.config.name
         labels[id(visit)] = f"[{number}/{count}] {purpose}{name}: "
         owner(visit).started.add(visit.config)
-        left_ns, is_bound = _time_left(session, [visit, *order.not_started(labels)], optional=len(order.optional))
-        owner(visit).on_process(
-            ProcessStart(number=number, count=count, name=f"{purpose}{name}", left_ns=left_ns, is_bound=is_bound)
-        )
+        if visit.turns is None:
+            left_ns, is_bound = _time_left(session, [visit, *order.not_started(labels)], optional=len(order.optional))
+            owner(visit).on_process(
+                ProcessStart(number=number, count=count, name=f"{purpose}{name}", left_ns=left_ns, is_bound=is_bound)
+            )
         if visit.trace is not None:
             for trace in (visit.trace, *rank_traces(visit.trace)):
                 trace.unlink(missing_ok=True)  # an earlier report's trace must not remain if this run fails
 
     def on_progress(visit: Visit, text: str) -> None:
         owner(visit).on_progress(labels.get(id(visit), "") + text)
+
+    def on_round(progress: RoundProgress) -> None:
+        number, count = number_and_count(len(labels) - sum(id(visit) in labels for visit in progress.visits))
+        others_ns, _ = _time_left(session, order.not_started(labels), optional=0)
+        report_round(
+            progress,
+            number=number,
+            count=count,
+            purpose=purpose,
+            later_ns=others_ns or 0,
+            on_process=session.on_process,
+            on_progress=session.on_progress,
+        )
 
     try:
         measured = sweep.measure_visits(
@@ -378,6 +402,7 @@ def _measure(
             device=session.device,
             on_start=on_start,
             on_progress=on_progress,
+            on_round=on_round,
             may_overlap=session.may_overlap,
             ranks=session.ranks,
         )

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,10 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.measurement.rank_runs import RankedRun, Ranks
-from profiler_kit.measurement.visits import START_UP_S, Condition, Round, Visit
+from profiler_kit.measurement.turns import MIN_TURNS
+from profiler_kit.measurement.visits import START_UP_S, Condition, Round, RoundProgress, Visit, ignore_rounds
 from profiler_kit.measurement.worker_process import failure_of, read_result, spawn_worker
-from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
+from profiler_kit.process.protocol import END_LINE, PREPARED, START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.target import TargetSpec
@@ -34,6 +35,7 @@ from profiler_kit.temporary_files import replacement, temporary_folder
 # process that measures.
 CORES_PER_PREPARED: Final = 4
 MAX_PREPARED: Final = 3
+COLLECT_S: Final = 10.0  # for the results of a round that Ctrl-C ends: the rest of a turn, and the end of the process
 TRACE, PARTS = "trace.json.gz", "parts.json.gz"
 
 
@@ -70,6 +72,11 @@ class RunProcess:
         begin_s = time.monotonic()
         self._child.exits_within(self._left_s, unless=self._waits.is_set)
         self._left_s = max(0.0, self._left_s - (time.monotonic() - begin_s))
+
+    def end_turns(self) -> None:
+        """Let the process return what it has measured instead of taking further turns."""
+        self._child.send_line(END_LINE)
+        self._left_s = min(self._left_s, COLLECT_S)
 
     def result(self) -> ConfigRun:
         """The run, once the process has finished; a crash, hang or error becomes its failure. Call it after the last `go`."""
@@ -110,6 +117,9 @@ class NotStarted:
         """Do nothing, because no process exists."""
 
     def take_turn(self) -> None:
+        """Do nothing, because no process exists."""
+
+    def end_turns(self) -> None:
         """Do nothing, because no process exists."""
 
     def result(self) -> ConfigRun:
@@ -185,6 +195,7 @@ def measure_visits(
     device: str,
     on_start: Callable[[Visit], None],
     on_progress: Callable[[Visit, str], None],
+    on_round: Callable[[RoundProgress], None] = ignore_rounds,
     ahead: int | None = None,
     may_overlap: Callable[[], bool] = lambda: True,
     ranks: Ranks | None = None,
@@ -199,6 +210,8 @@ def measure_visits(
     be started becomes a failed run. With `ranks`, each visit runs on all of them, and nothing is prepared ahead.
 
     The processes of a round are prepared together, run their first steps one after another, and then alternate in short turns.
+    `on_round` is called when they start and after each turn. Ctrl-C ends a round after the current turn, and yields what was
+    measured before it is raised again; a second one ends it at once.
     After a condition, the next visit is requested when it is true, or when all earlier visits have been yielded.
     """
     max_prepared = _max_prepared(device) if ahead is None else ahead
@@ -242,7 +255,7 @@ def measure_visits(
                         running.process.wait_until_prepared()
             current = begin_next()
             if current is None and line.round:
-                yield from _take_turns([start(visit) for visit in line.take_round()], on_start, on_progress)
+                yield from _take_turns(line.take_round(), start, on_start, on_round)
             while current is not None:
                 finished = current.finish()
                 following = begin_next() if max_prepared and may_overlap() else None
@@ -285,27 +298,49 @@ class _Running:
 
 
 def _take_turns(
-    members: Sequence[_Running], on_start: Callable[[Visit], None], on_progress: Callable[[Visit, str], None]
+    visits: Round,
+    start: Callable[[Visit], _Running],
+    on_start: Callable[[Visit], None],
+    on_round: Callable[[RoundProgress], None],
 ) -> Iterator[FinishedVisit]:
-    """The finished visits of a round whose processes are being prepared, in the order of `members`."""
+    """The finished visits of a round, in the order of `visits`. `start` starts the process of one."""
+    counts = [visit.turns.count if visit.turns is not None else 1 for visit in visits]
+    progress = RoundProgress(visits=visits, turns=0, count=max(counts), left_s=None)
+    on_round(progress)
+    members = [start(visit) for visit in visits]
     for member in members:
         member.process.wait_until_prepared()
     for member in members:
         on_start(member.process.visit)
         member.take_turn(is_last=False)  # the first step and warm-up
     finished: dict[int, FinishedVisit] = {}
-    counts = [member.process.visit.turns.count if member.process.visit.turns is not None else 1 for member in members]
-    for number in range(max(counts)):
-        on_progress(members[-1].process.visit, f"turn {number + 1} of {max(counts)} of {len(members)} processes")
-        order = list(zip(members, counts, strict=True))
-        for member, count in order if number % 2 == 0 else reversed(order):
-            if number < count:
-                member.take_turn(is_last=number == count - 1)
-            if number == count - 1:
+    begin_s = time.monotonic()
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        for number in range(max(counts)):
+            order = list(zip(members, counts, strict=True))
+            for member, count in order if number % 2 == 0 else reversed(order):
+                if number < count:
+                    member.take_turn(is_last=number == count - 1)
+                if number == count - 1:
+                    finished[id(member)] = member.finish()
+            left_s = (time.monotonic() - begin_s) / (number + 1) * (max(counts) - number - 1)
+            progress = replace(progress, turns=number + 1, left_s=left_s)
+            on_round(progress)
+    except KeyboardInterrupt as error:
+        if progress.turns < MIN_TURNS:
+            raise
+        interrupt = error
+        for member in members:
+            member.process.end_turns()
+        for member in members:
+            if id(member) not in finished:
                 finished[id(member)] = member.finish()
     for member in members:
         yield finished[id(member)]
         member.block.close()
+    if interrupt is not None:
+        raise interrupt
 
 
 class _Line:

@@ -13,7 +13,7 @@ from typing import Final
 
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.turns import rounds
-from profiler_kit.measurement.visits import Round, Visit
+from profiler_kit.measurement.visits import Round, RoundProgress, Visit, report_round
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import OnProcess, ProcessStart
@@ -203,9 +203,9 @@ class TuningProcesses:
             nonlocal last_s
             self.count += 1
             sequence.started_s[id(visit)] = now_s = time.monotonic()
-            if (
-                len(sequence.started_s) == 1 and not sequence.in_turns
-            ):  # processes of a round have all been prepared by now
+            if sequence.in_turns:  # they have all been prepared by now
+                return
+            if len(sequence.started_s) == 1:
                 last_s = now_s
                 self._preparing_s = now_s - call_s
             waiting = sequence.waiting + sequence.pending
@@ -223,6 +223,19 @@ class TuningProcesses:
             place = f"[{self.count}] " if id(visit) in sequence.started_s else ""
             self.on_progress(f"{place}{sequence.purpose}: {visit.config.name}: {text}")
 
+        def on_round(progress: RoundProgress) -> None:
+            started = sum(id(visit) in sequence.started_s for visit in progress.visits)
+            later = sequence.waiting - (len(progress.visits) - started) + sequence.reserve
+            report_round(
+                progress,
+                number=self.count - started + 1,
+                count=self.count - started + len(progress.visits) + later,
+                purpose=f"{sequence.purpose}: ",
+                later_ns=round(later * self.mean_s * 1e9),
+                on_process=self.on_process,
+                on_progress=self.on_progress,
+            )
+
         try:
             measured = sweep.measure_visits(
                 self.spec,
@@ -230,6 +243,7 @@ class TuningProcesses:
                 device=self.device,
                 on_start=on_start,
                 on_progress=on_progress,
+                on_round=on_round,
                 may_overlap=self._may_overlap,
             )
             with contextlib.closing(measured) as finished_visits:

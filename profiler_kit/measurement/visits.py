@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import Turns
+from profiler_kit.records.progress import OnProcess, ProcessStart
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.units import plural
 
 START_UP_S: Final = 180.0  # importing torch and the model, creating the context, the first step with algorithm search
 TIMEOUT_BUDGETS: Final = 10.0  # budgets that a run may take before it counts as a hang; a slow step is not a hang
@@ -58,6 +61,49 @@ Round = tuple[Visit, ...]
 Condition = Callable[[], bool]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundProgress:
+    """How far a round is: `turns` of `count` are over; 0 while its processes start. `left_s`: for the others; None if unknown."""
+
+    visits: Round
+    turns: int
+    count: int
+    left_s: float | None
+
+
+def ignore_rounds(_: RoundProgress) -> None:
+    """Ignore the progress of rounds."""
+
+
+def report_round(
+    progress: RoundProgress,
+    *,
+    number: int,
+    count: int,
+    purpose: str,
+    later_ns: int,
+    on_process: OnProcess,
+    on_progress: OnProgress,
+) -> None:
+    """Report the start of a round's processes, then that of its turns with the time left, and then each turn.
+
+    `number`: the place of its first process among `count`. `later_ns`: the estimated time for what follows the round.
+    """
+    visits = progress.visits
+    start = ProcessStart(number=number, count=count, last=number - 1 + len(visits), name="")
+    if progress.turns == 0:
+        name = f"{purpose}starting {plural(len(visits), 'process', 'processes')} that take turns"
+        on_process(replace(start, name=name))
+        on_progress(f"[{start.place}] {name}")
+        return
+    if progress.turns == 1:
+        configs = ", ".join(dict.fromkeys(visit.config.name for visit in visits))
+        left_ns = round((progress.left_s or 0.0) * 1e9) + later_ns
+        on_process(replace(start, name=f"{purpose}{configs}: {progress.count} turns each", left_ns=left_ns))
+    if progress.turns < progress.count:
+        on_progress(f"[{start.place}] {purpose}turn {progress.turns + 1} of {progress.count}")
+
+
 def reverse_pass(visits: Sequence[Visit]) -> list[Visit]:
     """The second processes of `visits` in reverse order: with half the budget, and without a trace or checks."""
     return [
@@ -88,7 +134,8 @@ class VisitOrder:
 
     `optional_visit` returns the visit of an optional configuration when it is due; None skips it and all later ones. The
     reverse pass skips configurations that failed in the forward pass (`has_failed`). `last` and further passes only run if
-    there is more than one configuration, and `last` only without rounds: in a round, the baseline runs again with all others. `further_pass` returns the visits of one more pass; the first empty one ends the order.
+    there is more than one configuration, and `last` only without rounds: in a round, the baseline runs again with all others.
+    `further_pass` returns the visits of one more pass; the first empty one ends the order.
     `rounds` divides the visits of the reverse pass and of further passes into rounds; it may add further ones, and is not called
     before `is_known`.
     """

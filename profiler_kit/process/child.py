@@ -156,9 +156,11 @@ class Child:
     def send_line(self, line: str, *, is_last: bool = True) -> None:
         """Write `line` to the child's stdin, and close stdin if `is_last`.
 
-        Does nothing if the child has exited; `finish` reports that.
+        Does nothing if the child has exited, which `finish` reports, or after the last line.
         """
         pipe = cast("IO[bytes]", self._started.stdin)
+        if pipe.closed:
+            return
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{line}\n".encode())
             pipe.flush()

@@ -14,6 +14,7 @@ OnProgress = Callable[[str], None]  # called with each line of progress
 JOB_FILE, RESULT_FILE = "job.json", "result.json"  # in the folder that the parent creates for the child
 PROGRESS: Final = "pk:progress:"  # prefix of progress lines
 START_LINE: Final = "go"  # allows a waiting worker to use the device
+END_LINE: Final = "enough"  # tells a worker that waits for its turn to return what it has measured
 PREPARED: Final = "waiting for the device"  # the progress of a worker that waits for it
 
 

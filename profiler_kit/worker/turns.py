@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import IO
 
-from profiler_kit.process.protocol import PREPARED, START_LINE, OnProgress, ignore_progress
+from profiler_kit.process.protocol import END_LINE, PREPARED, START_LINE, OnProgress, ignore_progress
 from profiler_kit.records.experiments import HostLoad
 from profiler_kit.records.jobs import Turns
 from profiler_kit.worker.host_load import load_between, read_host
@@ -19,13 +19,17 @@ from profiler_kit.worker.steps import Runner, TimedSteps, timed_steps
 
 
 class Gate:
-    """Blocks a process while it may not use the device. `held_ns` is the time for which it could use the device so far."""
+    """Blocks a process while it may not use the device.
+
+    `held_ns` is the time for which it could use the device so far. `is_over`: the parent wants no further turns.
+    """
 
     def __init__(self, go: IO[bytes] | None = None, on_progress: OnProgress = ignore_progress) -> None:
         self._go = go
         self._on_progress = on_progress
         self._opened_ns: int | None = None
         self._earlier_ns = 0
+        self.is_over = False
 
     @property
     def held_ns(self) -> int:
@@ -34,17 +38,19 @@ class Gate:
         return self._earlier_ns + current_ns
 
     def wait(self) -> None:
-        """Return when this process may use the device (again). Ends the process if the parent is gone."""
+        """Return when this process may use the device (again) or should end its turns. Exits if the parent is gone."""
         self._earlier_ns, self._opened_ns = self.held_ns, None
         if self._go is not None:
             self._on_progress(PREPARED)
-            if self._go.readline().strip() != START_LINE.encode():
+            line = self._go.readline().strip().decode()
+            if line not in (START_LINE, END_LINE):
                 raise SystemExit("the parent process is gone")
+            self.is_over = line == END_LINE
         self._opened_ns = time.perf_counter_ns()
 
 
 def steps_in_turns(runner: Runner, turns: Turns, gate: Gate) -> tuple[TimedSteps, HostLoad | None]:
-    """The timed steps of all `turns`, and the load of the host during them.
+    """The timed steps of all `turns`, or of those until the parent has enough, and the load of the host during them.
 
     A turn also starts with as many untimed steps as a loader has prepared batches for meanwhile.
     """
@@ -52,6 +58,8 @@ def steps_in_turns(runner: Runner, turns: Turns, gate: Gate) -> tuple[TimedSteps
     loads: list[HostLoad] = []
     for _ in range(turns.count):
         gate.wait()
+        if gate.is_over:
+            break
         for _ in range(turns.untimed + runner.target.prepared_batches):
             runner.step()
         runner.synchronize()

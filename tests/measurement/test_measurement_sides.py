@@ -103,7 +103,7 @@ def test_both_sides_are_in_one_round_where_their_steps_wait_for_the_host(
     assert rounds[0] == rounds[1]
     assert None not in rounds[0]
     assert [rounds[0].count(number) for number in sorted(set(rounds[0]), key=str)] == [2, 2], "two rounds of two"
-    assert [(start.number, start.count) for start in starts] == [(number, 8) for number in range(1, 9)]
+    assert [start.place for start in starts] == ["1-4/8", "1-4/8", "5-8/8", "5-8/8"]
     found = step_difference(a.runs, b.runs, a.runs[0], b.runs[0])
     assert found is not None
     assert found.processes == (4, 4)

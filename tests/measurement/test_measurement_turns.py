@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ pytest.importorskip("torch")
 
 from profiler_kit import process
 from profiler_kit.measurement import sweep, turns
-from profiler_kit.measurement.visits import Visit, never
+from profiler_kit.measurement.visits import RoundProgress, Visit, VisitOrder, ignore_rounds, never, report_round
 from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetSpec
@@ -153,14 +156,93 @@ def spec(folder: Path, on_cpu: str) -> TargetSpec:
     return TargetSpec(spec=str(folder / "net.py"), sliced=False)
 
 
-def measured(target: TargetSpec, *members: Visit) -> list[sweep.FinishedVisit]:
+def finishing(
+    target: TargetSpec, *members: Visit, on_round: Callable[[RoundProgress], None] = ignore_rounds
+) -> Iterator[sweep.FinishedVisit]:
     (members,) = turns.rounds([members[1:]], anchor=members[:1], copies=1, first=first(), device="cpu")
-    entries = [never, members, never]
-    return list(
-        sweep.measure_visits(
-            target, entries, device="cpu", on_start=lambda _: None, on_progress=lambda *_: None, ahead=0
-        )
+    return sweep.measure_visits(
+        target,
+        [never, members, never],
+        device="cpu",
+        on_start=lambda _: None,
+        on_progress=lambda *_: None,
+        on_round=on_round,
+        ahead=0,
     )
+
+
+def measured(target: TargetSpec, *members: Visit) -> list[sweep.FinishedVisit]:
+    return list(finishing(target, *members))
+
+
+@pytest.mark.parametrize("at", [turns.MIN_TURNS - 1, turns.MIN_TURNS, 6])
+def test_ctrl_c_keeps_the_turns_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    told: list[RoundProgress] = []
+
+    def interrupt(progress: RoundProgress) -> None:
+        told.append(progress)
+        if progress.turns == at:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(turns, "MAX_STEPS", 3)
+    runs: list[ConfigRun] = []
+    finished = finishing(spec(tmp_path, "pass"), visit("a", 0.4), visit("b", 0.4), on_round=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        runs.extend(done.run for done in finished)
+    if at < turns.MIN_TURNS:
+        assert runs == []
+        return
+    assert [(run.config.name, run.failure, len(run.steps_ns)) for run in runs] == [
+        ("a", None, 3 * at),
+        ("b", None, 3 * at),
+    ]
+    assert [progress.turns for progress in told] == list(range(at + 1))
+    assert told[0].left_s is None
+    assert (told[1].left_s or 0.0) > 0
+    assert len(told[0].visits) == 2
+    assert told[0].count > at
+
+
+def test_the_progress_of_a_round() -> None:
+    visits = (visit("a"), visit("b"), visit("a"))
+    processes: list[ProcessStart | None] = []
+    texts: list[str] = []
+    for count in range(4):
+        left_s = 0.5 * (3 - count) if count else None
+        report_round(
+            RoundProgress(visits=visits, turns=count, count=3, left_s=left_s),
+            number=4,
+            count=8,
+            purpose="trial ",
+            later_ns=2 * 10**9,
+            on_process=processes.append,
+            on_progress=texts.append,
+        )
+    assert [one and (one.place, one.name, one.left_ns) for one in processes] == [
+        ("4-6/8", "trial starting 3 processes that take turns", None),
+        ("4-6/8", "trial a, b: 3 turns each", 3 * 10**9),
+    ]
+    assert texts == [
+        "[4-6/8] trial starting 3 processes that take turns",
+        "[4-6/8] trial turn 2 of 3",
+        "[4-6/8] trial turn 3 of 3",
+    ]
+
+
+def test_in_a_round_the_baseline_needs_no_process_of_its_own() -> None:
+    order = partial(
+        VisitOrder,
+        has_failed=lambda _: False,
+        forward=[visit("a"), visit("b")],
+        reverse=[visit("b")],
+        last=[visit("again")],
+    )
+    alone = order()
+    assert visit("again") in list(alone.visits())
+    assert alone.count() == 4
+    together = order(rounds=lambda visits: [(visit("a"), *visits)])
+    assert visit("again") not in list(together.visits())
+    assert together.count() == 4
 
 
 def test_processes_alternate_and_one_at_a_time_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

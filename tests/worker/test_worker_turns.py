@@ -34,6 +34,14 @@ def test_a_gate_counts_the_time_for_which_it_was_open() -> None:
         gate.wait()
 
 
+def test_a_gate_hears_that_no_further_turn_follows() -> None:
+    gate = Gate(io.BytesIO(b"go\nenough\n"))
+    gate.wait()
+    assert not gate.is_over
+    gate.wait()
+    assert gate.is_over
+
+
 def test_a_gate_without_a_parent_is_open() -> None:
     gate = Gate()
     gate.wait()
