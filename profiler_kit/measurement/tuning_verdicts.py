@@ -106,7 +106,7 @@ class Verdicts:
             ratio=difference.ratio,
             low=difference.low,
             high=difference.high,
-            limit=difference.limit,
+            limit=difference.visible,
             outcome=difference.outcome,
             reason=difference.reason,
             before_processes=difference.processes[0],

@@ -46,8 +46,8 @@ class Trial:
     """The outcome of advice: the configuration that applies it, and the step before and after.
 
     - `tried`: True if it was measured for this finding in interleaved fresh processes; False if both sides come from the sweep.
-    - `before_ns`, `after_ns`: the median steps; of processes that took turns, the lower decile of their steps, averaged over the
-      processes. `note`: limits of the comparison.
+    - `before_ns`, `after_ns`: the median steps; of processes that took turns, their lower deciles or their trimmed means,
+      averaged over the processes. `note`: limits of the comparison.
     - `gain_percent`: the share of the step time that is saved; `gain_low_percent`, `gain_high_percent`: its 95 % interval.
     - `per_example`: True if the two steps have different numbers of examples, so the gain is per example.
     - `stated_percent`: the gain from the sweep that the finding stated before the trial, with its interval.

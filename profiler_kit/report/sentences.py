@@ -13,7 +13,7 @@ from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.report.columns.column import WorkUnit
-from profiler_kit.statistics.noise import noise_of
+from profiler_kit.statistics.noise import Sample, noise_of
 from profiler_kit.units import digits, percent, plural, text
 
 WARNING = "warning: "
@@ -26,6 +26,11 @@ _SUBJECTS: Final = (
     "optimizer",
     "import",
 )  # of assumptions about the target
+ESTIMATES: Final = {  # of processes that took turns, in the words of the table's explanation
+    Sample.LOW_OF_TURNS: "the lower decile of their steps, which varied least between processes",
+    Sample.MEAN_OF_TURNS: "the mean of their steps without the longest tenth, which varied least between processes",
+    Sample.MEDIAN_OF_TURNS: "the median of their steps",
+}
 MIN_STEPS = 5  # with fewer timed steps a warning says that the median's interval is unreliable
 
 
@@ -233,13 +238,15 @@ def noise(report: Report, run: ConfigRun) -> str | None:
 
 def turns(report: Report, run: ConfigRun) -> str | None:
     """What the steps in the table are where processes took turns; None elsewhere."""
-    step = noise_of(report).compared_step(run)
-    if step is None or run.step_ns is None or step == run.step_ns:
+    noise = noise_of(report)
+    step = noise.compared_step(run)
+    sample = noise.host_sample(run, run)
+    if step is None or run.step_ns is None or step == run.step_ns or sample not in ESTIMATES:
         return None
     return (
-        "step ms: processes took turns, so that all configurations saw the same moments of the host. It is the lower decile of "
-        "their steps, which other work hardly slowed (if worker processes load the data, the median). The rest of this report "
-        f"describes the first process of {run.config.name}, whose median step took {text(run.step_ns.median, 'ns')}."
+        "step ms: processes took turns, so that all configurations saw the same moments of the host. It is "
+        f"{ESTIMATES[sample]}. The rest of this report describes the first process of {run.config.name}, "
+        f"whose median step took {text(run.step_ns.median, 'ns')}."
     )
 
 

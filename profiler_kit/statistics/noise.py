@@ -27,7 +27,7 @@ from profiler_kit.statistics.differences import (
     spread_of,
 )
 from profiler_kit.statistics.host_load import load_allowance
-from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval
+from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval, trimmed_mean_interval
 from profiler_kit.units import percent
 
 # Of the step. A smaller saving does not justify a flag, however precisely it was measured: a device's clock drifts by more
@@ -48,7 +48,7 @@ HOST_REASON: Final = "both run the same kernels for the same time: the differenc
 
 
 class Sample(Enum):
-    """What stands for a process in a comparison: the median of its timed steps, or their lower decile.
+    """What stands for a process in a comparison: the median of its timed steps, their lower decile, or their trimmed mean.
 
     `of_turns`: only processes whose steps were taken in turns, if the configuration has several of them.
     """
@@ -57,6 +57,7 @@ class Sample(Enum):
     LOW = "low"
     MEDIAN_OF_TURNS = "median of turns"
     LOW_OF_TURNS = "low of turns"
+    MEAN_OF_TURNS = "mean of turns"
 
     @property
     def is_low(self) -> bool:
@@ -66,11 +67,14 @@ class Sample(Enum):
     @property
     def of_turns(self) -> bool:
         """Whether it stands only for processes that took turns."""
-        return self in (Sample.MEDIAN_OF_TURNS, Sample.LOW_OF_TURNS)
+        return self in (Sample.MEDIAN_OF_TURNS, Sample.LOW_OF_TURNS, Sample.MEAN_OF_TURNS)
 
 
-# Of steps that wait for the host, the most precise first. Of others, the median.
-HOST_SAMPLES: Final = (Sample.LOW_OF_TURNS, Sample.MEDIAN_OF_TURNS, Sample.LOW, Sample.MEDIAN)
+# Of steps that wait for the host; of others, the median. On a quiet host, some turns of every process are undisturbed, which
+# their lower deciles show. On a busy one, none is, and the means over all turns vary least. The report's own processes tell.
+TURN_SAMPLES: Final = (Sample.LOW_OF_TURNS, Sample.MEAN_OF_TURNS)
+# Where those are not known, and for processes that did not take turns: the first that is known.
+OTHER_HOST_SAMPLES: Final = (Sample.MEDIAN_OF_TURNS, Sample.LOW, Sample.MEDIAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Noise:
     - `again`: second processes that are runs of their own (A/A runs), by the repeated configuration.
     - `runs`: those behind the spreads, with their A/A runs as repeats.
     - `drift`: the share by which clocks may have drifted between two sides.
+    - `turn_sample`: the one of `TURN_SAMPLES` that varies least between processes of one configuration; None without turns.
     """
 
     spreads: Mapping[Sample, Spread] = field(default_factory=dict)
@@ -93,6 +98,7 @@ class Noise:
     again: Mapping[str, Repeat] = field(default_factory=dict)
     runs: tuple[ConfigRun, ...] = ()
     drift: float = DRIFT_ALLOWANCE
+    turn_sample: Sample | None = None
 
     def sentence(self, significant: int | None = None) -> str:
         """The noise in words, with at most `significant` digits of the gap, else with one decimal."""
@@ -134,7 +140,7 @@ class Noise:
             processes = [one for one in processes if one.round_ns is not None]
             if len(processes) < MIN_TAKING_TURNS:
                 return ()
-        steps = [low_step(one.steps_ns, one.step_ns) if sample.is_low else one.step_ns for one in processes]
+        steps = [_step_of(one, sample) for one in processes]
         rounds = [one.round_ns if sample.of_turns else None for one in processes]
         values = tuple((number, step) for number, step in zip(rounds, steps, strict=True) if step is not None)
         return values if len(values) == len(steps) else ()
@@ -156,7 +162,7 @@ class Noise:
         """
         if not self.has_turns or fills_step(run, MIN_DEVICE_SPREAD_SHARE):
             return run.step_ns
-        sample = self._host_sample(run, run)
+        sample = self.host_sample(run, run)
         processes = self.samples(run, sample)
         return mean_step(processes, self.spread(sample), HOST_BOUND) if processes else run.step_ns
 
@@ -170,7 +176,7 @@ class Noise:
         return (max(medians) - min(medians)) / medians[0] if len(medians) > 1 and medians[0] > 0 else None
 
     def with_runs(self, *runs: ConfigRun) -> Noise:
-        """The noise with the processes of more runs, as if they were of other configurations. `gap` stays."""
+        """The noise with the processes of more runs, as if they were of other configurations. `gap` and `turn_sample` stay."""
         noise = replace(self, runs=(*self.runs, *runs), again={})
         spreads, levels = {}, {}
         for sample in Sample:
@@ -184,14 +190,15 @@ class Noise:
             lost = max(0, len(levels[sample]) - 1)  # the levels were estimated too
             freedom = max(0, spreads[sample].freedom - lost)
             spreads[sample] = replace(spreads[sample], freedom=freedom) if freedom else Spread()
-        return replace(noise, spreads=spreads, levels=levels, again=self.again)
+        turn_sample = self.turn_sample or steadiest({sample: spreads[sample] for sample in TURN_SAMPLES})
+        return replace(noise, spreads=spreads, levels=levels, again=self.again, turn_sample=turn_sample)
 
     def difference(self, before: ConfigRun, after: ConfigRun) -> Difference | None:
         """The step of `after` compared with that of `before`, per example if they differ; None without both steps."""
         if before.step_ns is None or after.step_ns is None or not (self.processes(before) and self.processes(after)):
             return None
         is_device_bound = all(fills_step(run, MIN_DEVICE_SPREAD_SHARE) for run in (before, after))
-        sample = Sample.MEDIAN if is_device_bound else self._host_sample(before, after)
+        sample = Sample.MEDIAN if is_device_bound else self.host_sample(before, after)
         rounds = self._shared_rounds(before, after) if sample.of_turns else None
         sides = self.samples(before, sample, rounds), self.samples(after, sample, rounds)
         pooled = self.spread(sample)
@@ -208,10 +215,11 @@ class Noise:
             return replace(outcome, outcome="same", reason=HOST_REASON)
         return outcome
 
-    def _host_sample(self, before: ConfigRun, after: ConfigRun) -> Sample:
-        """The most precise sample that is known on both sides, and for as many processes of the report as the median."""
+    def host_sample(self, before: ConfigRun, after: ConfigRun) -> Sample:
+        """The first sample that is known on both sides, and for as many processes of the report as the median."""
         rounds = self._shared_rounds(before, after)
-        for sample in HOST_SAMPLES:
+        chosen: tuple[Sample, ...] = () if self.turn_sample is None else (self.turn_sample,)
+        for sample in (*chosen, *TURN_SAMPLES, *OTHER_HOST_SAMPLES):
             median = Sample.MEDIAN_OF_TURNS if sample.of_turns else Sample.MEDIAN
             sides = [self.samples(run, sample, rounds if sample.of_turns else None) for run in (before, after)]
             is_known = min(map(len, sides)) >= (MIN_TAKING_TURNS if sample.of_turns else 1)
@@ -223,6 +231,16 @@ class Noise:
         """The rounds that have processes of both."""
         sides = [{n for n, _ in self._values(run, Sample.MEDIAN_OF_TURNS) if n is not None} for run in (before, after)]
         return sides[0] & sides[1]
+
+
+def steadiest(spreads: Mapping[Sample, Spread]) -> Sample | None:
+    """The sample that varies least between processes of one configuration; None if no spread is known.
+
+    Which of two is chosen depends on the spreads alone, not on the differences that are tested. It adds no false alarms that the
+    simulation could show (`scripts.bench.decisions`).
+    """
+    known = {sample: spread.deviation for sample, spread in spreads.items() if spread.deviation is not None}
+    return min(known, key=known.__getitem__, default=None)
 
 
 def _divided(step: Interval, level: float) -> Interval:
@@ -280,11 +298,14 @@ def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
     return replace(noise, again=again, gap=max(gaps, default=None), repeated_configs=len(gaps))
 
 
-def low_step(steps_ns: Sequence[int], step_ns: Interval | None) -> Interval | None:
-    """The lower decile of a process's steps; None without samples, or where `step_ns` is not their median."""
-    if step_ns is None or not steps_ns or round(statistics.median(steps_ns)) != step_ns.median:
+def _step_of(process: Repeat, sample: Sample) -> Interval | None:
+    """What stands for a process; None without the steps it needs, or where the process's step is not their median."""
+    step, steps_ns = process.step_ns, process.steps_ns
+    if sample in (Sample.MEDIAN, Sample.MEDIAN_OF_TURNS):
+        return step
+    if step is None or not steps_ns or round(statistics.median(steps_ns)) != step.median:
         return None
-    return quantile_interval(steps_ns, HOST_QUANTILE)
+    return quantile_interval(steps_ns, HOST_QUANTILE) if sample.is_low else trimmed_mean_interval(steps_ns)
 
 
 def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:

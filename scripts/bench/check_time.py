@@ -30,7 +30,8 @@ from tabulate import tabulate
 
 from profiler_kit.measurement.step_times import Side, measured_until_sure, verdict_on_steps
 from profiler_kit.records.samples import Interval
-from scripts.bench.decisions import RECORDED, STEP_NS, Draw, recorded, slowed
+from profiler_kit.statistics.noise import Sample
+from scripts.bench.decisions import RECORDED, STEP_NS, Draw, Process, recorded, slowed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 QUIET_SPREADS: Final = (0.01, 0.03, 0.05)  # between processes, as a share of the step
@@ -48,19 +49,20 @@ example_inputs = torch.zeros(64, 768)
 def normal(spread: float) -> Draw:
     """Return a function that draws processes whose medians differ by `spread` (standard deviation)."""
 
-    def draw(chance: random.Random, _: float) -> Interval:
+    def draw(chance: random.Random, _: float) -> Process:
         ns = round(STEP_NS * (1 + chance.gauss(0, spread)))
-        return Interval(median=ns, low=round(0.995 * ns), high=round(1.005 * ns))
+        return {Sample.LOW: Interval(median=ns, low=round(0.995 * ns), high=round(1.005 * ns))}
 
     return draw
 
 
 def sources() -> Iterator[tuple[str, Draw]]:
-    """Yield the kinds of noise: quiet machines, and the recorded ones."""
+    """Yield the kinds of noise: quiet machines, and the recorded ones without turns, as the command measures."""
     for spread in QUIET_SPREADS:
         yield f"normal, {100 * spread:.0f} % between processes", normal(spread)
     for source in recorded(RECORDED):
-        yield f"recorded: {source.name}", source.draw
+        if not source.takes_turns:
+            yield f"recorded: {source.name}", source.draw
 
 
 def simulate(draw: Draw, allowed: float, planted: float, draws: int) -> tuple[Counter[str], float]:
@@ -70,8 +72,8 @@ def simulate(draw: Draw, allowed: float, planted: float, draws: int) -> tuple[Co
     counts = []
 
     def step_of(side: Side) -> Interval:
-        step = draw(chance, 0.5)
-        return slowed(step, planted) if side == 1 else step
+        process = draw(chance, 0.5)
+        return (slowed(process, planted) if side == 1 else process)[Sample.LOW]
 
     for _ in range(draws):
         sides = measured_until_sure(step_of, allowed)

@@ -13,7 +13,8 @@ A fixed number of processes is measured, or as many as `statistics.sequential` a
 configurations, those that are decided get no further process. *Processes* is then their mean number for each configuration, and
 *false* counts the verdicts at the end, whichever pass was the last.
 
-`--estimators` compares estimators of a process's step: the median, lower quantiles and the minimum of its timed steps.
+Processes that took turns are compared by the one of two estimators that varies less, as in a report. `--estimators` prints how
+far the processes of each recording differ by each estimator of a process's step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,63 +42,87 @@ from profiler_kit.statistics.differences import (
     compare_times,
     spread_of,
 )
-from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval
+from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval, trimmed_mean_interval
+from profiler_kit.statistics.noise import Sample, steadiest
 from profiler_kit.statistics.sequential import is_decided
 
 RECORDED: Final = Path(__file__).with_name("recorded_noise.json")
 SLOWER: Final = (0.05, 0.10, 0.20)
 STEP_NS, SIMULATED_SPREAD, SIMULATED_DRIFT = 10_000_000, 0.007, 0.01
-QUANTILES: Final = {"minimum": 0.0, "lower 10 %": 0.10, "lower quartile": 0.25, "median": 0.5}
 SEQUENTIAL: Final = 0  # instead of a fixed number of processes
 
-Draw = Callable[[random.Random, float], Interval]  # a process at a position of the report, from 0 to 1
+Estimator = Callable[[Sequence[int]], Interval]  # of a process's step, from its timed steps
+Process = Mapping[Sample, Interval]  # its step, by each estimator that a report would use
+Draw = Callable[[random.Random, float], Process]  # a process at a position of the report, from 0 to 1
+
+LOW: Final[Mapping[Sample, Estimator]] = {Sample.LOW: lambda steps_ns: quantile_interval(steps_ns, HOST_QUANTILE)}
+OF_TURNS: Final[Mapping[Sample, Estimator]] = {
+    Sample.LOW_OF_TURNS: LOW[Sample.LOW],
+    Sample.MEAN_OF_TURNS: trimmed_mean_interval,
+}
+ESTIMATORS: Final[Mapping[str, Estimator]] = {
+    "minimum": lambda steps_ns: quantile_interval(steps_ns, 0.0),
+    "lower decile": LOW[Sample.LOW],
+    "lower quartile": lambda steps_ns: quantile_interval(steps_ns, 0.25),
+    "median": lambda steps_ns: quantile_interval(steps_ns, 0.5),
+    "trimmed mean": trimmed_mean_interval,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kind of noise: its name, how to draw a process, and the moderation that holds for it."""
+    """A kind of noise: its name, how to draw a process, the moderation that holds for it, and whether processes took turns."""
 
     name: str
     draw: Draw
     moderation: Spread
+    takes_turns: bool = False
 
 
-def drawn_from(processes: Sequence[Sequence[int]], quantile: float = HOST_QUANTILE) -> Draw:
+def drawn_from(processes: Sequence[Sequence[int]], estimators: Mapping[Sample, Estimator] = LOW) -> Draw:
     """Return a function that draws one of the recorded `processes`, each the timed steps, wherever in the report it is.
 
     A drawn process differs a little from the recorded one (smoothed bootstrap), because no two processes take exactly the same
     time. The spread between processes stays that of the recording.
     Source: Silverman and Young, The bootstrap: to smooth or not to smooth, 1987.
     """
-    steps = [quantile_interval(steps_ns, quantile) for steps_ns in processes]
-    center = statistics.fmean(math.log(step.median) for step in steps)
-    spread = spread_of(steps).deviation or 0.0
+    steps = [{sample: estimate(steps_ns) for sample, estimate in estimators.items()} for steps_ns in processes]
+    sides = {sample: [step[sample] for step in steps] for sample in estimators}
+    centers = {sample: statistics.fmean(math.log(step.median) for step in side) for sample, side in sides.items()}
+    spreads = {sample: spread_of(side).deviation or 0.0 for sample, side in sides.items()}
     width = len(steps) ** -0.2  # Silverman's rule, of the spread
 
-    def draw(chance: random.Random, _: float) -> Interval:
-        step = chance.choice(steps)
-        offset = math.log(step.median) - center
-        smoothed = (offset + chance.gauss(0, width * spread)) / math.sqrt(1 + width**2)
-        return slowed(step, math.exp(smoothed - offset) - 1)
+    def draw(chance: random.Random, _: float) -> Process:
+        process = chance.choice(steps)
+        drawn = {}
+        for sample, step in process.items():
+            offset = math.log(step.median) - centers[sample]
+            smoothed = (offset + chance.gauss(0, width * spreads[sample])) / math.sqrt(1 + width**2)
+            drawn[sample] = longer(step, math.exp(smoothed - offset))
+        return drawn
 
     return draw
 
 
-def simulated(chance: random.Random, position: float) -> Interval:
+def simulated(chance: random.Random, position: float) -> Process:
     """Return a process whose kernels fill the step."""
     ns = round(STEP_NS * (1 + SIMULATED_DRIFT * position) * math.exp(chance.gauss(0, SIMULATED_SPREAD)))
-    return Interval(median=ns, low=round(0.998 * ns), high=round(1.002 * ns))
+    return {Sample.MEDIAN: Interval(median=ns, low=round(0.998 * ns), high=round(1.002 * ns))}
 
 
-def slowed(step: Interval, share: float) -> Interval:
-    """Return `step` made longer by `share`."""
-    factor = 1 + share
+def slowed(process: Process, share: float) -> Process:
+    """Return `process` with its step made longer by `share`."""
+    return {sample: longer(step, 1 + share) for sample, step in process.items()}
+
+
+def longer(step: Interval, factor: float) -> Interval:
+    """Return `step` times `factor`."""
     return Interval(median=round(step.median * factor), low=round(step.low * factor), high=round(step.high * factor))
 
 
-def draw_report(draw: Draw, chance: random.Random, configs: int, processes: int) -> list[list[Interval]]:
+def draw_report(draw: Draw, chance: random.Random, configs: int, processes: int) -> list[list[Process]]:
     """Return the processes of every configuration, run in interleaved order."""
-    sides: list[list[Interval]] = [[] for _ in range(configs)]
+    sides: list[list[Process]] = [[] for _ in range(configs)]
     for number in range(configs * processes):
         turn, index = divmod(number, configs)
         config = index if turn % 2 == 0 else configs - 1 - index
@@ -105,7 +130,7 @@ def draw_report(draw: Draw, chance: random.Random, configs: int, processes: int)
     return sides
 
 
-def measured_until_decided(pool: list[list[Interval]], moderation: Spread) -> list[list[Interval]]:
+def measured_until_decided(pool: list[list[Process]], moderation: Spread) -> list[list[Process]]:
     """Return the processes of every configuration in `pool` that would have been measured: two, then more where undecided."""
     counts = [min(2, len(side)) for side in pool]
     while True:
@@ -118,22 +143,26 @@ def measured_until_decided(pool: list[list[Interval]], moderation: Spread) -> li
             counts[index] = min(counts[index] + 1, len(pool[index]))
 
 
-def verdicts(sides: list[list[Interval]], moderation: Spread) -> list[Difference]:
-    """Return the difference between the first configuration and each other one."""
-    pooled = sum((spread_of(side) for side in sides), Spread())
-    return [compare_times(sides[0], side, pooled, moderation) for side in sides[1:]]
+def verdicts(sides: list[list[Process]], moderation: Spread) -> list[Difference]:
+    """Return the difference between the first configuration and each other one, by the estimator that varies least."""
+    samples = list(sides[0][0])
+    steps = {sample: [[process[sample] for process in side] for side in sides] for sample in samples}
+    pooled = {sample: sum(map(spread_of, steps[sample]), Spread()) for sample in samples}
+    sample = steadiest(pooled) or samples[0]
+    base, *others = steps[sample]
+    return [compare_times(base, side, pooled[sample], moderation) for side in others]
 
 
 def measure(source: Source, *, configs: int, processes: int, draws: int) -> list[str]:
-    """Return the cells of one row: processes, the smallest change that counts, false differences, and those found by size.
+    """Return the cells of one row: processes, the smallest visible change, false differences, and those found by size.
 
     `processes`: of each configuration; `SEQUENTIAL` measures until all are decided.
     """
     chance = random.Random(1)
-    false, pairs, limits, counts = 0, 0, [], []
+    false, pairs, visible, counts = 0, 0, [], []
     hits = dict.fromkeys(SLOWER, 0)
 
-    def measured(pool: list[list[Interval]]) -> list[list[Interval]]:
+    def measured(pool: list[list[Process]]) -> list[list[Process]]:
         return pool if processes else measured_until_decided(pool, source.moderation)
 
     for _ in range(draws):
@@ -143,20 +172,20 @@ def measure(source: Source, *, configs: int, processes: int, draws: int) -> list
         outcomes = verdicts(sides, source.moderation)
         false += sum(outcome.is_sure for outcome in outcomes)
         pairs += len(outcomes)
-        limits += [outcome.limit for outcome in outcomes if outcome.limit is not None]
+        visible += [outcome.visible for outcome in outcomes if outcome.visible is not None]
         for share in SLOWER:
-            changed = measured([*pool[:-1], [slowed(step, share) for step in pool[-1]]])
+            changed = measured([*pool[:-1], [slowed(process, share) for process in pool[-1]]])
             hits[share] += verdicts(changed, source.moderation)[-1].outcome == "worse"
     shares = [f"{100 * hits[share] / draws:.0f} %" for share in SLOWER]
     number = str(processes) if processes else f"up to {MAX_PROCESSES}: {statistics.fmean(counts):.1f}"
-    return [number, f"{100 * statistics.median(limits):.1f} %", f"{100 * false / pairs:.2f} %", *shares]
+    return [number, f"{100 * statistics.median(visible):.1f} %", f"{100 * false / pairs:.2f} %", *shares]
 
 
-def recorded(file: Path, quantile: float | None = None) -> Iterator[Source]:
-    """Yield the recorded kinds of noise, each process estimated by a `quantile` of its steps, or as reports do."""
+def recorded(file: Path) -> Iterator[Source]:
+    """Yield the recorded kinds of noise, each process estimated as reports do."""
     for row in json.loads(file.read_text(encoding="utf-8")):
-        draw = drawn_from(row["processes"], HOST_QUANTILE if quantile is None else quantile)
-        yield Source(row["target"], draw, HOST_BOUND)
+        draw = drawn_from(row["processes"], OF_TURNS if row["turns"] else LOW)
+        yield Source(row["target"], draw, HOST_BOUND, row["turns"])
 
 
 def main(argv: list[str]) -> int:
@@ -172,16 +201,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     heads = ["noise", "processes", "smallest change", "false", *(f"found {100 * share:.0f} %" for share in SLOWER)]
     if args.estimators:
-        heads.insert(1, "estimator")
-        heads.insert(2, "spread")
-        rows = [
-            [name, estimator, f"{100 * spread:.1f} %", *measure(source, configs=args.configs, processes=0, draws=args.draws)]
-            for estimator, quantile in QUANTILES.items()
-            for (name, spread), source in zip(
-                spreads(args.noise, quantile), recorded(args.noise, quantile), strict=True
-            )
-        ]  # fmt: skip
-        rows.sort(key=lambda row: row[0])
+        heads = ["noise", *ESTIMATORS]
+        rows = spreads(args.noise)
     else:
         sources = [
             Source("simulated, kernels fill the step", simulated, DEVICE_BOUND),
@@ -196,13 +217,18 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def spreads(file: Path, quantile: float) -> list[tuple[str, float]]:
-    """Return the standard deviation between the processes of every recorded target, as a share of the step."""
-    deviations = []
-    for row in json.loads(file.read_text(encoding="utf-8")):
-        steps = [quantile_interval(steps_ns, quantile) for steps_ns in row["processes"]]
-        deviations.append((row["target"], spread_of(steps).deviation or 0.0))
-    return deviations
+def spreads(file: Path) -> list[list[str]]:
+    """Return a row for each recording: the standard deviation between its processes by each estimator, as a share of the step."""
+    return [
+        [
+            row["target"],
+            *(
+                f"{100 * (spread_of([*map(of, row['processes'])]).deviation or 0.0):.1f} %"
+                for of in ESTIMATORS.values()
+            ),
+        ]
+        for row in json.loads(file.read_text(encoding="utf-8"))
+    ]
 
 
 if __name__ == "__main__":

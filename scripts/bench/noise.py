@@ -90,7 +90,7 @@ class Pair:
     """The verdict of one analysis on `after` against the default configuration (on the second side of `compare`).
 
     - `planted_percent`: the true difference, from the spin and the step that is compared. `gap_percent`: the measured one.
-    - `limit_percent`: the smallest change that the report says it would have seen; None if that is unknown.
+    - `limit_percent`: the smallest change that the report says it would have seen, in 9 of 10 analyses; None if that is unknown.
     - `findings`: the number of findings that report `after` as better or worse. `processes`: those of the two sides.
     """
 
@@ -246,7 +246,7 @@ def _pair(after: str, difference: Difference | None, findings: int, planted_perc
         outcome=difference.outcome,
         findings=findings,
         gap_percent=round(-100 * difference.saved, 2),
-        limit_percent=round(100 * difference.limit, 2) if difference.limit is not None else None,
+        limit_percent=round(100 * difference.visible, 2) if difference.visible is not None else None,
         processes=difference.processes,
     )
 

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     rows: list[dict[str, Any]] = []
     for name in args.only:
         target = f"{name}, in turns" if args.turns else name
-        rows.append({"target": target, "beside": args.ahead, "processes": []})
+        rows.append({"target": target, "beside": args.ahead, "turns": args.turns, "processes": []})
         deadline_s = time.monotonic() + args.limit
         recording = record(TARGETS[name], device, args.processes, args.batch, args.ahead, args.budget, args.turns)
         with closing(recording) as processes:

@@ -28,7 +28,7 @@ from profiler_kit.statistics.differences import (
     spread_of,
     student,
 )
-from profiler_kit.statistics.intervals import HOST_QUANTILE, median_interval, quantile_interval
+from profiler_kit.statistics.intervals import HOST_QUANTILE, median_interval, quantile_interval, trimmed_mean_interval
 from profiler_kit.statistics.noise import HOST_REASON, Noise, Sample, noise_of
 from profiler_kit.statistics.report_noise import compared_sides
 from profiler_kit.statistics.trials import sweep_trial
@@ -377,8 +377,70 @@ RECORDED = json.loads(decisions.RECORDED.read_text())
 @pytest.mark.parametrize("row", RECORDED, ids=[row["target"] for row in RECORDED])
 @pytest.mark.parametrize("count", [2, 4, decisions.SEQUENTIAL])
 def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(row: dict[str, list[list[int]]], count: int) -> None:
-    draw = decisions.drawn_from(row["processes"])
+    draw = decisions.drawn_from(row["processes"], decisions.OF_TURNS if row["turns"] else decisions.LOW)
     assert rates(draw, HOST_BOUND, 3, count)[0] <= 0.01
+
+
+@pytest.mark.parametrize("row", [row for row in RECORDED if row["turns"]], ids=lambda row: row["target"])
+def test_of_changes_as_large_as_is_said_to_be_visible_nine_of_ten_are_found(row: dict[str, list[list[int]]]) -> None:
+    draw = decisions.drawn_from(row["processes"], decisions.OF_TURNS)
+    chance = random.Random(0)
+    missed = 0
+    for _ in range(200):
+        reported = decisions.draw_report(draw, chance, 3, 8)
+        visible = decisions.verdicts(reported, HOST_BOUND)[-1].visible
+        assert visible is not None
+        slow = [*reported[:-1], [decisions.slowed(process, visible) for process in reported[-1]]]
+        missed += decisions.verdicts(slow, HOST_BOUND)[-1].outcome != "worse"
+    assert missed <= 200 * 0.15, "1 in 10, and chance"
+
+
+def test_the_estimator_that_varies_less_is_used_for_all_processes_that_took_turns() -> None:
+    """Two equal configurations: half of the steps of a process are slow by a share that differs between processes, or all are."""
+    chance = random.Random(4)
+
+    def runs(*, is_busy: bool) -> list[ConfigRun]:
+        found = []
+        for name in ("default", "other"):
+            repeats = []
+            for _ in range(6):
+                level = 1 + 0.5 * chance.random()
+                lowest = 1 + (0.2 * chance.random() if is_busy else 0.001 * chance.random())
+                steps_ns = tuple(
+                    round(10 * MS * (lowest if i < 6 else 1.3 if is_busy else level)) + i for i in range(40)
+                )
+                repeats.append(Repeat(steps_ns=steps_ns, step_ns=median_interval(steps_ns), round_ns=1))
+            config = RunConfig(name=name, settings=(NamedValue(name=name, value="on"),))
+            found.append(ConfigRun(config=config, step_ns=around(30 * MS), further_repeats=tuple(repeats)))
+        return found
+
+    quiet, busy = runs(is_busy=False), runs(is_busy=True)
+    assert noise_of(report(*quiet)).turn_sample is Sample.LOW_OF_TURNS
+    noise = noise_of(report(*busy))
+    assert noise.turn_sample is Sample.MEAN_OF_TURNS
+    assert noise.host_sample(*busy) is Sample.MEAN_OF_TURNS
+    step = noise.compared_step(busy[0])
+    assert step is not None
+    means = [trimmed_mean_interval(repeat.steps_ns).median for repeat in busy[0].repeats]
+    assert step.median == pytest.approx(math.exp(sum(map(math.log, means)) / 6), rel=1e-6)
+    assert noise.with_runs(*quiet).turn_sample is Sample.MEAN_OF_TURNS, "further runs do not change what a report shows"
+
+
+def test_a_trimmed_mean_leaves_out_the_longest_tenth() -> None:
+    steps_ns = [*range(100, 109), 10_000]
+    found = trimmed_mean_interval(steps_ns)
+    assert found.median == 104
+    assert found.low < 104 < found.high < 108
+    assert trimmed_mean_interval([7]) == Interval(median=7, low=7, high=7)
+    with pytest.raises(ValueError, match="no samples"):
+        trimmed_mean_interval([])
+
+
+def test_the_interval_of_a_trimmed_mean_holds_the_true_one_in_95_of_100() -> None:
+    chance = random.Random(3)
+    true = 1_000_000 * sum(sorted(chance.expovariate(1) for _ in range(200_000))[:180_000]) / 180_000
+    found = [trimmed_mean_interval([round(1_000_000 * chance.expovariate(1)) for _ in range(100)]) for _ in range(400)]
+    assert 0.91 <= sum(interval.low <= true <= interval.high for interval in found) / 400 <= 0.98
 
 
 def test_the_table_of_the_benchmark_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_s
 from profiler_kit.units import text
 
 NEVER: Final = "never"
-MAX_LIMIT: Final = 10.0  # of the step
+MAX_VISIBLE: Final = 10.0  # of the step
 UNSURE: Final = "~"  # before a ratio that is not an established difference
 
 
@@ -61,9 +61,9 @@ def _spread(row: RunRow) -> float | None:
 def _smallest_change(row: RunRow) -> float | None:
     """In percent; None for the baseline, and where a tenfold time would not have been reported."""
     difference = _difference(row)
-    if row.run is row.baseline or difference is None or difference.limit is None or difference.limit > MAX_LIMIT:
+    if row.run is row.baseline or difference is None or difference.visible is None or difference.visible > MAX_VISIBLE:
         return None
-    return 100.0 * difference.limit
+    return 100.0 * difference.visible
 
 
 def _difference(row: RunRow) -> Difference | None:
@@ -137,9 +137,9 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("deterministic", "deterministic", "bool", lambda r: r.run.config.deterministic, "cudnn.deterministic", place="data"),
     Column("allow_tf32", "TF32", "bool", lambda r: r.run.config.allow_tf32, "whether convolutions may use TF32", place="data"),
     Column("repeat_of", "repeat of", "text", lambda r: r.run.config.repeat_of, "the configuration that this run repeats in a fresh process (A/A test)", place="data"),
-    Column("step_ms", "step ms", "count", lambda r: _ms(step.median if (step := _step(r)) is not None else None), "median of the timed steps in ms, without the profiler; of processes that took turns, the lower decile of their steps, averaged over the processes", place="page"),
+    Column("step_ms", "step ms", "count", lambda r: _ms(step.median if (step := _step(r)) is not None else None), "median of the timed steps in ms, without the profiler; of processes that took turns, their lower deciles or their trimmed means, averaged over the processes", place="page"),
     Column("step_ns", "step", "ns", lambda r: r.run.step_ns.median if r.run.step_ns else None, "median of the timed steps, without the profiler", place="data"),
-    Column("compared_step_ns", "compared step", "ns", lambda r: step.median if (step := _step(r)) is not None else None, "the step that comparisons use: the median of the timed steps, or, of processes that took turns, the lower decile of their steps, averaged over the processes", place="data"),
+    Column("compared_step_ns", "compared step", "ns", lambda r: step.median if (step := _step(r)) is not None else None, "the step that comparisons use: the median of the timed steps, or, of processes that took turns, their lower deciles or their trimmed means, averaged over the processes", place="data"),
     Column("step_low_ns", "low", "ns", lambda r: r.run.step_ns.low if r.run.step_ns else None, "lower bound of the median's 95 % bootstrap interval", rank=8, aside=True),
     Column("step_high_ns", "high", "ns", lambda r: r.run.step_ns.high if r.run.step_ns else None, "upper bound of the median's 95 % bootstrap interval", rank=8, aside=True),
     Column("step_spread", "CI ± %", "percent", _spread, "half the width of the step's 95 % interval, as a percentage of the step: by bootstrap, or, of processes that took turns, from the spread between them", place="page", rank=7),
@@ -151,7 +151,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     Column("ratio", "vs {baseline}", "ratio", _ratio, "step time divided by the baseline's, over all processes of both; the baseline is the first configuration that succeeded; time per example where batch sizes differ", when=lambda report: len(report.runs) > 1, place="data"),
     Column("marked_ratio", "vs {baseline}", "text", marked_ratio, "step time divided by the baseline's, over all processes of both; ~ marks a difference that is not established", when=lambda report: len(report.runs) > 1, place="page"),
     Column("difference", "difference", "text", outcome_of, "better, worse, same (no difference is established) or unknown, compared with the baseline", when=lambda report: len(report.runs) > 1, place="data"),
-    Column("smallest_change", "smallest change", "percent", _smallest_change, "the smallest change against the baseline that would have been reported; empty where unknown, or above 1,000 %", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
+    Column("smallest_change", "smallest change", "percent", _smallest_change, "the smallest true change against the baseline that 9 of 10 such analyses would report; empty where unknown, or above 1,000 %", when=lambda report: len(report.runs) > 1, rank=10, aside=True),
     Column("tuning_ns", "algorithm search", "ns", lambda r: r.run.tuning_ns, "one-time cost of cudnn.benchmark: first step minus steady step, minus the same difference without benchmark", when=_has_benchmark, rank=9, aside=True),
     Column("break_even_steps", "break even", "count", break_even, "number of steps after which the algorithm search has paid off; never: it saves less than 2 %; a dash if no difference is established", when=_has_benchmark, rank=3),
     Column("peak_mib", "peak MiB", "count", lambda r: _mib(r.run.peak_allocated_bytes), "peak memory allocated by tensors and workspaces in the timed steps, in MiB", place="page", rank=1),
