@@ -16,7 +16,10 @@ demo: $(VENV)/ready
 	$(BIN)/python -m profiler_kit compare --static models/convnet_v0.py models/convnet_v1.py
 
 # Types are checked with the locked versions: older torch and numpy describe fewer types, and others.
-test: lint $(if $(TORCH),,types) docs unit
+# Each check keeps one core busy, so they run beside each other.
+test: $(VENV)/ready
+	$(MAKE) --jobs=$(WORKERS) lint $(if $(TORCH),,types) docs
+	$(MAKE) unit
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Container, Mapping, Sequence
@@ -303,9 +304,17 @@ def _step_of(process: Repeat, sample: Sample) -> Interval | None:
     step, steps_ns = process.step_ns, process.steps_ns
     if sample in (Sample.MEDIAN, Sample.MEDIAN_OF_TURNS):
         return step
-    if step is None or not steps_ns or round(statistics.median(steps_ns)) != step.median:
+    if step is None or not steps_ns:
         return None
-    return quantile_interval(steps_ns, HOST_QUANTILE) if sample.is_low else trimmed_mean_interval(steps_ns)
+    median, estimate = _estimate(steps_ns, sample.is_low)
+    return estimate if median == step.median else None
+
+
+@functools.lru_cache(maxsize=1024)  # a report asks dozens of times for each process
+def _estimate(steps_ns: tuple[int, ...], is_low: bool) -> tuple[int, Interval]:
+    """The median of the steps, and their lower decile or their trimmed mean."""
+    estimate = quantile_interval(steps_ns, HOST_QUANTILE) if is_low else trimmed_mean_interval(steps_ns)
+    return round(statistics.median(steps_ns)), estimate
 
 
 def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:
