@@ -340,7 +340,7 @@ def test_the_peak_of_memory_is_that_of_the_process(jobs: Jobs) -> None:
     small = jobs.add(PEAK.format(work="pass"))
     large = jobs.add(PEAK.format(work=f"x = b'x' * {512 * MIB}; del x"))
     (jobs.folder / "needed.py").write_text(f"x = b'x' * {512 * MIB}\ndel x\n")
-    here = b"x" * (1024 * MIB)  # of the process that starts the others
+    here = b"x" * (1536 * MIB)  # of the process that starts the others
     with jobs.forking("needed", "profiler_kit.worker.environment"), jobs.started(small) as child:
         assert is_fork(child)
         first = int(child.finish(60).stdout)
