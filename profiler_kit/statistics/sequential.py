@@ -16,12 +16,12 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
 from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, Noise, fills_step, is_host_difference
 
-# Of the step. Where a smaller change would have been reported, more processes change no decision.
+# Of the step. Where smaller changes count already, more processes change no decision.
 PRECISE_LIMIT: Final = 0.05
 
 
 def is_decided(difference: Difference) -> bool:
-    """Whether more processes are superfluous: a difference is established, or a small one would have been."""
+    """Whether more processes are superfluous: a difference is established, or a small one would count."""
     return difference.is_sure or (difference.limit is not None and difference.limit <= PRECISE_LIMIT)
 
 
