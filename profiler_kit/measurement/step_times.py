@@ -87,7 +87,7 @@ def verdict_on_steps(
     """The verdict on the processes of both sides: within the limit, beyond it, or neither for sure."""
     limited = against_limit(base, change, allowed)
     plain = against_limit(base, change, 0.0)
-    visible = plain.visible
+    visible = plain.smallest_visible
     outcome: Literal["pass", "fail", "inconclusive"] = "inconclusive"
     if limited.is_sure:
         outcome = "pass" if limited.outcome == "better" else "fail"

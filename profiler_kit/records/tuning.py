@@ -88,7 +88,8 @@ class Gain:
     """The figure of the goal after a change, compared with before: time of a step, time per example, or peak memory.
 
     - `ratio`: after over before. `low`, `high`: its 95 % interval; for memory, the smallest and largest ratio of two processes.
-    - `limit`: the smallest true change that 9 of 10 such comparisons find, as a share of the figure before; None where unknown.
+    - `smallest_visible`: the smallest true change that 9 of 10 such comparisons find, as a share of the figure before; None where
+      unknown.
     - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
     - `before_processes`, `after_processes`: the numbers of fresh processes behind it.
     """
@@ -96,7 +97,7 @@ class Gain:
     ratio: float
     low: float
     high: float
-    limit: float | None
+    smallest_visible: float | None
     outcome: Outcome
     reason: str = ""
     before_processes: int = 1

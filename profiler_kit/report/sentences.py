@@ -238,10 +238,9 @@ def noise(report: Report, run: ConfigRun) -> str | None:
 
 def turns(report: Report, run: ConfigRun) -> str | None:
     """What the steps in the table are where processes took turns; None elsewhere."""
-    noise = noise_of(report)
-    step = noise.compared_step(run)
-    sample = noise.host_sample(run, run)
-    if step is None or run.step_ns is None or step == run.step_ns or sample not in ESTIMATES:
+    of_report = noise_of(report)
+    sample = of_report.host_sample(run, run)
+    if run.step_ns is None or sample not in ESTIMATES or of_report.compared_step(run) == run.step_ns:
         return None
     return (
         "step ms: processes took turns, so that all configurations saw the same moments of the host. It is "

@@ -36,9 +36,8 @@ from profiler_kit.units import percent
 DEVICE_LEVEL: Final = 0.99
 HOST_LEVEL: Final = 0.999
 SHOWN_LEVEL: Final = 0.95
-VISIBLE_LEVEL: Final = (
-    0.80  # two-sided: a change that exceeds the limit by its quantile is found in 9 of 10 comparisons
-)
+# Two-sided: a true change that exceeds the limit by this quantile is found in 9 of 10 comparisons.
+VISIBLE_LEVEL: Final = 0.80
 # Of the step. Clocks drift by 1 % during a sweep. An interleaved order cancels a steady drift, and part of any other.
 DRIFT_ALLOWANCE: Final = 0.005
 MIN_PROCESSES: Final = 4
@@ -148,8 +147,8 @@ class Difference:
     - `ratio`: after over before, from the geometric means of the processes' medians. `low`, `high`: its 95 % interval; both
       equal `ratio` where it is unknown.
     - `limit`: the smallest change that counts, as a share of the time before; None where it is unknown.
-    - `visible`: the smallest true change that counts in 9 of 10 such comparisons. Of true changes as large as `limit`, half are
-      missed.
+    - `smallest_visible`: the smallest true change that counts in 9 of 10 such comparisons. Of true changes as large as `limit`,
+      half are missed.
     - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
     - `processes`: the number of processes before and after.
     """
@@ -159,7 +158,7 @@ class Difference:
     high: float
     limit: float | None
     outcome: Outcome
-    visible: float | None = None
+    smallest_visible: float | None = None
     reason: str = ""
     processes: tuple[int, int] = (1, 1)
 
@@ -220,13 +219,7 @@ def compare_times(
     if pooled.freedom == 0 and moderation is not DEVICE_BOUND:
         reason = "one process a side: the noise between processes is unknown"
         return Difference(
-            ratio=ratio,
-            low=ratio,
-            high=ratio,
-            limit=None,
-            outcome="unknown",
-            reason=reason,
-            processes=counts,
+            ratio=ratio, low=ratio, high=ratio, limit=None, outcome="unknown", reason=reason, processes=counts
         )
     pooled += moderation
     error = math.sqrt(math.fsum(_variance(side, pooled) / len(side) for side in sides))
@@ -247,7 +240,7 @@ def compare_times(
         low=_ratio(change - half),
         high=_ratio(change + half),
         limit=_ratio(limit) - 1.0,
-        visible=_ratio(limit + student(VISIBLE_LEVEL, pooled.freedom) * error) - 1.0,
+        smallest_visible=_ratio(limit + student(VISIBLE_LEVEL, pooled.freedom) * error) - 1.0,
         outcome=outcome,
         reason=reason,
         processes=counts,

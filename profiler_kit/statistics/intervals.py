@@ -71,10 +71,10 @@ def trimmed_mean_interval(samples_ns: Sequence[int]) -> Interval:
         raise ValueError("no samples")
     ordered = sorted(samples_ns)
     cut = int(len(ordered) * LONGEST_SHARE)
-    kept = ordered[: len(ordered) - cut]
-    mean = statistics.fmean(kept)
-    winsorized = statistics.stdev([*kept, *[kept[-1]] * cut]) if len(ordered) > 1 else 0.0
-    half = _SIGMAS * winsorized * math.sqrt(len(ordered)) / len(kept)
+    shorter = ordered[: len(ordered) - cut]
+    mean = statistics.fmean(shorter)
+    winsorized = statistics.stdev([*shorter, *[shorter[-1]] * cut]) if len(ordered) > 1 else 0.0
+    half = _SIGMAS * winsorized * math.sqrt(len(ordered)) / len(shorter)
     return Interval(median=round(mean), low=round(mean - half), high=round(mean + half))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -49,7 +49,7 @@ HOST_REASON: Final = "both run the same kernels for the same time: the differenc
 
 
 class Sample(Enum):
-    """What stands for a process in a comparison: the median of its timed steps, their lower decile, or their trimmed mean.
+    """The estimate of a process's step in a comparison: the median of its timed steps, their lower decile, or their trimmed mean.
 
     `of_turns`: only processes whose steps were taken in turns, if the configuration has several of them.
     """
@@ -67,7 +67,7 @@ class Sample(Enum):
 
     @property
     def of_turns(self) -> bool:
-        """Whether it stands only for processes that took turns."""
+        """Whether it is only of processes that took turns."""
         return self in (Sample.MEDIAN_OF_TURNS, Sample.LOW_OF_TURNS, Sample.MEAN_OF_TURNS)
 
 
@@ -76,6 +76,19 @@ class Sample(Enum):
 TURN_SAMPLES: Final = (Sample.LOW_OF_TURNS, Sample.MEAN_OF_TURNS)
 # Where those are not known, and for processes that did not take turns: the first that is known.
 OTHER_HOST_SAMPLES: Final = (Sample.MEDIAN_OF_TURNS, Sample.LOW, Sample.MEDIAN)
+
+
+def lower_decile(steps_ns: Sequence[int]) -> Interval:
+    """The lower decile of a process's steps, with its 95 % interval."""
+    return quantile_interval(steps_ns, HOST_QUANTILE)
+
+
+# Of a process's steps; a median is part of its record.
+ESTIMATORS: Final[Mapping[Sample, Callable[[Sequence[int]], Interval]]] = {
+    Sample.LOW: lower_decile,
+    Sample.LOW_OF_TURNS: lower_decile,
+    Sample.MEAN_OF_TURNS: trimmed_mean_interval,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ class Noise:
         return self.samples(run, Sample.MEDIAN)
 
     def samples(self, run: ConfigRun, sample: Sample, rounds: Container[int] | None = None) -> tuple[Interval, ...]:
-        """What stands for each process of the run's configuration, in the order of `processes`.
+        """The estimates for all processes of the run's configuration, in the order of `processes`.
 
         Times of processes that took turns are divided by the level of their round. `rounds`: only those of these rounds. Empty
         if something is not known for all processes, or if fewer than two took turns. Steps that get their data from worker
@@ -130,19 +143,19 @@ class Noise:
         )
 
     def _values(self, run: ConfigRun, sample: Sample) -> tuple[tuple[int | None, Interval], ...]:
-        """`samples` before the division, each with its round if it stands for a process that took turns."""
+        """`samples` before the division, each with its round if `sample` is of turns."""
         has_workers = run.prepared_batches != 0 and any(timing.phase == "data" for timing in run.phases)
         if run.failure is not None or (sample.is_low and has_workers):
             return ()
         again = self.again.get(run.config.name)
         processes = [run.as_repeat, *run.repeats, *([again] if again is not None else [])]
-        processes = [one for one in processes if one.failure is None and one.step_ns is not None]
+        processes = [process for process in processes if process.failure is None and process.step_ns is not None]
         if sample.of_turns:
-            processes = [one for one in processes if one.round_ns is not None]
+            processes = [process for process in processes if process.round_ns is not None]
             if len(processes) < MIN_TAKING_TURNS:
                 return ()
-        steps = [_step_of(one, sample) for one in processes]
-        rounds = [one.round_ns if sample.of_turns else None for one in processes]
+        steps = [_step_of(process, sample) for process in processes]
+        rounds = [process.round_ns if sample.of_turns else None for process in processes]
         values = tuple((number, step) for number, step in zip(rounds, steps, strict=True) if step is not None)
         return values if len(values) == len(steps) else ()
 
@@ -158,8 +171,8 @@ class Noise:
     def compared_step(self, run: ConfigRun) -> Interval | None:
         """The step of `run` as comparisons see it: what tables and trials show beside a ratio.
 
-        Where processes took turns, it is the mean of what stands for each process of the configuration, with its 95 % interval.
-        The first process was measured alone, at a moment that no other process shares. Elsewhere it is the first one's median.
+        Where processes took turns, it is the mean of the estimates for the configuration's processes, with its 95 % interval. The
+        first process was measured alone, at a moment that no other process shares. Elsewhere it is the first one's median.
         """
         if not self.has_turns or fills_step(run, MIN_DEVICE_SPREAD_SHARE):
             return run.step_ns
@@ -240,8 +253,8 @@ def steadiest(spreads: Mapping[Sample, Spread]) -> Sample | None:
     Which of two is chosen depends on the spreads alone, not on the differences that are tested. It adds no false alarms that the
     simulation could show (`scripts.bench.decisions`).
     """
-    known = {sample: spread.deviation for sample, spread in spreads.items() if spread.deviation is not None}
-    return min(known, key=known.__getitem__, default=None)
+    deviations = {sample: spread.deviation for sample, spread in spreads.items() if spread.deviation is not None}
+    return min(deviations, key=deviations.__getitem__, default=None)
 
 
 def _divided(step: Interval, level: float) -> Interval:
@@ -260,12 +273,12 @@ def _round_levels(values: Sequence[Sequence[tuple[int | None, float]]]) -> dict[
         return levels
     for _ in range(MAX_CENTERINGS):
         means = [statistics.fmean(x - levels.get(n or 0, 0.0) for n, x in run) if run else 0.0 for run in values]
-        rest: dict[int, list[float]] = {number: [] for number in levels}
+        residuals: dict[int, list[float]] = {number: [] for number in levels}
         for run, mean in zip(values, means, strict=True):
             for number, value in run:
                 if number is not None:
-                    rest[number].append(value - mean)
-        updated = {number: statistics.fmean(shares) for number, shares in rest.items()}
+                    residuals[number].append(value - mean)
+        updated = {number: statistics.fmean(shares) for number, shares in residuals.items()}
         center = statistics.fmean(updated.values())
         updated = {number: level - center for number, level in updated.items()}
         change = max(abs(updated[number] - levels[number]) for number in levels)
@@ -300,21 +313,19 @@ def noise_of_runs(all_runs: Sequence[ConfigRun]) -> Noise:
 
 
 def _step_of(process: Repeat, sample: Sample) -> Interval | None:
-    """What stands for a process; None without the steps it needs, or where the process's step is not their median."""
-    step, steps_ns = process.step_ns, process.steps_ns
-    if sample in (Sample.MEDIAN, Sample.MEDIAN_OF_TURNS):
-        return step
-    if step is None or not steps_ns:
+    """The estimate for a process; None without the steps it needs, or where the process's step is not their median."""
+    if sample not in ESTIMATORS or process.step_ns is None:
+        return process.step_ns
+    if not process.steps_ns:
         return None
-    median, estimate = _estimate(steps_ns, sample.is_low)
-    return estimate if median == step.median else None
+    median, estimate = _estimate(process.steps_ns, sample)
+    return estimate if median == process.step_ns.median else None
 
 
 @functools.lru_cache(maxsize=1024)  # a report asks dozens of times for each process
-def _estimate(steps_ns: tuple[int, ...], is_low: bool) -> tuple[int, Interval]:
-    """The median of the steps, and their lower decile or their trimmed mean."""
-    estimate = quantile_interval(steps_ns, HOST_QUANTILE) if is_low else trimmed_mean_interval(steps_ns)
-    return round(statistics.median(steps_ns)), estimate
+def _estimate(steps_ns: tuple[int, ...], sample: Sample) -> tuple[int, Interval]:
+    """The median of the steps, and the estimate."""
+    return round(statistics.median(steps_ns)), ESTIMATORS[sample](steps_ns)
 
 
 def is_host_difference(before: ConfigRun, after: ConfigRun) -> bool:

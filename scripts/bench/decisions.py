@@ -42,8 +42,8 @@ from profiler_kit.statistics.differences import (
     compare_times,
     spread_of,
 )
-from profiler_kit.statistics.intervals import HOST_QUANTILE, quantile_interval, trimmed_mean_interval
-from profiler_kit.statistics.noise import Sample, steadiest
+from profiler_kit.statistics.intervals import quantile_interval, trimmed_mean_interval
+from profiler_kit.statistics.noise import ESTIMATORS, TURN_SAMPLES, Sample, lower_decile, steadiest
 from profiler_kit.statistics.sequential import is_decided
 
 RECORDED: Final = Path(__file__).with_name("recorded_noise.json")
@@ -55,14 +55,10 @@ Estimator = Callable[[Sequence[int]], Interval]  # of a process's step, from its
 Process = Mapping[Sample, Interval]  # its step, by each estimator that a report would use
 Draw = Callable[[random.Random, float], Process]  # a process at a position of the report, from 0 to 1
 
-LOW: Final[Mapping[Sample, Estimator]] = {Sample.LOW: lambda steps_ns: quantile_interval(steps_ns, HOST_QUANTILE)}
-OF_TURNS: Final[Mapping[Sample, Estimator]] = {
-    Sample.LOW_OF_TURNS: LOW[Sample.LOW],
-    Sample.MEAN_OF_TURNS: trimmed_mean_interval,
-}
-ESTIMATORS: Final[Mapping[str, Estimator]] = {
+OF_SERIES, OF_TURNS = (Sample.LOW,), TURN_SAMPLES
+COMPARED: Final[Mapping[str, Estimator]] = {
     "minimum": lambda steps_ns: quantile_interval(steps_ns, 0.0),
-    "lower decile": LOW[Sample.LOW],
+    "lower decile": lower_decile,
     "lower quartile": lambda steps_ns: quantile_interval(steps_ns, 0.25),
     "median": lambda steps_ns: quantile_interval(steps_ns, 0.5),
     "trimmed mean": trimmed_mean_interval,
@@ -79,27 +75,27 @@ class Source:
     takes_turns: bool = False
 
 
-def drawn_from(processes: Sequence[Sequence[int]], estimators: Mapping[Sample, Estimator] = LOW) -> Draw:
+def drawn_from(processes: Sequence[Sequence[int]], samples: Sequence[Sample] = OF_SERIES) -> Draw:
     """Return a function that draws one of the recorded `processes`, each the timed steps, wherever in the report it is.
 
     A drawn process differs a little from the recorded one (smoothed bootstrap), because no two processes take exactly the same
     time. The spread between processes stays that of the recording.
     Source: Silverman and Young, The bootstrap: to smooth or not to smooth, 1987.
     """
-    steps = [{sample: estimate(steps_ns) for sample, estimate in estimators.items()} for steps_ns in processes]
-    sides = {sample: [step[sample] for step in steps] for sample in estimators}
+    steps = [{sample: ESTIMATORS[sample](steps_ns) for sample in samples} for steps_ns in processes]
+    sides = {sample: [step[sample] for step in steps] for sample in samples}
     centers = {sample: statistics.fmean(math.log(step.median) for step in side) for sample, side in sides.items()}
     spreads = {sample: spread_of(side).deviation or 0.0 for sample, side in sides.items()}
     width = len(steps) ** -0.2  # Silverman's rule, of the spread
 
     def draw(chance: random.Random, _: float) -> Process:
         process = chance.choice(steps)
-        drawn = {}
+        estimates = {}
         for sample, step in process.items():
             offset = math.log(step.median) - centers[sample]
             smoothed = (offset + chance.gauss(0, width * spreads[sample])) / math.sqrt(1 + width**2)
-            drawn[sample] = longer(step, math.exp(smoothed - offset))
-        return drawn
+            estimates[sample] = longer(step, math.exp(smoothed - offset))
+        return estimates
 
     return draw
 
@@ -172,7 +168,7 @@ def measure(source: Source, *, configs: int, processes: int, draws: int) -> list
         outcomes = verdicts(sides, source.moderation)
         false += sum(outcome.is_sure for outcome in outcomes)
         pairs += len(outcomes)
-        visible += [outcome.visible for outcome in outcomes if outcome.visible is not None]
+        visible += [outcome.smallest_visible for outcome in outcomes if outcome.smallest_visible is not None]
         for share in SLOWER:
             changed = measured([*pool[:-1], [slowed(process, share) for process in pool[-1]]])
             hits[share] += verdicts(changed, source.moderation)[-1].outcome == "worse"
@@ -184,7 +180,7 @@ def measure(source: Source, *, configs: int, processes: int, draws: int) -> list
 def recorded(file: Path) -> Iterator[Source]:
     """Yield the recorded kinds of noise, each process estimated as reports do."""
     for row in json.loads(file.read_text(encoding="utf-8")):
-        draw = drawn_from(row["processes"], OF_TURNS if row["turns"] else LOW)
+        draw = drawn_from(row["processes"], OF_TURNS if row["turns"] else OF_SERIES)
         yield Source(row["target"], draw, HOST_BOUND, row["turns"])
 
 
@@ -201,7 +197,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     heads = ["noise", "processes", "smallest change", "false", *(f"found {100 * share:.0f} %" for share in SLOWER)]
     if args.estimators:
-        heads = ["noise", *ESTIMATORS]
+        heads = ["noise", *COMPARED]
         rows = spreads(args.noise)
     else:
         sources = [
@@ -222,10 +218,7 @@ def spreads(file: Path) -> list[list[str]]:
     return [
         [
             row["target"],
-            *(
-                f"{100 * (spread_of([*map(of, row['processes'])]).deviation or 0.0):.1f} %"
-                for of in ESTIMATORS.values()
-            ),
+            *(f"{100 * (spread_of([*map(of, row['processes'])]).deviation or 0.0):.1f} %" for of in COMPARED.values()),
         ]
         for row in json.loads(file.read_text(encoding="utf-8"))
     ]

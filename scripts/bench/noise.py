@@ -246,7 +246,7 @@ def _pair(after: str, difference: Difference | None, findings: int, planted_perc
         outcome=difference.outcome,
         findings=findings,
         gap_percent=round(-100 * difference.saved, 2),
-        limit_percent=round(100 * difference.visible, 2) if difference.visible is not None else None,
+        limit_percent=round(100 * difference.smallest_visible, 2) if difference.smallest_visible is not None else None,
         processes=difference.processes,
     )
 

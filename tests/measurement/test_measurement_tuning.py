@@ -88,7 +88,7 @@ def test_nothing_better_is_a_result(tune: Tune) -> None:
     assert outcomes(result) == {"benchmark": "worse", "fused_optimizer": "same"}
     same = next(attempt for attempt in result.attempts if attempt.change == "fused_optimizer")
     assert same.gain is not None
-    assert same.gain.limit is not None
+    assert same.gain.smallest_visible is not None
     assert "noise here" in same.reason
 
 

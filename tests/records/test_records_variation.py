@@ -30,7 +30,7 @@ def test_bare_names_are_crossed() -> None:
     "text", ["", "speed", "amp=int8", "batch", "batch=0", "batch=x", "zero_grad=maybe", "checkpoint="]
 )
 def test_an_invalid_change_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=text.partition("=")[0]):
+    with pytest.raises(ValueError, match=text.partition("=")[0] or "unknown change ''"):
         read_variations(text)
 
 

@@ -79,7 +79,7 @@ def test_a_part_without_its_own_contribution_is_named(tmp_path: Path) -> None:
     device = SimulatedDevice(times={"benchmark": 0.8, "amp_bf16": 0.7})
     result = tuning(tmp_path, device, None, "benchmark", "amp_bf16")
     assert not any("No contribution" in text for text in section(tuning_document(result), "Accepted changes"))
-    no_gain = Gain(ratio=1.0, low=0.9, high=1.1, limit=0.05, outcome="same", reason="noise")
+    no_gain = Gain(ratio=1.0, low=0.9, high=1.1, smallest_visible=0.05, outcome="same", reason="noise")
     weak = replace(result.contributions[0], gain=no_gain)
     document = tuning_document(replace(result, contributions=(weak,)))
     assert f"No contribution beside the other changes is established: {weak.change}." in section(
@@ -161,13 +161,13 @@ def test_limits_are_relative_to_the_baseline() -> None:
 
 
 def test_gains_in_words() -> None:
-    gain = Gain(ratio=0.65, low=0.63, high=0.67, limit=0.02, outcome="better")
+    gain = Gain(ratio=0.65, low=0.63, high=0.67, smallest_visible=0.02, outcome="better")
     assert gain.saved == "35.0 % less (33.0 to 37.0 %)"
-    worse = Gain(ratio=1.2, low=1.1, high=1.3, limit=0.02, outcome="worse")
+    worse = Gain(ratio=1.2, low=1.1, high=1.3, smallest_visible=0.02, outcome="worse")
     assert worse.saved == "20.0 % more (10.0 to 30.0 %)"
-    unsure = Gain(ratio=0.98, low=0.93, high=1.03, limit=0.1, outcome="same")
+    unsure = Gain(ratio=0.98, low=0.93, high=1.03, smallest_visible=0.1, outcome="same")
     assert unsure.saved == "2.0 % less (-3.0 to 7.0 %)"
-    assert Gain(ratio=0.5, low=0.5, high=0.5, limit=0.01, outcome="better").saved == "50.0 % less"
+    assert Gain(ratio=0.5, low=0.5, high=0.5, smallest_visible=0.01, outcome="better").saved == "50.0 % less"
 
 
 def test_a_gain_that_could_not_be_confirmed_is_named(tmp_path: Path) -> None:

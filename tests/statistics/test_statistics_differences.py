@@ -17,6 +17,7 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
 from profiler_kit.records.samples import Interval
+from profiler_kit.report.sentences import turns
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
     DEVICE_LEVEL,
@@ -377,7 +378,7 @@ RECORDED = json.loads(decisions.RECORDED.read_text())
 @pytest.mark.parametrize("row", RECORDED, ids=[row["target"] for row in RECORDED])
 @pytest.mark.parametrize("count", [2, 4, decisions.SEQUENTIAL])
 def test_recorded_steps_that_wait_for_the_host_are_not_told_apart(row: dict[str, list[list[int]]], count: int) -> None:
-    draw = decisions.drawn_from(row["processes"], decisions.OF_TURNS if row["turns"] else decisions.LOW)
+    draw = decisions.drawn_from(row["processes"], decisions.OF_TURNS if row["turns"] else decisions.OF_SERIES)
     assert rates(draw, HOST_BOUND, 3, count)[0] <= 0.01
 
 
@@ -388,7 +389,7 @@ def test_of_changes_as_large_as_is_said_to_be_visible_nine_of_ten_are_found(row:
     missed = 0
     for _ in range(200):
         reported = decisions.draw_report(draw, chance, 3, 8)
-        visible = decisions.verdicts(reported, HOST_BOUND)[-1].visible
+        visible = decisions.verdicts(reported, HOST_BOUND)[-1].smallest_visible
         assert visible is not None
         slow = [*reported[:-1], [decisions.slowed(process, visible) for process in reported[-1]]]
         missed += decisions.verdicts(slow, HOST_BOUND)[-1].outcome != "worse"
@@ -424,6 +425,10 @@ def test_the_estimator_that_varies_less_is_used_for_all_processes_that_took_turn
     means = [trimmed_mean_interval(repeat.steps_ns).median for repeat in busy[0].repeats]
     assert step.median == pytest.approx(math.exp(sum(map(math.log, means)) / 6), rel=1e-6)
     assert noise.with_runs(*quiet).turn_sample is Sample.MEAN_OF_TURNS, "further runs do not change what a report shows"
+    assert "It is the mean of their steps without the longest tenth," in (turns(report(*busy), busy[0]) or "")
+    assert "It is the lower decile of their steps," in (turns(report(*quiet), quiet[0]) or "")
+    series = bursts("default", 1.0, seed=1)
+    assert turns(report(series), series) is None
 
 
 def test_a_trimmed_mean_leaves_out_the_longest_tenth() -> None:

@@ -61,9 +61,14 @@ def _spread(row: RunRow) -> float | None:
 def _smallest_change(row: RunRow) -> float | None:
     """In percent; None for the baseline, and where a tenfold time would not have been reported."""
     difference = _difference(row)
-    if row.run is row.baseline or difference is None or difference.visible is None or difference.visible > MAX_VISIBLE:
+    if (
+        row.run is row.baseline
+        or difference is None
+        or difference.smallest_visible is None
+        or difference.smallest_visible > MAX_VISIBLE
+    ):
         return None
-    return 100.0 * difference.visible
+    return 100.0 * difference.smallest_visible
 
 
 def _difference(row: RunRow) -> Difference | None:

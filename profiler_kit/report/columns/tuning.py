@@ -34,8 +34,8 @@ def _marked_ratio(gain: Gain | None) -> str | None:
     return f"{mark}{text(gain.ratio, 'ratio')}"
 
 
-def _limit(gain: Gain | None) -> float | None:
-    return 100.0 * gain.limit if gain is not None and gain.limit is not None else None
+def _smallest_change(gain: Gain | None) -> float | None:
+    return 100.0 * gain.smallest_visible if gain is not None and gain.smallest_visible is not None else None
 
 
 def _saved(gain: Gain | None) -> str | None:
@@ -80,7 +80,7 @@ ATTEMPT_COLUMNS: tuple[Column[Attempt], ...] = (
     Column("outcome", "outcome", "text", lambda a: a.outcome, "accepted; better (surely, but another change was accepted); same (no difference is established); worse; too slow; inaccurate; failed; not applicable; not tried"),
     Column("marked_ratio", "ratio", "text", lambda a: _marked_ratio(a.gain), "the goal's figure after the change over that before it, in the search; ~ marks a difference that is not established", place="page"),
     Column("ratio", "ratio", "ratio", lambda a: _ratio(a.gain), "the goal's figure after the change over that before it, in the search", place="data"),
-    Column("smallest_change", "smallest change", "percent", lambda a: _limit(a.gain), "the smallest true change that 9 of 10 such comparisons would report", rank=1),
+    Column("smallest_change", "smallest change", "percent", lambda a: _smallest_change(a.gain), "the smallest true change that 9 of 10 such comparisons would report", rank=1),
     Column("processes", "processes", "count", lambda a: a.gain.after_processes if a.gain else None, "number of fresh processes of the configuration in this round", rank=5),
     Column("peak_bytes", "peak", "bytes", lambda a: a.peak_bytes, "peak memory of the configuration", rank=4),
     Column("max_relative_error", "fp64 error", "fraction", lambda a: a.max_relative_error, "largest output error against float64, relative to the largest output", rank=3),
