@@ -1,60 +1,13 @@
-"""Expressions that build a model, as syntax: the constructor call inside wrappers, dotted names and their values."""
+"""The value of a dotted name in an expression, without running code of the expression."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-_SAME_MODEL: Final = frozenset({
-    "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_",
-    "share_memory",
-})  # fmt: skip
-WRAPPERS: Final = frozenset({
-    "DataParallel", "DistributedDataParallel", "DDP", "FSDP", "FullyShardedDataParallel", "compile", "script",
-    "convert_sync_batchnorm",
-})  # fmt: skip
-
-
-def spine(expression: ast.expr) -> ast.expr:
-    """`expression` without methods that return the same module and without wrappers: ``Net()`` of ``DDP(Net().cuda())``."""
-    while isinstance(expression, ast.Call):
-        function = expression.func
-        if isinstance(function, ast.Attribute) and function.attr in _SAME_MODEL and not _is_module_like(function.value):
-            expression = function.value
-        elif last_name(function) in WRAPPERS and expression.args:
-            expression = expression.args[0]
-        else:
-            break
-    return expression
-
-
-def _is_module_like(value: ast.expr) -> bool:
-    """Whether `value` names a module of Python in ``value.apply(...)``, so the call is a function's: ``torch``, ``nn``."""
-    return isinstance(value, ast.Name) and value.id in ("torch", "nn", "F", "models", "np")
-
-
-def constructor_call(expression: ast.expr) -> ast.Call | None:
-    """The call in `expression` that creates the object, without wrappers; None if it creates none."""
-    inner = spine(expression)
-    return inner if isinstance(inner, ast.Call) else None
-
-
-def last_name(function: ast.expr) -> str:
-    """The last part of a dotted name; empty for other expressions."""
-    return (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
-
-
-def dotted_name(node: ast.expr) -> str | None:
-    """``a.b.c`` of a chain of attributes; None for other expressions."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.insert(0, node.attr)
-        node = node.value
-    return ".".join([node.id, *parts]) if isinstance(node, ast.Name) else None
+from profiler_kit.loading.scripts.names import dotted_name
 
 
 def resolve_dotted(node: ast.expr, lookup: Callable[[str], Any]) -> Any:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import constructor_call, resolve_dotted, spine
+from profiler_kit.loading.candidates.expressions import resolve_dotted
+from profiler_kit.loading.scripts.model_variables import inner_models, takes_model
 
 
 class Factories:
@@ -57,17 +58,18 @@ class Factories:
             return lookup(name)
 
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
-            call = constructor_call(expression)
-            if call is not None:
-                if isinstance(call.func, ast.Name) and call.func.id == "cls" and "cls" not in assigned:
+            for inner in inner_models(expression):
+                if isinstance(inner, ast.Name):
+                    return depth < 4 and any(is_model(value, depth + 1) for value in assigned.get(inner.id, ()))
+                if not isinstance(inner, ast.Call):
+                    continue
+                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in assigned:
                     return is_module_class(owner)
-                value = resolve_dotted(call.func, local_lookup)
+                value = resolve_dotted(inner.func, local_lookup)
                 if is_module_class(value):
                     return not is_loss(value)
-                return value is not None and self.is_factory(value)
-            inner = spine(expression)
-            if isinstance(inner, ast.Name) and depth < 4:
-                return any(is_model(value, depth + 1) for value in assigned.get(inner.id, ()))
+                if value is not None and (self.is_factory(value) or not takes_model(value)):
+                    return self.is_factory(value)
             return False
 
         return any(is_model(v.elts[0] if isinstance(v, ast.Tuple) and v.elts else v) for v in returned)

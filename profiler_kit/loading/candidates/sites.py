@@ -10,11 +10,19 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import WRAPPERS, dotted_name, last_name, resolve_dotted, spine
+from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.imports import TargetNames
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
 from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.model_variables import (
+    inner_models,
+    is_conversion,
+    last_name,
+    own_classes,
+    takes_model,
+)
+from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.scripts.slices import Place
 from profiler_kit.loading.source import Source
 
@@ -117,7 +125,7 @@ def _own_model(function: ast.expr, names: dict[str, Any], factories: Factories) 
         is_library = _is_library(value.__module__)
         if (
             is_loss(value)
-            or last_name(function) in WRAPPERS
+            or (is_library and takes_model(value))
             or (is_library and value.__module__.startswith("torch.nn.modules.loss"))
         ):
             return None
@@ -194,20 +202,19 @@ def _sites(
     document: Document, model_of: Callable[[ast.expr], _Model | None], factories: Factories, names: dict[str, Any]
 ) -> Iterator[SiteModel]:
     entries: list[tuple[_Model, ast.Call, tuple[Any, ...], ast.stmt, SiteRole, str | None]] = []
+    classes = own_classes(document)
     for call, scopes, statement in _calls(document.tree):
         model = model_of(call.func)
         role, function = _role(document, scopes, statement, factories, names)
         if model is None and document.kind == "target" and role not in ("factory", "module"):
-            variable = _variable(statement, call)
-            name = variable.removeprefix("self.") if variable is not None else ""
-            if _MODEL_VARIABLE.match(name) and not _NO_MODEL.search(name) and not _is_conversion(call):
-                model = (ast.unparse(call.func), None, False)
+            model = _unknown_model(call, statement, model_of, names)
         if model is not None:
             entries.append((model, call, scopes, statement, role, function))
     calls = [entry[1] for entry in entries]
     for (name, value, is_library), call, scopes, statement, role, function in entries:
-        variable = _variable(statement, call)
-        if is_library and (role in ("factory", "module") or not (variable or "").removeprefix("self.").isidentifier()):
+        variable = _variable(statement, call, classes)
+        is_layer = role in ("factory", "module") or not (variable or "").removeprefix("self.").isidentifier()
+        if is_library and (is_layer or not _is_outermost(call, statement, names)):
             continue  # a layer of a model
         is_part = any(
             other is not call
@@ -226,8 +233,34 @@ def _sites(
         yield SiteModel(name=name, value=value, site=site, is_library=is_library)
 
 
+def _unknown_model(
+    call: ast.Call, statement: ast.stmt, model_of: Callable[[ast.expr], _Model | None], names: dict[str, Any]
+) -> _Model | None:
+    """The model that a call builds whose callee has no value, judged by the variable; None if a known call builds it."""
+    if any(isinstance(inner, ast.Call) and model_of(inner.func) is not None for inner in inner_models(call)):
+        return None
+    variable = _variable(statement, call) if _is_outermost(call, statement, names) else None
+    name = variable.removeprefix("self.") if variable is not None else ""
+    if not _MODEL_VARIABLE.match(name) or _NO_MODEL.search(name) or _is_conversion(call):
+        return None
+    return ast.unparse(call.func), None, False
+
+
+def _is_outermost(call: ast.Call, statement: ast.stmt, names: dict[str, Any]) -> bool:
+    """Whether only conversions and known wrappers are around `call` in the value that `statement` assigns."""
+    for _, value in _assigned(statement):
+        for inner in inner_models(value):
+            if inner is call:
+                return not takes_model(resolve_dotted(call.func, names.get)) and not is_conversion(call)
+            if not isinstance(inner, ast.Call):
+                continue
+            if not is_conversion(inner) and not takes_model(resolve_dotted(inner.func, names.get)):
+                break
+    return False
+
+
 def _passed_values(argument: ast.expr) -> Iterator[ast.expr]:
-    """The argument, and the items of a list, tuple or dict."""
+    """The argument, what it wraps, and the items of a list, tuple or dict."""
     if isinstance(argument, (ast.List, ast.Tuple, ast.Set)):
         for item in argument.elts:
             yield from _passed_values(item)
@@ -235,7 +268,7 @@ def _passed_values(argument: ast.expr) -> Iterator[ast.expr]:
         for item in argument.values:
             yield from _passed_values(item)
     else:
-        yield spine(argument)
+        yield from inner_models(argument)
 
 
 def _is_conversion(call: ast.Call) -> bool:
@@ -269,19 +302,27 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.st
         yield from visit(node, (), node)
 
 
-def _variable(statement: ast.stmt, call: ast.Call) -> str | None:
-    """The name that `statement` assigns the result of `call` to: ``net`` of ``net = Net().cuda()``, ``self.net``."""
+def _variable(statement: ast.stmt, call: ast.Call, classes: frozenset[str] = frozenset()) -> str | None:
+    """The name that `statement` assigns the result of `call` to: ``net`` of ``net = Net().cuda()``, ``self.net``.
+
+    Calls of `classes` around it build other models.
+    """
+    for name, value in _assigned(statement):
+        if any(inner is call for inner in inner_models(value, classes)):
+            return dotted_name(name)
+    return None
+
+
+def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of an assignment; empty for another statement."""
     if isinstance(statement, ast.Assign):
         target, value = statement.targets[0], statement.value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            pairs = zip(target.elts, value.elts, strict=True)
-        else:
-            pairs = zip([target], [value], strict=True)
-    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        pairs = zip([statement.target], [statement.value], strict=True)
-    else:
-        return None
-    return next((dotted_name(name) for name, value in pairs if spine(value) is call), None)
+            return list(zip(target.elts, value.elts, strict=True))
+        return [(target, value)]
+    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        return [(statement.target, statement.value)]
+    return []
 
 
 def _role(

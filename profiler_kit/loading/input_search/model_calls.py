@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.model_variables import builds, inner_models, last_name, model_names, own_classes
+from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.scripts.slices import is_main_guard
 
-# Usual names of a model; used unless the document assigns something else to them.
-MODEL_NAMES: Final = frozenset({"model", "net", "network", "m"})
 # Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
 # torchsummary and torchinfo, ptflops, thop, fvcore, torch.onnx, torch.jit, TensorBoard and torchview.
 _TOOLS: Final[dict[str, Literal["sizes", "shape", "inputs"]]] = {
@@ -19,10 +19,6 @@ _TOOLS: Final[dict[str, Literal["sizes", "shape", "inputs"]]] = {
     "export": "inputs", "trace": "inputs", "add_graph": "inputs", "draw_graph": "inputs", "_export": "inputs",
 }  # fmt: skip
 _KEYWORDS: Final = ("inputs", "input_size", "input_res", "input_data", "args", "example_inputs", "input_to_model")
-_PASS_THROUGH: Final = frozenset(
-    {"to", "cuda", "cpu", "float", "half", "double", "eval", "train", "requires_grad_", "DataParallel", "compile",
-     "DistributedDataParallel", "DDP"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,7 +47,8 @@ def model_calls(document: Document, factories: frozenset[str], variables: frozen
 
     `factories` are the names of the classes and functions that build the model; `variables` are names of the model.
     """
-    names = _model_variables(document.tree, factories) | variables
+    names = model_names(document, factories, variables)
+    classes = own_classes(document) - factories
     calls = [node for node in ast.walk(document.tree) if isinstance(node, ast.Call)]
     main = {id(node) for statement in document.tree.body if is_main_guard(statement) for node in ast.walk(statement)}
     calls.sort(key=lambda call: (id(call) not in main, call.lineno, call.col_offset))
@@ -59,71 +56,23 @@ def model_calls(document: Document, factories: frozenset[str], variables: frozen
     for call in calls:
         if id(call) in methods:
             continue
-        if _is_model(call.func, names, factories):
+        if _is_model(call.func, names, factories, classes):
             yield ModelCall(document=document, call=call)
             continue
-        tool = _TOOLS.get(_last_name(call.func))
-        if tool is not None and call.args and _is_model(call.args[0], names, factories):
+        tool = _TOOLS.get(last_name(call.func))
+        if tool is not None and call.args and _is_model(call.args[0], names, factories, classes):
             yield ModelCall(document=document, call=call, kind=tool)
 
 
-def _model_variables(tree: ast.Module, factories: frozenset[str]) -> frozenset[str]:
-    """Names that are assigned the model; the usual names of models, unless they are assigned something else."""
-    names: set[str] = set()
-    others: set[str] = set()
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            text = ast.unparse(target)
-            if _builds(node.value, factories):
-                names.add(text)
-            elif _is_other_class(node.value, factories):
-                others.add(text)
-    return frozenset(names | (MODEL_NAMES - others))
-
-
-def _is_other_class(value: ast.expr, factories: frozenset[str]) -> bool:
-    value = _unwrapped(value)
-    return isinstance(value, ast.Call) and _last_name(value.func)[:1].isupper() and not _builds(value, factories)
-
-
-def _builds(value: ast.expr, factories: frozenset[str]) -> bool:
-    value = _unwrapped(value)
-    return isinstance(value, ast.Call) and _last_name(value.func) in factories
-
-
-def _unwrapped(value: ast.expr) -> ast.expr:
-    """The expression inside ``nn.DataParallel(Net()).to(device)``: ``Net()``."""
-    while isinstance(value, ast.Call) and _last_name(value.func) in _PASS_THROUGH:
-        if isinstance(value.func, ast.Attribute) and isinstance(value.func.value, (ast.Call, ast.Name)):
-            inner: ast.expr | None = value.func.value
-            if isinstance(inner, ast.Name) and value.args:  # torch.compile(model), nn.DataParallel(model)
-                inner = value.args[0]
-        else:
-            inner = value.args[0] if value.args else None
-        if inner is None:
-            return value
-        value = inner
-    return value
-
-
-def _is_model(value: ast.expr, names: frozenset[str], factories: frozenset[str]) -> bool:
+def _is_model(value: ast.expr, names: frozenset[str], factories: frozenset[str], classes: frozenset[str]) -> bool:
     if isinstance(value, ast.Attribute) and value.attr in ("forward", "module"):
         value = value.value
-    value = _unwrapped(value)
-    if isinstance(value, (ast.Name, ast.Attribute)):
-        return ast.unparse(value) in names
-    return _builds(value, factories)
+    return builds(value, factories, classes) or any(
+        dotted_name(inner) in names for inner in inner_models(value, classes)
+    )
 
 
 def _method_calls(tree: ast.Module, factories: frozenset[str]) -> set[int]:
     """Calls in the bodies of the model's own class, where ``self.net(x)`` is a part of the model."""
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in factories]
     return {id(call) for node in classes for call in ast.walk(node) if isinstance(call, ast.Call)}
-
-
-def _last_name(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from profiler_kit.loading.training_step.model_names import dotted_name
+from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.training_step.step_code import bound_names, read_names
 from profiler_kit.loading.user_locations import one_line_message
 

@@ -15,10 +15,11 @@ from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.model_variables import model_names
+from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
-from profiler_kit.loading.training_step.model_names import dotted_name, model_names
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
     OptimizerSite,
@@ -134,7 +135,7 @@ class ScriptSteps:
             if alias.asname and alias.name in self.builders
         }
         variable = self.site.variable if self.site is not None and self.site.document is document else None
-        return model_names(document.tree, self.builders | aliases, variable)
+        return model_names(document, self.builders | aliases, frozenset((variable,) if variable else ()))
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         return find_step_codes(document.tree, names, self._decide(document, names))

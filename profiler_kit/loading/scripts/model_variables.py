@@ -1,0 +1,190 @@
+"""Which expressions of a document are the model: what builds it, a variable that holds it, and wrappers of both."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.scripts.repository import imported_files, repository_root
+
+# Names that programs commonly give to their one model.
+CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")
+# Methods of modules that return the module.
+_CONVERSIONS: Final = frozenset({
+    "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_",
+    "share_memory",
+})  # fmt: skip
+_LIBRARY_MODULES: Final = ("torch", "nn", "F", "models", "np")  # a function, not a method, in torch.type(...)
+_USES: Final = ("parameters", "named_parameters", "no_sync")  # attributes that training code reads from its model
+
+
+def last_name(function: ast.expr) -> str:
+    """The last part of a dotted name; empty for other expressions."""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def inner_models(value: ast.expr, own_classes: frozenset[str] = frozenset()) -> Iterator[ast.expr]:
+    """`value`, and what it may convert or wrap, from the outside to the inside: ``FSDP(Net().cuda())``, ..., ``Net()``.
+
+    Whatever takes a model first, or by keyword, may be a wrapper of it, except a class of `own_classes`, which uses it as a part.
+    """
+    yield value
+    if isinstance(value, ast.IfExp):
+        yield from inner_models(value.body, own_classes)
+        yield from inner_models(value.orelse, own_classes)
+    elif isinstance(value, ast.Call) and is_conversion(value):
+        yield from inner_models(value.func.value, own_classes)  # type: ignore[attr-defined]
+    elif isinstance(value, ast.Call) and last_name(value.func) not in own_classes:
+        for argument in (*value.args[:1], *(word.value for word in value.keywords)):
+            yield from inner_models(argument, own_classes)
+
+
+def is_conversion(call: ast.Call) -> bool:
+    """Whether `call` is that of a method of a module that returns the module: ``net.to(device)``."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or function.attr not in _CONVERSIONS:
+        return False
+    return not (isinstance(function.value, ast.Name) and function.value.id in _LIBRARY_MODULES)
+
+
+def takes_model(function: object) -> bool:
+    """Whether the first parameter of a function or class of a library is a module, so that it wraps models."""
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return first in ("module", "model")
+
+
+def own_classes(document: Document) -> frozenset[str]:
+    """The names of classes that `document` defines or imports from files of its repository."""
+    names = {node.name for node in ast.walk(document.tree) if isinstance(node, ast.ClassDef)}
+    path = document.path
+    root = repository_root(path) if path is not None else None
+    for node in ast.walk(document.tree):
+        if isinstance(node, ast.ImportFrom):
+            imported = {name for name in (alias.asname or alias.name for alias in node.names) if name[:1].isupper()}
+            if imported and (path is None or root is None or node.level or imported_files(node, path, root)):
+                names |= imported
+    return frozenset(names)
+
+
+def model_names(
+    document: Document, builders: frozenset[str], variables: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """The names in `document` that hold the model.
+
+    `builders` are the names of its class and of the functions that build it; `variables` are known to hold it. Without an
+    assignment from a builder, these are the conventional names that the document does not give to another class.
+    """
+    tree = document.tree
+    classes = own_classes(document) - builders
+    assignments = list(_assignments(tree))
+    names = {*variables, *(a.name for a in assignments if a.position == 0 and builds(a.value, builders, classes))}
+    if not names:
+        return frozenset(CONVENTIONAL) - {a.name for a in assignments if _is_other_class(a.value, classes)}
+    called = {dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    used = {dotted_name(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _USES}
+    for _ in range(3):  # a wrapper of a wrapper, or a function that passes the model on
+        before = len(names)
+        for assigned in assignments:
+            wrapped = assigned.wrapped(names, classes)
+            is_model = wrapped is None or assigned.name in used or (assigned.name in called and wrapped not in called)
+            if is_model and (wrapped is not None or assigned.is_alias(names)):
+                names.add(assigned.name)
+        names |= set(_parameters_that_receive(tree, names))
+        if len(names) == before:
+            break
+    return frozenset(names)
+
+
+def builds(value: ast.expr, builders: frozenset[str], classes: frozenset[str]) -> bool:
+    """Whether `value` calls one of `builders`, directly or inside conversions and wrappers, which are none of `classes`."""
+    calls = (inner for inner in inner_models(value, classes) if isinstance(inner, ast.Call))
+    return any(last_name(call.func) in builders for call in calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assignment:
+    """A name and the value that it is assigned; its `position` among the `count` names that share the value."""
+
+    name: str
+    value: ast.expr
+    position: int = 0
+    count: int = 1
+
+    def is_alias(self, names: set[str]) -> bool:
+        """Whether the value is one of `names` or a conversion of it."""
+        value = self.value
+        while isinstance(value, ast.Call) and is_conversion(value):
+            value = value.func.value  # type: ignore[attr-defined]
+        return self.position == 0 and dotted_name(value) in names
+
+    def wrapped(self, names: set[str], classes: frozenset[str]) -> str | None:
+        """The one of `names` that the value may be a wrapper of: of several results, that of the argument in its place.
+
+        A function whose results are not those of its arguments returns the model first.
+        """
+        call = self.value
+        if not isinstance(call, ast.Call) or is_conversion(call) or last_name(call.func) in classes:
+            return None
+        arguments = [*call.args, *(word.value for word in call.keywords)]
+        if 1 < self.count == len(call.args):
+            arguments = call.args[self.position : self.position + 1]
+        elif self.position:
+            return None
+        inner = (dotted_name(model) for argument in arguments for model in inner_models(argument, classes))
+        return next((name for name in inner if name in names), None)
+
+
+def _assignments(tree: ast.AST) -> Iterator[_Assignment]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _pairs(target, node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield from _pairs(node.target, node.value)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[_Assignment]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for part, item in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(part, item)
+        return
+    elements = target.elts if isinstance(target, ast.Tuple) else [target]
+    for position, element in enumerate(elements):
+        name = dotted_name(element)
+        if name is not None:
+            yield _Assignment(name=name, value=value, position=position, count=len(elements))
+
+
+def _is_other_class(value: ast.expr, classes: frozenset[str]) -> bool:
+    """Whether `value` creates objects of classes alone, and no result of a function, which may be the model."""
+    calls = [
+        inner for inner in inner_models(value, classes) if isinstance(inner, ast.Call) and not is_conversion(inner)
+    ]
+    return bool(calls) and all(last_name(call.func)[:1].isupper() for call in calls)
+
+
+def _parameters_that_receive(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for call in ast.walk(tree):
+        function = functions.get(last_name(call.func)) if isinstance(call, ast.Call) else None
+        if function is None or not isinstance(call, ast.Call):
+            continue
+        parameters = [p.arg for p in (*function.args.posonlyargs, *function.args.args)]
+        if parameters[:1] == ["self"]:
+            parameters = parameters[1:]
+        for parameter, value in zip(parameters, call.args, strict=False):
+            if dotted_name(value) in names:
+                yield parameter
+        for keyword in call.keywords:
+            if keyword.arg and dotted_name(keyword.value) in names:
+                yield keyword.arg
