@@ -83,7 +83,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
     if isinstance(error, ImportError) and "relative import" in str(error) and file is not None:
         return _relative(spec, file, error, where)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return _missing(spec, file, error.name, where)
+        return missing_module(spec, file, error.name, where, f"import failed: No module named {error.name!r}")
     return TargetError(
         f"import failed: {one_line_message(error)}",
         where=where,
@@ -137,8 +137,8 @@ def _submodule(folder: Path, name: str) -> str | None:
     return next((path for path in paths if Path(path).name == name and _is_empty(folder / path)), None)
 
 
-def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> TargetError:
-    message = f"import failed: No module named {name!r}"
+def missing_module(spec: TargetSpec, file: Path | None, name: str, where: str, message: str) -> TargetError:
+    """The error `message` about the module `name`, which is not installed, with a hint: where it is, or how to install it."""
     top = name.split(".")[0]
     if file is None and spec.spec.split(":")[0].split(".")[0] == top:
         return TargetError(

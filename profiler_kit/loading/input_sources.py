@@ -24,6 +24,7 @@ from profiler_kit.loading.batch_values import example_batch
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.copies import is_all_meta, meta_copy
+from profiler_kit.loading.import_errors import missing_module
 from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
 from profiler_kit.loading.input_search.evidence import DataSetInputs, Evidence
@@ -36,6 +37,7 @@ from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arg
 from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.scripts.isolation import isolated
+from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.user_environment import seeded, user_code
 from profiler_kit.loading.user_locations import display_path, one_line_message, type_with_article, user_place
@@ -324,6 +326,8 @@ class InputFinder:
         if not isinstance(guess, InputGuess):
             if guess is not None and guess.failure is not None:
                 where = self._place(guess.failure) or where
+                if guess.is_unavoidable:
+                    raise self._unavoidable(guess.failure, where)
                 message += f", and {guess.trials} combinations of shapes failed. The closest one "
                 message += f"({' '.join(map(str, guess.texts))}) raised {one_line_message(guess.failure.error)}"
             raise TargetError(message, where=where, hint=NO_GUESS_HINT)
@@ -333,6 +337,19 @@ class InputFinder:
         batch, _ = self._create(guess.texts)
         note = announcement(guess, self.forward, next_command(self.spec, inputs=texts))
         return TargetInputs(batch=batch, origin="search", notes=(note,), pinned=texts)
+
+    def _unavoidable(self, failure: Failure, where: str | None) -> TargetError:
+        """The error for a `failure` of forward that no input avoids."""
+        package = missing_package(failure.error)
+        if package is None:
+            message = f"{self.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
+            return TargetError(message, where=where, hint="fix this line: no input avoids it")
+        if isinstance(package, UnavailableError):
+            package, where = package.cause or package, package.where
+        name = getattr(package, "name", None) or str(package)
+        file = self.source.file if self.source is not None else None
+        message = f"forward() needs the package {name}, which is not installed"
+        return missing_module(self.spec, file, name, where or self.spec.spec, message)
 
     def _guess(self, start: tuple[InputText, ...] = ()) -> InputGuess | NoGuess | None:
         """The result of a search that begins with `start`; None for a model that cannot be copied to meta."""

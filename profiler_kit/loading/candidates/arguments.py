@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from torch import nn
 
-from profiler_kit.loading.candidates.building import causes
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
 from profiler_kit.loading.candidates.conditions import chosen_value
@@ -31,7 +30,7 @@ from profiler_kit.loading.candidates.signatures import MissingArgumentsError, mi
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.candidates.variations import sequence_instead
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
+from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 
 _MAX_NESTED_MODULES: Final = 2
 _BUILD_ERRORS: Final = (

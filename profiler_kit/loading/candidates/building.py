@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.import_errors import import_failure
-from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.records.target import TargetSpec
 
@@ -56,10 +56,8 @@ def missing_error(
     spec: TargetSpec, name: str, missing: MissingArgumentsError, where: str, alternative: str | None = None
 ) -> TargetError:
     """The error for a call without required arguments. `alternative`: a target that needs no arguments, for the hint."""
-    if missing.error is not None and uses_missing_package(missing.error):
-        package = next(
-            cause for cause in causes(missing.error) if isinstance(cause, (UnavailableError, ModuleNotFoundError))
-        )
+    package = missing_package(missing.error) if missing.error is not None else None
+    if package is not None:
         return import_failure(spec, None, package)
     add = [word for parameter in missing.names for word in ("--kw", f"{parameter}=...")]
     fallback = f"run {next_command(spec, target=alternative)}" if alternative else "define get_model()"
@@ -72,16 +70,8 @@ def missing_error(
 
 
 def uses_missing_package(error: BaseException) -> bool:
-    """Whether the error, or an exception that caused it, is a missing package."""
-    return any(isinstance(cause, ModuleNotFoundError) for cause in causes(error))
-
-
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and the exceptions that caused it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.cause if isinstance(cause, UnavailableError) and cause.cause is not None else cause.__cause__
+    """Whether a missing package caused the error."""
+    return missing_package(error) is not None
 
 
 def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, *, on_meta: bool) -> BuiltModel:
@@ -114,8 +104,9 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
 
 
 def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> TargetError:
-    if isinstance(error, UnavailableError) or uses_missing_package(error):
-        return import_failure(spec, None, error)
+    unavailable = error if isinstance(error, UnavailableError) else missing_package(error)
+    if unavailable is not None:
+        return import_failure(spec, None, unavailable)
     return TargetError(
         f"{name}() raised {one_line_message(error)}",
         where=user_place(error) or where,

@@ -27,8 +27,12 @@ class InputGuess:
 
 @dataclass(frozen=True, kw_only=True)
 class NoGuess:
-    """The failure that remained when the search ended, and the inputs with which forward got furthest."""
+    """The failure that remained when the search ended, and the inputs with which forward got furthest.
+
+    `is_unavoidable`: it is the same for all inputs that got so far, and its code looks at none.
+    """
 
     texts: tuple[InputText, ...]
     failure: Failure | None
     trials: int
+    is_unavoidable: bool = False

@@ -15,6 +15,8 @@ _NEEDS_VALUES: Final = re.compile(
     r"meta tensors?\b|\dD meta\b|meta device|data-independent|data-dependent|SparseMeta|SparseCsrMeta|fake impl|NestedTensorImpl"
 )
 
+_WRONG_CALL: Final = re.compile(r"\(\) (takes|missing|got) .*(positional|keyword|multiple values)")
+
 
 class LayerInputError(Exception):
     """A layer got a tensor that it accepts, but that its author would not pass to it: one without a batch, for example."""
@@ -44,6 +46,11 @@ class Failure:
         return (id(self.module), getattr(self.function, "__name__", None), self.line, type(self.error).__name__)
 
     @property
+    def signature(self) -> tuple[object, ...]:
+        """The same for failures that differ in nothing, of different inputs."""
+        return (self.position, str(self.error))
+
+    @property
     def needs_values(self) -> bool:
         """Whether the code reads values, which meta tensors do not have: the shapes may be right."""
         return isinstance(self.error, NotImplementedError | RuntimeError) and bool(
@@ -63,6 +70,11 @@ class Outcome:
     failure: Failure | None = None
     rows: dict[str, int] = field(default_factory=dict)
     consumers: dict[str, str] = field(default_factory=dict)
+
+
+def is_wrong_call(error: BaseException) -> bool:
+    """Whether a function was called with too many, too few or unknown arguments, whatever their values."""
+    return isinstance(error, TypeError) and _WRONG_CALL.search(str(error)) is not None
 
 
 def origins(value: object) -> frozenset[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -31,6 +32,7 @@ from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
+from profiler_kit.loading.input_search.unavoidable import ignores_input
 from profiler_kit.loading.inputs import InputText, build_arguments
 
 MAX_TRIALS: Final = 160
@@ -38,6 +40,7 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
+MAX_REPEATS: Final = 8  # of one failure that looks at no input
 CPU: Final = torch.device("cpu")
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
@@ -78,7 +81,8 @@ def search_inputs(
         if isinstance(result, InputGuess):
             return replace(result, trials=trials)
         best = best or result
-        if needs_batch and not search.refused_batch:
+        if result.is_unavoidable or (needs_batch and not search.refused_batch):
+            best = result
             break
     assert best is not None
     return replace(best, trials=trials)
@@ -111,6 +115,7 @@ class _Search:
         self._queue: list[tuple[tuple[int, int, int], State]] = []
         self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
         self._expanded: set[State] = set()
+        self._repeats: Counter[tuple[object, ...]] = Counter()
         self.refused_batch = False
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
@@ -120,6 +125,7 @@ class _Search:
         for state in states:
             self._push(state, (-1, -1))
         best: tuple[tuple[int, int], State, Failure | None] | None = None
+        limit = self._max_trials // 2  # trials, before only the inputs that got furthest are changed
         while self._queue and not self._is_over():
             _, state = heapq.heappop(self._queue)
             if state in self._expanded:
@@ -141,7 +147,12 @@ class _Search:
                     return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
             if best is None or failure.progress > best[0]:
                 best = (failure.progress, state, failure)
-            if failure.progress < best[0] and len(self._outcomes) > self._max_trials // 2:
+            if self._is_repeated(failure) and failure.progress == best[0]:
+                self._queue = [entry for entry in self._queue if entry[0][:2] == (1, 1)]  # the usual inputs remain
+                heapq.heapify(self._queue)
+                limit = 0
+                continue
+            if failure.progress < best[0] and len(self._outcomes) > limit:
                 continue
             solved = self._solve(state, failure)
             if solved is not None:
@@ -149,7 +160,20 @@ class _Search:
             for changed in itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24):
                 self._push(changed, failure.progress)
         state, failure = (best[1], best[2]) if best is not None else ((), None)
-        return NoGuess(texts=self._texts(state), failure=failure, trials=len(self._outcomes))
+        return NoGuess(
+            texts=self._texts(state), failure=failure, trials=len(self._outcomes),
+            is_unavoidable=failure is not None and self._is_only(failure),
+        )  # fmt: skip
+
+    def _is_repeated(self, failure: Failure) -> bool:
+        """Whether so many different inputs failed as `failure` that others will, too."""
+        self._repeats[failure.signature] += 1
+        return self._repeats[failure.signature] >= MAX_REPEATS and ignores_input(failure)
+
+    def _is_only(self, failure: Failure) -> bool:
+        """Whether all inputs that got as far as `failure` failed in this way, which depends on none."""
+        last = [o.failure for o in self._outcomes.values() if o.failure and o.failure.progress == failure.progress]
+        return all(other.signature == failure.signature for other in last) and ignores_input(failure)
 
     def _checked_on_cpu(self, state: State) -> InputGuess | None:
         """The guess that a few trials with values, beginning with `state`, give; None if none runs or the model is large."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import linecache
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+_FRAMES: Final = 4  # inner ones of a failure: layers of torch around its code in C
 
 
 class UnavailableError(Exception):
@@ -72,3 +78,41 @@ def reason_of(placeholder: Placeholder) -> Exception:
 def placeholder_error(placeholder: Placeholder) -> UnavailableError:
     """The error that explains why the value of `placeholder` is missing."""
     return placeholder._placeholder_reason
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the exceptions that caused it; for one that a placeholder met, why the placeholder has no value."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        if isinstance(cause, UnavailableError) and cause.cause is not None:
+            cause = cause.cause
+        elif cause.__cause__ is None and isinstance(cause, (TypeError, ValueError, RuntimeError)):
+            placeholder = _placeholder_in(cause)
+            cause = placeholder_error(placeholder) if placeholder is not None else None
+        else:
+            cause = cause.__cause__
+
+
+def missing_package(error: BaseException) -> UnavailableError | ModuleNotFoundError | None:
+    """The cause of `error` that names a package which is not installed; None for another error."""
+    unavailable = [cause for cause in causes(error) if isinstance(cause, (UnavailableError, ModuleNotFoundError))]
+    return unavailable[0] if any(isinstance(cause, ModuleNotFoundError) for cause in unavailable) else None
+
+
+def _placeholder_in(error: BaseException) -> Placeholder | None:
+    """The placeholder in the lines that raised `error`: code of C, such as a constructor of tensors, took it for a value."""
+    for frame, line in list(traceback.walk_tb(error.__traceback__))[: -_FRAMES - 1 : -1]:
+        names = re.findall(r"\w+", linecache.getline(frame.f_code.co_filename, line))
+        for value in (frame.f_locals.get(name, frame.f_globals.get(name)) for name in names):
+            placeholder = next(_placeholders(value), None)
+            if placeholder is not None:
+                return placeholder
+    return None
+
+
+def _placeholders(value: object) -> Iterator[Placeholder]:
+    if type(value) is Placeholder:
+        yield value
+    for item in value if isinstance(value, (tuple, list)) else ():
+        yield from _placeholders(item)
