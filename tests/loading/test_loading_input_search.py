@@ -518,3 +518,78 @@ class Forecast(nn.Module):
 def test_time_series_have_the_length_and_the_variables_of_the_configuration() -> None:
     configs = AssumedConfig({"enc_in": 7, "seq_len": 96})
     assert guessed(Forecast(configs), configs=configs) == ["1,96,7", "1,96,4"]
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(self.q(x) @ self.k(x).transpose(-2, -1), -1) @ x
+
+
+class Compares(Attends):
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.q(x) @ self.k(x).t()
+        return y
+
+
+@pytest.mark.parametrize(("kind", "rank"), [(Attends, 3), (Compares, 2)])
+def test_matrices_below_a_batch_are_no_rows(kind: type[nn.Module], rank: int) -> None:
+    """``transpose(-2, -1)`` is written for a batch of matrices, ``t()`` for one."""
+    result = search_inputs(kind().to("meta"), {})
+    assert isinstance(result, InputGuess)
+    assert (len(result.texts[0].shape), result.texts[0].shape[-1]) == (rank, 64)
+
+
+class Critic(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.net = nn.Linear(width, 1)
+
+    def joined(self, *parts: Tensor) -> Tensor:
+        y: Tensor = self.net(torch.cat(parts, -1))
+        return y
+
+
+class StateAction(Critic):
+    def forward(self, state: Tensor, action: Tensor) -> Tensor:
+        return self.joined(state, action)
+
+
+class Letters(Critic):
+    def forward(self, s: Tensor, a: Tensor) -> Tensor:
+        return self.joined(s, a)
+
+
+class Observations(Critic):
+    def forward(self, obs: Tensor, act: Tensor, goal: Tensor) -> Tensor:
+        return self.joined(obs, act, goal)
+
+
+class TextImage(Critic):
+    def forward(self, text_features: Tensor, image_features: Tensor) -> Tensor:
+        return self.joined(text_features, image_features)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "widths"),
+    [
+        (StateAction, {"state_dim": 64, "action_dim": 10}, (64, 10)),
+        (StateAction, {"num_inputs": 64, "num_actions": 10, "hidden_size": 256}, (64, 10)),
+        (StateAction, {"n_states": 3, "n_actions": 71}, (3, 71)),
+        (Letters, {"state_dim": 64, "action_dim": 10}, (64, 10)),
+        (Observations, {"observation_dim": 50, "action_dim": 14, "goal_dim": 10}, (50, 14, 10)),
+        (TextImage, {"text_dim": 24, "image_dim": 50}, (24, 50)),
+        (StateAction, {"state_dim": 5, "action_dim": 5}, None),  # does not run: the trial decides
+    ],
+)
+def test_sizes_that_only_add_up_follow_the_names(
+    kind: type[Critic], arguments: dict[str, int], widths: tuple[int, ...] | None
+) -> None:
+    result = search_inputs(kind(74).to("meta"), arguments)
+    assert isinstance(result, InputGuess)
+    sizes = tuple(text.shape[-1] for text in result.texts)
+    assert sum(sizes) == 74
+    assert widths is None or sizes == widths

@@ -52,7 +52,7 @@ def announcement(
         if arguments.failures:
             cause = f": {arguments.failures[0]}"
         elif candidate.site is None:
-            cause = ", because nothing in the repository builds it"
+            cause = _without_site(candidate, ranked, failures)
         else:
             cause = ", because the call does not pass a value"
         reasons.append(f"; {join_words(arguments.assumed)} {verb} assumed{cause}")
@@ -64,6 +64,19 @@ def announcement(
         command = bare_command(source.spec, f"{source.name}:{others[0]}")
         text += f"; others: {', '.join(others[:_LISTED_OTHERS])}{more} ({command})"
     return text
+
+
+def _without_site(
+    candidate: Candidate, ranked: Sequence[Candidate], failures: Sequence[tuple[Candidate, KitError]]
+) -> str:
+    """Why the arguments of a model are not those of a call in the repository."""
+    for other, error in failures:
+        if other.name == candidate.name and other.site is not None:
+            return f", because the call at {other.site.where} fails: {error.message}"
+    site = next((other.site for other in ranked if other.name == candidate.name and other.site is not None), None)
+    if site is not None:
+        return f", because the call at {site.where} is not used"
+    return ", because nothing in the repository builds it"
 
 
 def selectable_names(source: Source, ranked: Sequence[Candidate], excluded: frozenset[str | None]) -> list[str]:

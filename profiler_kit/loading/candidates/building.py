@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
@@ -17,7 +21,11 @@ from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
+from profiler_kit.loading.values import MAX_INTEGERS
 from profiler_kit.records.target import TargetSpec
+
+_CONSTRUCTORS: Final = _device_constructors()
+_MOVES: Final = (Tensor.to, Tensor.cuda, Tensor.cpu)
 
 
 def check_arguments(
@@ -81,17 +89,16 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
         TargetError: `call` raised an exception or returned something else. Out-of-memory errors pass through.
     """
     notes: tuple[str, ...] = ()
-    if on_meta:
+    for context in (_on_meta, _large_on_meta) if on_meta else ():
         try:
-            with torch.random.fork_rng(devices=[]), torch.device("meta"), moves_redirected(torch.device("meta")):
+            with context():
                 return _built_model(name, call(), where)
         except KitError:
             raise
         except (Exception, SystemExit) as error:
-            # Not an error yet: a constructor that reads values works on a real device only.
-            notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
             if uses_missing_package(error):
                 raise _failure(spec, name, error, where) from error
+            notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
     try:
         built = _built_model(name, call(), where)
     except KitError:
@@ -101,6 +108,32 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
             raise
         raise _failure(spec, name, error, where) from error
     return replace(built, notes=notes)
+
+
+@contextlib.contextmanager
+def _on_meta() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), moves_redirected(torch.device("meta")):
+        yield
+
+
+@contextlib.contextmanager
+def _large_on_meta() -> Iterator[None]:
+    """Weights on meta, and small tensors with values, which constructors read: schedules, rates of layers, masks."""
+    with torch.random.fork_rng(devices=[]), moves_redirected(torch.device("cpu")), _LargeOnMeta():
+        yield
+
+
+class _LargeOnMeta(TorchFunctionMode):
+    """Creates tensors of more than `MAX_INTEGERS` elements on meta, where moves leave them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        words = dict(kwargs or {})
+        if func in _MOVES and args[0].is_meta:
+            return args[0]
+        if func not in _CONSTRUCTORS or words.get("device") is not None:
+            return func(*args, **words)
+        shaped = func(*args, **{**words, "device": "meta"})
+        return shaped if shaped.numel() > MAX_INTEGERS else func(*args, **words)
 
 
 def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> TargetError:

@@ -60,7 +60,7 @@ class Construction:
     ranked: Sequence[Candidate]
     on_meta: bool
     failures: list[tuple[Candidate, KitError]] = field(default_factory=list)
-    _slow: set[str] = field(default_factory=set)  # the evidence of candidates that took too long
+    _slow: set[str] = field(default_factory=set)  # the evidence and the names of candidates that took too long
 
     def first(self, candidates: Sequence[Candidate]) -> Selection:
         """The first of `candidates` that can be built. If none can, the largest part of the model that can.
@@ -97,8 +97,9 @@ class Construction:
             missing = [failed for failed, error in self.failures if uses_missing_package(error)]
             if builds == MAX_BUILDS or len(missing) >= _MAX_MISSING_PACKAGES:
                 return
-            # Other arguments do not replace a package, and candidates with the same evidence are sizes of one model.
-            if (generic and candidate in missing) or candidate.evidence in self._slow:
+            # Other arguments do not replace a package, candidates with the same evidence are sizes of one model, and smaller
+            # sizes than those that a script gives are another model.
+            if (generic and candidate in missing) or self._slow & {candidate.evidence, candidate.name}:
                 continue
             builds += 1
             yield candidate, generic
@@ -128,7 +129,9 @@ class Construction:
         except TimeLimitError as error:
             if error.limit is not limit:
                 raise
-            self._slow.add(candidate.evidence)
+            self._slow.update(
+                (candidate.evidence, candidate.name) if candidate.site is not None else (candidate.evidence,)
+            )
             text = f"{candidate.name}() still running after {seconds:g} s"
             hint = "pass smaller arguments with --kw NAME=VALUE"
             self.failures.append((candidate, TargetError(text, where=self._place(candidate), hint=hint)))

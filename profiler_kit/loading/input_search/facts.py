@@ -64,12 +64,18 @@ SEQUENCE_LENGTH: Final = 128
 MAX_LENGTH: Final = 1024  # a longer context of the model is not used unless the user asks for it
 MAX_SMALL_CLASSES: Final = 200  # data sets of small images have 10, 100 or 200 classes
 
+_SIZE_WORDS: Final = frozenset({
+    "dim", "dimension", "size", "num", "number", "n", "d", "nb", "in", "input", "feature", "feat", "channel", "ch", "width",
+    "len", "length", "max", "min", "unit", "count",
+})  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """The sizes that a model states. None is unknown.
 
-    `image` is (height, width). `layers` are the modules without children that take tensors, in order of definition.
+    `image` is (height, width). `layers` are the modules without children that take tensors, in order of definition. `named` are
+    the sizes among the constructor's arguments, with the words of their names that say whose size it is: ``state_dim``.
     """
 
     image: tuple[int, int] | None
@@ -82,6 +88,14 @@ class Facts:
     frames: int | None
     classes: int | None
     layers: tuple[tuple[str, nn.Module], ...]
+    named: tuple[tuple[frozenset[str], int], ...] = ()
+
+    def size_of(self, name: str) -> int | None:
+        """The size that an argument gives by the name of the input `name`: 17 for ``obs`` and ``observation_dim=17``."""
+        words = _owners(name)
+        sizes = {size for owners, size in self.named if any(a.startswith(b) for a in owners for b in words)}
+        sizes |= {size for owners, size in self.named if any(b.startswith(a) for a in owners for b in words)}
+        return sizes.pop() if len(sizes) == 1 else None
 
     @property
     def stem_stride(self) -> int:
@@ -161,7 +175,14 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         frames=_first_value(model, arguments, FRAME_NAMES, _positive)[1],
         classes=_classes(layers),
         layers=layers,
+        named=tuple((_owners(name), size) for name, size in arguments.items() if type(size) is int and size > 1),
     )
+
+
+def _owners(name: str) -> frozenset[str]:
+    """The words of `name` without those that only say that it is a size: ``action`` of ``num_actions`` and ``action_dim``."""
+    words = (word.lower().rstrip("s") for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name))
+    return frozenset(word for word in words if word and word not in _SIZE_WORDS)
 
 
 def _documented_image(model: nn.Module) -> tuple[str | None, tuple[int, int] | None]:

@@ -53,7 +53,7 @@ class MetaRunner:
         """Call the model once. Raises out-of-memory errors."""
         self._finished.clear()
         self._outcome = outcome = Outcome()
-        recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device)
+        recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
         try:
             with self._quiet(), recorder:
                 outcome.output = self.model(*args, **kwargs)

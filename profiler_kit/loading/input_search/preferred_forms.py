@@ -11,7 +11,7 @@ from torch import Tensor
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts
 from profiler_kit.loading.input_search.outcomes import Outcome
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_size, with_text
 from profiler_kit.loading.inputs import InputText
 
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
@@ -63,6 +63,26 @@ def _with_sides(state: State, images: list[InputText], side: int) -> State:
     return state
 
 
+def _named_sizes(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """Each input with the size that an argument of its name gives; the only other one gets the rest of the sum.
+
+    Several inputs that are concatenated only have to add up: ``Critic(state_dim, action_dim)`` runs with both exchanged.
+    """
+    texts = {name: text for name, text in texts_by_name(state).items() if len(text.shape) > 1 and not text.is_whole}
+    dims = {name: 1 if len(text.shape) in (4, 5) else len(text.shape) - 1 for name, text in texts.items()}
+    sizes = {name: size for name in texts if (size := facts.size_of(name)) is not None}
+    others = [name for name in texts if name not in sizes]
+    if len(texts) > 1 and len(others) == 1:
+        sizes[others[0]] = sum(text.shape[dims[name]] for name, text in texts.items()) - sum(sizes.values())
+    if len(texts) < 2 or any(size < 1 for size in sizes.values()):
+        return
+    changed = state
+    for name, size in sizes.items():
+        changed = with_text(changed, with_size(texts[name], dims[name], size))
+    if changed != state:
+        yield changed
+
+
 def as_containers(output: Any) -> Any:
     """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
     if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
@@ -71,4 +91,4 @@ def as_containers(output: Any) -> Any:
 
 
 # Each yields states to run instead of the state that ran.
-PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image)
+PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image, _named_sizes)

@@ -27,14 +27,19 @@ _LENDS_SHAPE: Final = (Tensor.expand_as, Tensor.view_as, Tensor.reshape_as, Tens
 _NEW_DATA: Final = re.compile(
     r"(zeros|ones|empty|full|rand|randn|randint)_like|new_\w+|size|shape|dim|__len__|\w+\.__get__"
 )
+_SWAPS: Final = frozenset({"transpose", "swapaxes", "swapdims"})
+_BATCHES: Final = (1, 2)  # of the searched inputs
 _SOFTMAX: Final = frozenset({"softmax", "log_softmax", "softmin"})
 
 
 class Recorder(TorchFunctionMode):
     """Marks results with the inputs they come from, keeps everything on `device`, and remembers the failing call."""
 
-    def __init__(self, outcome: Outcome, deadline: float, device: torch.device = META) -> None:
+    def __init__(
+        self, outcome: Outcome, deadline: float, device: torch.device = META, *, needs_batch: bool = False
+    ) -> None:
         super().__init__()
+        self._needs_batch = needs_batch
         self.outcome = outcome
         self.calls = 0
         self.failed: tuple[BaseException, Callable[..., Any], tuple[Any, ...]] | None = None
@@ -56,6 +61,8 @@ class Recorder(TorchFunctionMode):
                     self.outcome.consumers.setdefault(reached, name)
         if func is functional.embedding or func is functional.embedding_bag:
             self._record_rows(args, kwargs)
+        if self._needs_batch:
+            _check_transpose(name, args)
         try:
             _check_dimension(name, args, kwargs)
             result = func(*args, **kwargs)
@@ -126,6 +133,17 @@ def _check_dimension(name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
     dim, rank = kwargs.get("dim", args[1] if len(args) > 1 else None), max(args[0].dim(), 1)
     if type(dim) is int and not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+
+
+def _check_transpose(name: str, args: Any) -> None:
+    """Raise LayerInputError for a swap of the last two dimensions, counted from the end, of a batch of rows.
+
+    Such code means matrices.
+    """
+    if name not in _SWAPS or not origins(list(args[:1])) or {*args[1:]} != {-1, -2}:
+        return
+    if args[0].dim() == 2 and args[0].shape[0] in _BATCHES:
+        raise LayerInputError(f"{name} swaps the batch and the features, a sequence is missing")
 
 
 def check_channels(module: nn.Module, args: tuple[Any, ...]) -> None:
