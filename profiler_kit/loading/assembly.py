@@ -26,7 +26,8 @@ from profiler_kit.loading.output_losses import is_output_path, loss_in_output
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
-from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameter
+from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameters
+from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.loading.training_step.script_optimizer import (
     CONFIGURE,
     optimizer_problem,
@@ -34,28 +35,35 @@ from profiler_kit.loading.training_step.script_optimizer import (
     own_configuration,
 )
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
+from profiler_kit.loading.training_step.stored_losses import stored_loss
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import type_with_article, user_errors
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 
 
-def _with_model_label(spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device) -> TargetInputs:
-    """`inputs` with a label, if an optional parameter of the model's forward makes it return its loss."""
-    name = label_parameter(model, inputs.batch)
-    if name is None:
-        return inputs
-    model_label = find_model_label(MetaTrials(model, inputs.batch, spec.seed), name)
+def _with_model_label(
+    spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device, passed: frozenset[str]
+) -> tuple[TargetInputs, tuple[ScriptLoss, ...]]:
+    """`inputs` with a label, if an optional parameter of forward makes the model return or store its loss; the stored loss.
+
+    `passed` are the parameters that scripts pass.
+    """
+    names = label_parameters(model, inputs.batch, passed)
+    trials = MetaTrials(model, inputs.batch, spec.seed) if names else None
+    model_label = next(filter(None, (find_model_label(trials, name) for name in names if trials is not None)), None)
     if model_label is None:
-        return inputs
+        return inputs, ()
+    name, stored = model_label.name, model_label.stored
+    losses = (stored_loss(stored, model),) if stored else ()
+    purpose = f"so that forward stores {stored}" if stored else "so that the model returns its loss"
     if model_label.label is None:
         loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
-        note = f"labels: {name} from the batch, so that the model returns its loss"
-        return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note))
+        note = f"labels: {name} from the batch, {purpose}"
+        return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note)), losses
     label = model_label.make(spec.seed, device)
     batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
-    note = f"labels: random {model_label.text}, so that the model returns its loss"
-    return replace(inputs, batch=batch, notes=(*inputs.notes, note))
+    return replace(inputs, batch=batch, notes=(*inputs.notes, f"labels: random {model_label.text}, {purpose}")), losses
 
 
 def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, TargetInputs, bool]:
@@ -95,16 +103,24 @@ def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, Tar
 
 
 def _create_objective(
-    spec: TargetSpec, batch: Batch, loss_fn: object, where: str | None, steps: ScriptSteps | None
+    spec: TargetSpec,
+    batch: Batch,
+    loss_fn: object,
+    where: str | None,
+    steps: ScriptSteps | None,
+    own_losses: tuple[ScriptLoss, ...],
 ) -> Objective | None:
-    """The loss of the target; None in ``infer`` mode. Raises TargetError if `loss_fn` is not callable."""
+    """The loss of the target, of which `own_losses` are the model's; None in ``infer`` mode.
+
+    Raises TargetError if `loss_fn` is not callable.
+    """
     if spec.mode == "infer":
         return None
     tokens = tuple(tuple(t.shape) for t in batch.tensors() if not (t.is_floating_point() or t.is_complex()))
     if spec.loss is not None:
         return Objective(name=spec.loss, token_shapes=tokens)
     if loss_fn is None:
-        losses = list(steps.losses()) if steps is not None else []
+        losses = [*own_losses] or (list(steps.losses()) if steps is not None else [])
         scripts = tuple(loss for loss in losses if not isinstance(loss, str))
         problems = [f"loss: {loss}" for loss in losses if isinstance(loss, str)][:1] if not scripts else []
         return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems))
@@ -195,9 +211,11 @@ def assemble(
         finder = _without_training(finder, where, has_step=False)
         spec = finder.spec
         notes += (f"mode: infer, because the output of {type(model).__name__} does not depend on its parameters",)
+    own_losses: tuple[ScriptLoss, ...] = ()
     if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
-        inputs = _with_model_label(spec, model, inputs, device)
-    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps)
+        passed = steps.passed_parameters() if steps is not None else frozenset()
+        inputs, own_losses = _with_model_label(spec, model, inputs, device, passed)
+    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps, own_losses)
     tuning, optimizer_notes = _create_optimizer_recipe(spec, model, configure, configure_at, steps)
     notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
     notes += optimizer_notes

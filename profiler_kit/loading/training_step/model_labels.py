@@ -17,6 +17,7 @@ from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.stored_losses import newly_stored, stored_scalars
 from profiler_kit.loading.values import MAX_INTEGERS
 
 LABEL_PARAMETERS: Final = (
@@ -26,11 +27,15 @@ LABEL_PARAMETERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLabel:
-    """A label for the parameter `name` of forward. `label` is None if the batch brings a label, which is used."""
+    """A label for the parameter `name` of forward. `label` is None if the batch brings a label, which is used.
+
+    `stored`: the attribute with the loss, of a model that stores it; empty if the model returns it.
+    """
 
     name: str
     label: Label | None
     example: Example
+    stored: str = ""
 
     @property
     def text(self) -> str:
@@ -48,19 +53,23 @@ class ModelLabel:
         return self.label.make(self.example, generator, place)
 
 
-def label_parameter(model: nn.Module, batch: Batch) -> str | None:
-    """The optional label parameter of the model's forward that `batch` does not fill; None without one."""
+def label_parameters(model: nn.Module, batch: Batch, passed: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """The optional parameters of the model's forward that `batch` does not fill and that may take a label.
+
+    Those with a usual name come first, then those that scripts pass, `passed`.
+    """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
-        return None
+        return ()
     filled = {p.name for p in parameters[: len(batch.args)]} | set(batch.kwargs)
-    optional = {p.name for p in parameters if p.default is None and p.kind is not p.POSITIONAL_ONLY}
-    return next((name for name in LABEL_PARAMETERS if name in optional and name not in filled), None)
+    optional = [p.name for p in parameters if p.default is None and p.kind is not p.POSITIONAL_ONLY]
+    usual = [name for name in LABEL_PARAMETERS if name in optional and name not in filled][:1]
+    return (*usual, *(name for name in optional if name in passed and name not in (*usual, *filled)))
 
 
 def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
-    """The label for the parameter `name` with which the model returns its loss; None if no label makes it do so."""
+    """The label for the parameter `name` with which the model returns or stores its loss; None if no label makes it do so."""
     model, batch, output = trials.model, trials.batch, trials.output()
     if model is None or output is None or loss_in_output(output) is not None:
         return None
@@ -70,16 +79,22 @@ def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
         return None  # forward without labels returns no tensor to compare labels with
     example = Example(main=main, inputs=tuple(batch.tensors()))
 
+    always_stored = frozenset(stored_scalars(model))
+    stored = ""
+
     def loss(labels: Mapping[str, Tensor]) -> Any:
+        nonlocal stored
         result = trials.run(lambda: model(*batch.args, **{**batch.kwargs, **labels}))
         own = loss_in_output(result)
-        return own.value if own is not None else result
+        attribute = newly_stored(model, always_stored) if own is None else None
+        stored = attribute[0] if attribute is not None else ""
+        return own.value if own is not None else attribute[1] if attribute is not None else result
 
     provided = next(tensors_in(batch.labels), None)
     if provided is not None:
         trial = labels_for_loss((), example, lambda _: loss({name: provided}))
-        return ModelLabel(name=name, label=None, example=example) if trial.labels is not None else None
+        return ModelLabel(name=name, label=None, example=example, stored=stored) if trial.labels is not None else None
     trial = labels_for_loss((name,), example, loss)
     if trial.labels is None:
         return None
-    return ModelLabel(name=name, label=trial.labels[0], example=example)
+    return ModelLabel(name=name, label=trial.labels[0], example=example, stored=stored)

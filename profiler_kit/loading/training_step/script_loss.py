@@ -85,8 +85,10 @@ class ScriptLoss:
     def fitted(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> ScriptLoss | str:
         """This loss with the kinds and shapes of its labels, determined on meta tensors; the reason if it does not run.
 
-        `labels` are those of the batch; without any, random labels are used.
+        `labels` are those of the batch; without any, random labels are used. A loss whose labels are known has run before.
         """
+        if self.labels is not None:
+            return self
         with moves_redirected(_META, join=True):  # labels.cuda()
             return self._fitted(output, batch, labels)
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.model_variables import model_names
@@ -91,6 +92,17 @@ class ScriptSteps:
                 return
         yield from file_losses(self.source)
 
+    def passed_parameters(self) -> frozenset[str]:
+        """The parameters of forward that a call of the model in the documents passes."""
+        positional = self.forward.positional
+        passed: set[str] = set()
+        for document in self._documents():
+            for call in model_calls(document, self.builders, self._variables(document)):
+                if call.kind == "forward":
+                    passed.update(positional[: len(call.call.args)])
+                    passed.update(word.arg for word in call.call.keywords if word.arg is not None)
+        return frozenset(passed)
+
     def optimizer(self) -> tuple[ScriptOptimizer | None, str]:
         """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
         failure, count = "", 0
@@ -134,8 +146,12 @@ class ScriptSteps:
             for alias in node.names
             if alias.asname and alias.name in self.builders
         }
+        return model_names(document, self.builders | aliases, self._variables(document))
+
+    def _variables(self, document: Document) -> frozenset[str]:
+        """The variable of `document` that is known to hold the model."""
         variable = self.site.variable if self.site is not None and self.site.document is document else None
-        return model_names(document, self.builders | aliases, frozenset((variable,) if variable else ()))
+        return frozenset((variable,) if variable else ())
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         return find_step_codes(document.tree, names, self._decide(document, names))
