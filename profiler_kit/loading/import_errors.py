@@ -98,9 +98,10 @@ def _script_hint(spec: TargetSpec, code: str) -> str:
 
 
 def _import_command(file: Path | None, spec: TargetSpec) -> str:
-    if file is None:
-        return f'{sys.executable} -c "import {spec.spec.split(":")[0]}"'
-    return f"{sys.executable} {display_path(file)}"
+    location = spec.spec.split(":")[0]
+    if file is None and not location.endswith(".py"):
+        return f'{sys.executable} -c "import {location}"'
+    return f"{sys.executable} {display_path(file or location)}"
 
 
 def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> TargetError:

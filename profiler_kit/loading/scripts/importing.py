@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -149,7 +150,41 @@ class _UserFinder:
             session.loaded.add(name)
             return package
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        return with_slices(spec, session) if spec is not None and session.contains(spec.origin) else None
+        nearer = self._nearer(spec) if path is None and spec is not None else None
+        spec = nearer or spec
+        if spec is not None and session.contains(spec.origin):
+            return with_slices(spec, session)
+        return nearer
+
+    def _nearer(self, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec | None:
+        """The module of the same name that is nearer to the importing file than that of `spec`, in a folder above the file.
+
+        A repository may contain other projects, which are run from their own folders. None if `spec` is no module of the user's
+        folders, or the nearest one.
+        """
+        importer = _importer() or self._session.target
+        locations = spec.submodule_search_locations
+        place = Path(next(iter(locations), "") if locations else spec.origin or "").resolve().parent
+        if importer is None or place not in importer.parents or not place.is_relative_to(self._session.root):
+            return None
+        for folder in itertools.takewhile(lambda folder: folder != place, importer.parents):
+            nearer = _module_in(spec.name, folder)
+            if nearer is not None:
+                sys.path.insert(0, str(folder))
+                self._session.notes.append(
+                    f"imports: {spec.name} is in {display_path(folder)}, nearer to {importer.name}"
+                )
+                return nearer
+        return None
+
+
+def _module_in(name: str, folder: Path) -> importlib.machinery.ModuleSpec | None:
+    """The module `name` in `folder`, or a folder with Python files; None without one."""
+    spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
+    if spec is None or spec.origin is not None:
+        return spec
+    spec.submodule_search_locations = [str(folder / name)]  # without the folders of this name elsewhere
+    return spec if _has_sources(folder / name) else None
 
 
 def with_slices(spec: importlib.machinery.ModuleSpec, session: ImportSession) -> importlib.machinery.ModuleSpec:
@@ -186,8 +221,8 @@ class _ParentFinder:
         relative = [importer.parent / entry for entry in sys.path if entry and not Path(entry).is_absolute()]
         parents = list(importer.parents)[: MAX_LEVELS + 1]
         for folder in (*relative, *(folder for parent in parents for folder in (parent / "src", parent))):
-            spec: importlib.machinery.ModuleSpec | None = importlib.machinery.PathFinder.find_spec(name, [str(folder)])
-            if spec is not None and (spec.origin is not None or _has_sources(folder / name)):
+            spec = _module_in(name, folder)
+            if spec is not None:
                 self._session.notes.append(f"imports: {name} is in {display_path(folder)}, which was added to sys.path")
                 sys.path.append(str(folder))
                 return with_slices(spec, self._session) if self._session.contains(spec.origin) else spec
