@@ -8,9 +8,10 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import join_list, quoted_name
 from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
@@ -78,7 +79,8 @@ class IdleStep:
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
     - `per_step`: the words after a time: ``in 3 steps``.
-    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded. `has_optimizer`: the step has an optimizer.
+    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
+    - `facts`: what the run or the trace shows about the program.
     """
 
     name: str
@@ -101,8 +103,8 @@ class IdleStep:
     first_excess_ns: int = 0
     per_step: str = "per step"
     with_stack: bool = True
-    has_optimizer: bool = True
     has_launches: bool = True
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def prefix(self) -> str:
@@ -205,11 +207,12 @@ def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
     """Yield the idle time of the baseline of `report`, or of each trace; nothing for those that are too short."""
     if isinstance(report, Report):
         run = report.baseline()
-        steps = [run_step(run)] if run is not None else []
+        measured = run_step(run) if run is not None else None
+        steps = [replace(measured, facts=facts_of(report))] if measured is not None else []
     else:
         steps = [*_trace_steps(report)]
     for step in steps:
-        if step is not None and step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
+        if step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
             yield step
 
 
@@ -309,8 +312,8 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         first_excess_ns=_first_excess_ns(trace),
         per_step=extent_text(trace),
         with_stack=trace.with_stack,
-        has_optimizer=trace.phase("optimizer") is not None,
         has_launches=trace.linked > 0,
+        facts=facts_of(trace),
     )
 
 

@@ -32,6 +32,7 @@ class _Change:
     numerics: str = ""
 
 
+_OTHER_TRAINING: Final = "other training: adapt the learning rate"
 _SAME_PRECISION: Final = "same precision, other rounding"
 _CHANGES: Final[dict[str, _Change]] = {
     "benchmark": _Change("torch.backends.cudnn.benchmark = True", "may use more workspace", _SAME_PRECISION),
@@ -64,9 +65,7 @@ _CHANGES: Final[dict[str, _Change]] = {
     ),
     "threads": _Change("torch.set_num_threads({})", numerics=_SAME_PRECISION),
     "no_onednn": _Change("torch.backends.mkldnn.enabled = False", numerics=_SAME_PRECISION),
-    "batch": _Change(
-        "DataLoader(dataset, batch_size={})", "larger activations", "other training: adapt the learning rate"
-    ),
+    "batch": _Change("batch_size = {}", "larger activations", _OTHER_TRAINING),
     "benchmark_limit": _Change("torch.backends.cudnn.benchmark_limit = {}", numerics=_SAME_PRECISION),
     "deterministic_algorithms": _Change("torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
 }
@@ -231,7 +230,8 @@ def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Chan
             continue
         value = f"{value.removesuffix('x')} * batch_size" if name == "batch" and value.endswith("x") else value
         names = {"{}": value, "{device}": device, "{optimizer}": optimizer_class(report) or "AdamW"}
-        yield replace(change, code=_filled(change.code, names), numerics=_filled(change.numerics, names))
+        numerics = "" if change.numerics == _OTHER_TRAINING and report.target.mode != "train" else change.numerics
+        yield replace(change, code=_filled(change.code, names), numerics=_filled(numerics, names))
 
 
 def _filled(template: str, names: dict[str, str]) -> str:

@@ -68,7 +68,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"The optimizer takes {percent(match.share)} of the step",
+        title=f"The optimizer takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}The optimizer step takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
             _EXPLANATIONS[match.kind],

@@ -51,15 +51,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, match = worst.work, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Unfused pointwise operations take {percent(match.share)} of the step",
+        title=f"Unfused pointwise operations take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations in each step, without the optimizer, take "
+            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}, without the optimizer, take "
             f"{text(match.ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
         ),
-        advice="Fuse them: model = torch.compile(model). Functions outside the model, such as the loss, can be compiled too: "
-        "loss_fn = torch.compile(loss_fn).",
+        advice="Fuse them: model = torch.compile(model). Functions outside the model can be compiled too"
+        + (", such as the loss: loss_fn = torch.compile(loss_fn)." if work.facts.trains else "."),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.source),

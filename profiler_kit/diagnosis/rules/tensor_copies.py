@@ -54,9 +54,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     ]
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
-        title=f"Copies of tensors take {percent(match.share)} of the step",
+        title=f"Copies of tensors take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{calls:,} copies in each step take {text(match.ns, 'ns')} {work.per_step}. "
+            f"{work.sentence_prefix}{calls:,} copies{work.facts.each} take {text(match.ns, 'ns')} {work.per_step}. "
             "They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
             worst.others_sentence(),
