@@ -78,6 +78,7 @@ class IdleStep:
     - `compiled`, `graphs`: torch.compile, CUDA graphs are in use already.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
+    - `single`: the Python with the gap at the start that is many times as long as all others together; None without.
     - `per_step`: the words after a time: ``in 3 steps``.
     - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
     - `facts`: what the run or the trace shows about the program.
@@ -101,6 +102,7 @@ class IdleStep:
     compiled: bool = False
     graphs: bool = False
     first_excess_ns: int = 0
+    single: IdleTime | None = None
     per_step: str = "per step"
     with_stack: bool = True
     has_launches: bool = True
@@ -127,6 +129,11 @@ class IdleStep:
         if self.on_device:
             excess_ns = min(excess_ns, self.idle_ns("cold start", *LAUNCH_CAUSES))
         return excess_ns if excess_ns >= FIRST_STEP_NS else 0
+
+    @property
+    def single_ns(self) -> int:
+        """The time of the gap that happens once."""
+        return self.single.longest_ns if self.single is not None else 0
 
     def repeats(self, ns: int) -> bool:
         """Return whether idle time of `ns` is enough to matter without the first step, whose excess happens once."""
@@ -310,11 +317,32 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         compiled=trace.compiled,
         graphs=trace.graph_launches > 0,
         first_excess_ns=_first_excess_ns(trace),
+        single=_single_gap(trace),
         per_step=extent_text(trace),
         with_stack=trace.with_stack,
         has_launches=trace.linked > 0,
         facts=facts_of(trace),
     )
+
+
+def _single_gap(trace: TraceSummary) -> IdleTime | None:
+    """Return the Python with a gap that is many times as long as all others together, in the first step.
+
+    In a trace without several steps it may be the program's own work in each pass, if a call of its code is recorded there, or
+    if a device waits for it.
+    """
+    python = [part for part in trace.idle if part.cause == "python"]
+    longest = max(python, key=lambda part: part.longest_ns, default=None)
+    if longest is None or longest.longest_ns < LONG_CALL_NS:
+        return None
+    total_ns = sum(part.ns for part in python)
+    if longest.longest_ns <= FIRST_STEP_FACTOR * (total_ns - longest.longest_ns):
+        return None
+    if len(trace.working_steps) > 1:
+        idle = [step.idle_ns or 0 for step in trace.working_steps]
+        return longest if idle[0] == max(idle) else None
+    is_own = any(is_own_call(activity) and 2 * activity.ns > total_ns for activity in trace.activities)
+    return None if trace.clock == "device" or is_own else longest
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.bounds import StepParts, step_parts
+from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepParts, step_parts
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
@@ -44,6 +45,7 @@ MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
 BUSY_HOST: Final = "busy_host"
+COLD_START: Final = "cold_start"
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
@@ -71,6 +73,13 @@ def verdict(report: Report | TraceReport) -> Verdict:
     account = account_of(report) if parts is not None else None
     useful, without_gain = remedies(report)
     cause = _main_cause(report.findings)
+    if (
+        parts is not None
+        and cause is not None
+        and report.findings[cause - 1].rule == COLD_START
+        and parts.bound in HOST_BOUNDS
+    ):
+        parts = replace(parts, bound="cold start")
     unexplained_busy = account.unexplained(idle=False) if account is not None else None
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (

@@ -59,7 +59,8 @@ is Python and autograd.
 Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
 metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it. A single long gap of a trace
-without steps is at most `medium`: it may happen once. Gaps of the first step only do not count (rule `cold_start`).
+without steps is at most `medium`: it may happen once. Gaps of the first step only do not count, and without a device neither
+does a single gap that takes most of the time in Python (rule `cold_start`).
 """
 
 
@@ -140,7 +141,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_idle(report, _outside_share, lambda share: share)) is None:
         return
     step, share = worst.step, worst.match
-    python_ns = step.idle_ns("python")
+    python_ns = step.idle_ns("python") - step.single_ns
     calls = [a for a in step.activities if a.phase not in ("data", "communication") and is_own_call(a)]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
@@ -193,7 +194,7 @@ def _severity(share: float) -> Severity:
 
 
 def _outside_share(step: IdleStep) -> float | None:
-    share = step.share(step.idle_ns("python"))
+    share = step.share(step.idle_ns("python") - step.single_ns)
     return share if not step.on_device and share >= MAX_OUTSIDE_SHARE else None
 
 
@@ -230,7 +231,7 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
 def _python_calls(step: IdleStep) -> tuple[HostActivity, ...] | None:
     """Return the long calls of a device's step that are not operators; None below the limit."""
     calls = tuple(activity for activity in step.long_calls() if not is_operator(activity.name))
-    return calls if step.on_device and step.repeats(_total_ns(calls)) else None
+    return calls if step.on_device and step.repeats(_total_ns(calls)) and not step.single_ns else None
 
 
 def _total_ns(calls: tuple[HostActivity, ...]) -> int:
