@@ -40,9 +40,9 @@ Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes t
 - The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others, and at least
   {text(FIRST_STEP_NS, "ns")} more. Without a device, the
   first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
-- One gap of at least {text(LONG_CALL_NS, "ns")} in Python is more than {FIRST_STEP_FACTOR:g} times as long as all others together.
-  It is in the first of several steps; or, in a trace of a CPU without several steps, no call of the program's own code is
-  recorded there.
+- One gap in Python takes at least {text(LONG_CALL_NS, "ns")}, and more than {FIRST_STEP_FACTOR:g} times as long as all others
+  together. It is in the first of several steps; or, in a trace of a CPU without several steps, no call of the program's own
+  code is recorded there.
 
 First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.
 
