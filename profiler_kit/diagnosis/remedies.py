@@ -87,6 +87,8 @@ _COLON: Final = re.compile(r"[.:;](?:\s|$)")
 def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
     """Return the ranked remedies of the findings of `report`, and the advice that was tried without gain.
 
+    Measured ones come first, the largest gain first. Estimates follow in the order of their findings, which puts a cause before
+    its symptoms: the first one treats the main cause, however large the share of a symptom is.
     Findings that advise the same configuration, or the same action, share one remedy.
     """
     topics = {rule.name: rule.topic for rule in all_rules()}
@@ -107,7 +109,8 @@ def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Re
 
 
 def _rank(remedy: Remedy) -> tuple[bool, bool, float]:
-    return not remedy.is_measured, remedy.about == "peak", -(remedy.gain_percent or 0.0)
+    order = -(remedy.gain_percent or 0.0) if remedy.is_measured else remedy.findings[0]
+    return not remedy.is_measured, remedy.about == "peak", order
 
 
 def _merged(first: Remedy, second: Remedy) -> Remedy:
@@ -141,7 +144,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
     # a trial measures the configuration that it names, which may be another one of `tries`
     config = finding.trial.config if finding.trial is not None else finding.config
     changes = tuple(_changes(report, config))
-    action = _first_sentence(finding.advice, cut_at_colon=True)
+    action = first_sentence(finding.advice, cut_at_colon=True)
     applied = "; ".join(change.code for change in changes)
     # the advice's own line is more specific, but a measured gain is that of the configuration
     lines: tuple[str, ...] = (code_in(action), applied, code_in(finding.advice))
@@ -153,7 +156,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
         lines = (code_in(action), code_in(finding.advice))  # the factor of a trial does not suit every training
     code = next((line for line in lines if line), "")
     remedy = Remedy(
-        action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
+        action=action if code else first_sentence(finding.advice, cut_at_colon=False),
         code=code,
         paths=finding.paths,
         findings=(number,),
@@ -247,7 +250,7 @@ def code_in(advice: str) -> str:
     return "" if match is None else match[match.lastindex or 0]
 
 
-def _first_sentence(advice: str, *, cut_at_colon: bool) -> str:
+def first_sentence(advice: str, *, cut_at_colon: bool) -> str:
     """Return the first sentence of `advice` without its full stop, or its part before a colon. Code is not cut."""
     masked = advice[:MAX_ADVICE]
     for pattern in _CODE[:-1]:
