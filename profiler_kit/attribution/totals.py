@@ -23,7 +23,14 @@ from profiler_kit.records.traces import (
 )
 from profiler_kit.traces.intervals import count_by, length, subtract, sum_by, union
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
-from profiler_kit.traces.names import LOADER_PREFIX, calls_collective, collective_kind, element_bytes, operator_family
+from profiler_kit.traces.names import (
+    LOADER_PREFIX,
+    OPTIMIZER_STEP,
+    calls_collective,
+    collective_kind,
+    element_bytes,
+    operator_family,
+)
 from profiler_kit.traces.table import (
     ALLOCATED,
     COLLECTIVE_NAME,
@@ -43,6 +50,8 @@ from profiler_kit.traces.table import (
 MAX_SHAPED_OPERATORS: Final = 20
 # Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
 _FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
+# Source: torch/optim/optimizer.py, Optimizer.profile_hook_step.
+_OPTIMIZER: Final = re.compile(re.escape(OPTIMIZER_STEP) + r"(\w{1,100})\.step\Z")
 _FIRST_TYPE: Final = re.compile(r'\[+\s*"([^"]*)"')
 _FLOAT_TYPES: Final = {"double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
 _ATEN: Final = re.compile(r"\Aaten::")
@@ -154,14 +163,24 @@ def peak_allocated_bytes(table: Table) -> int | None:
 
 def loaders(attribution: Attribution) -> tuple[str, ...]:
     """Return the classes of the DataLoader iterators, as the profiler names them around each fetch, the longest first."""
+    return _classes(attribution, _FETCH)
+
+
+def optimizers(attribution: Attribution) -> tuple[str, ...]:
+    """Return the classes of the optimizers, as the profiler names them around each step, the longest first."""
+    return _classes(attribution, _OPTIMIZER)
+
+
+def _classes(attribution: Attribution, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """Return the classes that the ranges with names of `pattern` state, the longest first."""
     table, host = attribution.table, attribution.host
-    classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := _FETCH.match(name))}
+    classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := pattern.match(name))}
     if not classes:
         return ()
     name = table.name[host.rows]
-    fetches = np.isin(name, np.array(list(classes), np.int32))
-    fetch_ns = sum_by(name[fetches], (host.end_ns - host.start_ns)[fetches], len(table.names))
-    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(fetch_ns[i]))))
+    ranges = np.isin(name, np.array(list(classes), np.int32))
+    range_ns = sum_by(name[ranges], (host.end_ns - host.start_ns)[ranges], len(table.names))
+    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(range_ns[i]))))
 
 
 # ---- operators

@@ -78,8 +78,11 @@ def larger_batch(report: Report | TraceReport) -> str:
 
 
 def optimizer_class(report: Report | TraceReport) -> str:
-    """Return the class of the target's optimizer; empty for traces, and without an optimizer."""
-    name = report.target.optimizer if isinstance(report, Report) else None
+    """Return the class of the optimizer; empty without one, and for traces with several or none that names it."""
+    if isinstance(report, TraceReport):
+        names = {name for trace in report.traces for name in trace.optimizers}
+        return names.pop() if len(names) == 1 else ""
+    name = report.target.optimizer
     if not name:
         return ""
     return _OPTIMIZER_CLASSES.get(name.lower(), name if name[:1].isupper() else name.capitalize())

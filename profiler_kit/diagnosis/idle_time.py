@@ -35,6 +35,8 @@ MIN_COMPARED_STEPS: Final = 3
 # The profiler's own start adds some milliseconds to the first step.
 FIRST_STEP_NS: Final = 50_000_000
 MAX_LISTED_CALLS: Final = 3
+# If half of the events were removed from the file, a gap may have held some of them.
+MAX_MISSING_SHARE: Final = 0.5
 
 # Causes of idle time in which the host works, but has not launched enough.
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
@@ -328,9 +330,10 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
 def _single_gap(trace: TraceSummary) -> IdleTime | None:
     """Return the Python with a gap that is many times as long as all others together, in the first step.
 
-    In a trace without several steps it may be the program's own work in each pass, if a call of its code is recorded there, or
-    if a device waits for it.
+    In a trace without several steps it may be the program's own work in each pass, if a call of its code is recorded there.
     """
+    if trace.missing_share >= MAX_MISSING_SHARE:
+        return None  # the events in the gap may have been removed
     python = [part for part in trace.idle if part.cause == "python"]
     longest = max(python, key=lambda part: part.longest_ns, default=None)
     if longest is None or longest.longest_ns < LONG_CALL_NS:
@@ -341,8 +344,13 @@ def _single_gap(trace: TraceSummary) -> IdleTime | None:
     if len(trace.working_steps) > 1:
         idle = [step.idle_ns or 0 for step in trace.working_steps]
         return longest if idle[0] == max(idle) else None
-    is_own = any(is_own_call(activity) and 2 * activity.ns > total_ns for activity in trace.activities)
-    return None if trace.clock == "device" or is_own else longest
+    is_named = any(_is_program(activity) and 2 * activity.ns > total_ns for activity in trace.activities)
+    return None if is_named else longest
+
+
+def _is_program(activity: HostActivity) -> bool:
+    """Return whether an activity shows what the program does: its own call, a range that it marks, or its data loading."""
+    return is_own_call(activity) or (activity.name != "" and activity.phase in ("", "other", "data"))
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:

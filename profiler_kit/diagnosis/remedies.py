@@ -84,12 +84,13 @@ _STOP: Final = re.compile(r"\.(?:\s|$)")
 _COLON: Final = re.compile(r"[.:;](?:\s|$)")
 
 
-def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
+def remedies(report: Report | TraceReport, cause: int | None = None) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
     """Return the ranked remedies of the findings of `report`, and the advice that was tried without gain.
 
     Measured ones come first, the largest gain first. Estimates follow in the order of their findings, which puts a cause before
     its symptoms: the first one treats the main cause, however large the share of a symptom is.
-    Findings that advise the same configuration, or the same action, share one remedy.
+    `cause`: the number of the main cause, whose advice counts even if it is about the recording. Findings that advise the same
+    configuration, or the same action, share one remedy.
     """
     topics = {rule.name: rule.topic for rule in all_rules()}
     by_action: dict[tuple[str, str | None], Remedy] = {}
@@ -97,7 +98,10 @@ def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Re
         if not finding.advice or finding.severity == "info" or not _applies_to_baseline(report, finding):
             continue
         remedy = _remedy(report, finding, number)
-        if not remedy.is_measured and not _is_action(finding, topics.get(finding.rule, "note")):
+        topic = topics.get(finding.rule, "note")
+        if topic not in _TOPICS and number == cause:
+            remedy = replace(remedy, status="not tried", gain_percent=None)
+        elif not remedy.is_measured and not _is_action(finding, topic):
             continue
         key = (remedy.config or remedy.code or remedy.action, remedy.config)
         earlier = by_action.get(key)

@@ -72,8 +72,8 @@ def verdict(report: Report | TraceReport) -> Verdict:
     """Return the verdict on `report`, whose findings are ranked."""
     parts = step_parts(report)
     account = account_of(report) if parts is not None else None
-    useful, without_gain = remedies(report)
     cause = _main_cause(report.findings)
+    useful, without_gain = remedies(report, cause)
     if (
         parts is not None
         and cause is not None

@@ -331,7 +331,7 @@ class TraceSummary:
       compiled regions.
     - `steps_inferred`: True if the trace marks no steps; `steps` are then inferred from the ends of `Optimizer.step`.
     - `graph_launches`: launches of CUDA graphs.
-    - `loaders`: the classes of the DataLoader iterators, longest first.
+    - `loaders`: the classes of the DataLoader iterators, longest first. `optimizers`: those of the optimizers.
     - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
@@ -376,6 +376,7 @@ class TraceSummary:
     compiled: bool = False
     graph_launches: int = 0
     loaders: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
     median_kernel_ns: int | None = None
     activities: tuple[HostActivity, ...] = ()
     compile_ns: int = 0

@@ -41,7 +41,7 @@ Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes t
   {text(FIRST_STEP_NS, "ns")} more. Without a device, the
   first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
 - One gap in Python takes at least {text(LONG_CALL_NS, "ns")}, and more than {FIRST_STEP_FACTOR:g} times as long as all others
-  together. It is in the first of several steps; or, in a trace of a CPU without several steps, no call of the program's own
+  together. It is in the first of several steps; or, in a trace without several steps, no call or range of the program's own
   code is recorded there.
 
 First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.

@@ -66,7 +66,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if copies.share >= LARGE_SHARE else "medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{_count(copies, facts)} take {text(copies.copy_ns, 'ns')} that no computation hides.",
+            f"{worst.sentence_prefix}{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
@@ -119,7 +119,8 @@ def _exposed_ns(trace: TraceSummary, copies: Sequence[TraceKernel]) -> int:
 
 
 def _count(copies: _Copies, facts: Facts) -> str:
-    return f"{text(copies.per_step, 'count')} copies per step" if facts.has_steps else "They"
+    number = text(copies.per_step, "count")
+    return f"{number} {'copy' if number == '1' else 'copies'} per step" if facts.has_steps else "Copies"
 
 
 def _advice(copies: _Copies, facts: Facts) -> str:

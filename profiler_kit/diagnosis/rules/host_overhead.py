@@ -59,8 +59,8 @@ is Python and autograd.
 Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
 metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it. A single long gap of a trace
-without steps is at most `medium`: it may happen once. Gaps of the first step only do not count, and without a device neither
-does a single gap that takes most of the time in Python (rule `cold_start`).
+without steps is at most `medium`: it may happen once. Gaps of the first step only do not count, and neither does a single gap
+that takes most of the time in Python (rule `cold_start`).
 """
 
 
