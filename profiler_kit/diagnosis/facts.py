@@ -17,6 +17,7 @@ class Facts:
     """What a report, a trace, or all traces of a report show.
 
     - `has_steps`: steps are measured or marked. Without them, shares are those of the recorded time.
+    - `is_pass`: a measured step is a forward pass.
     - `trains`: there is a backward pass or an optimizer step. `has_backward`, `has_optimizer`: there is one.
     - `has_loader`: a DataLoader makes the batches.
     - `half`: convolutions and products compute in 16 bits.
@@ -25,6 +26,7 @@ class Facts:
     """
 
     has_steps: bool = True
+    is_pass: bool = False
     has_backward: bool = False
     has_optimizer: bool = False
     has_loader: bool = False
@@ -39,13 +41,13 @@ class Facts:
 
     @property
     def whole(self) -> str:
-        """What shares are parts of: ``step``, or ``time`` where no steps are recorded."""
-        return "step" if self.has_steps else "time"
+        """What shares are parts of: ``step``, ``forward pass``, or ``time`` where no steps are recorded."""
+        return "forward pass" if self.is_pass else "step" if self.has_steps else "time"
 
     @property
     def each(self) -> str:
         """The words after a number per step, with a space before them; empty where no steps are recorded."""
-        return " per step" if self.has_steps else ""
+        return f" per {self.whole}" if self.has_steps else ""
 
     def lacks(self, dtype: str) -> bool:
         """Return whether types are recorded, and `dtype` is none of them."""
@@ -98,6 +100,7 @@ def _report_facts(report: Report) -> Facts:
     target, run = report.target, report.baseline()
     trains = target.mode == "train"
     return Facts(
+        is_pass=not trains,
         has_backward=trains,
         has_optimizer=trains and bool(target.optimizer),
         has_loader=target.has_loader,

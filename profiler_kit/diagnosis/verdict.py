@@ -47,7 +47,7 @@ SAME_PERCENT: Final = 0.5
 BUSY_HOST: Final = "busy_host"
 COLD_START: Final = "cold_start"
 FAILED_RUNS: Final = "failed_runs"
-_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step)")
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step|forward pass)")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
@@ -121,7 +121,9 @@ def _main_cause(findings: tuple[Finding, ...]) -> int | None:
 
 
 def _first_serious(findings: tuple[Finding, ...]) -> int | None:
-    return next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
+    """The number of the first serious finding that the verdict does not state anyway."""
+    serious = (i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium"))
+    return next((i for i in serious if findings[i - 1].rule != BUSY_HOST), None)
 
 
 def _after_failure(findings: tuple[Finding, ...], cause: int | None) -> str:

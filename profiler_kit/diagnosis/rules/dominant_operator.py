@@ -27,7 +27,7 @@ _ADVICE: Final = {
     "boolean masks.",
     "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
     "interpolate": "Resize smaller tensors: interpolate before channels are added, or mode='nearest' instead of 'bicubic'.",
-    "random": "Draw random numbers in one call, on the device where they are used; drop dropout layers that do not help.",
+    "random": "Draw random numbers in one call; drop dropout layers that do not help.",
     "reduce": "Reduce once: combine several sums and means over the same tensor, or fuse them with torch.compile(model).",
     "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
 }

@@ -42,13 +42,6 @@ class TensorCopies:
     share: float
 
 
-_IMAGES: Final = " (for images: model.to(memory_format=torch.channels_last))"
-
-
-def _is_convolution(item: Work) -> bool:
-    return item.family.startswith("conv")
-
-
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of copies."""
     if (worst := worst_step(report, tensor_copies, lambda match: match.share)) is None:
@@ -69,8 +62,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             worst.others_sentence(),
         ),
         advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
-        f"in a loop. Keep one layout from layer to layer{_IMAGES if work.select(_is_convolution) else ''}, or write into a buffer "
-        "that is allocated once.",
+        "in a loop. Keep one layout from layer to layer, or write into a buffer that is allocated once.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of copies", value=match.ns, unit="ns", where=work.source),
