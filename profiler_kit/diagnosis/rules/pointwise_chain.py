@@ -49,11 +49,12 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, pointwise_chain, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    rest = ", without the optimizer," if work.facts.has_optimizer else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Unfused pointwise operations take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}, without the optimizer, take "
+            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}{rest} take "
             f"{text(match.ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
