@@ -154,9 +154,8 @@ def idle_times(gaps: Gaps, phase: Bytes) -> tuple[IdleTime, ...]:
     for number, cause in enumerate(IDLE_CAUSES):
         for phase_number in np.unique(phase[gaps.ns[number] > 0]).tolist():
             ns = gaps.ns[number][phase == phase_number]
-            entries.append(
-                IdleTime(cause=cause, phase=phase_name(phase_number), ns=int(ns.sum()), gaps=int((ns > 0).sum()))
-            )
+            count, name = int((ns > 0).sum()), phase_name(phase_number)
+            entries.append(IdleTime(cause=cause, phase=name, ns=int(ns.sum()), gaps=count, longest_ns=int(ns.max())))
     return tuple(sorted(entries, key=lambda entry: -entry.ns))
 
 

@@ -105,7 +105,9 @@ def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, s
     """Return `idle` divided so that it sums to the rounded span less the rounded busy time."""
     idle_ns = divide_rounded(length(windows), steps) - divide_rounded(busy_ns, steps)
     shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, idle_ns)
-    return tuple(replace(part, ns=shares[i], gaps=divide_rounded(part.gaps, steps)) for i, part in enumerate(idle))
+    return tuple(
+        replace(part, ns=shares[i], gaps=divide_rounded(part.gaps, steps), longest_ns=0) for i, part in enumerate(idle)
+    )
 
 
 def _program_waits(attribution: Attribution, waits: Waits) -> Waits:

@@ -37,6 +37,7 @@ from profiler_kit.attribution.totals import (
     median_kernel_ns,
     modules,
     operators,
+    optimizers,
     peak_allocated_bytes,
     shaped_operators,
     streams,
@@ -178,6 +179,7 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         with_stack=table.info.with_stack,
         compiled=attribution.compiled,
         loaders=loaders(attribution),
+        optimizers=optimizers(attribution),
         activities=idle_activities(
             attribution, work.gaps.start, work.gaps.end, work.gap_thread, host_caused_ns(work.gaps)
         ),

@@ -23,7 +23,14 @@ from profiler_kit.records.traces import (
 )
 from profiler_kit.traces.intervals import count_by, length, subtract, sum_by, union
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
-from profiler_kit.traces.names import LOADER_PREFIX, calls_collective, collective_kind, element_bytes, operator_family
+from profiler_kit.traces.names import (
+    LOADER_PREFIX,
+    OPTIMIZER_STEP,
+    calls_collective,
+    collective_kind,
+    element_bytes,
+    operator_family,
+)
 from profiler_kit.traces.table import (
     ALLOCATED,
     COLLECTIVE_NAME,
@@ -37,14 +44,16 @@ from profiler_kit.traces.table import (
     Ids,
     Ints,
     Kind,
-    Mask,
     Table,
 )
 
 MAX_SHAPED_OPERATORS: Final = 20
 # Source: torch/utils/data/dataloader.py, _BaseDataLoaderIter._profile_name.
 _FETCH: Final = re.compile(re.escape(LOADER_PREFIX) + r"(\w{1,100})\.__next__\Z")
-_FLOAT64_FIRST: Final = re.compile(r'\[+\s*"double"')
+# Source: torch/optim/optimizer.py, Optimizer.profile_hook_step.
+_OPTIMIZER: Final = re.compile(re.escape(OPTIMIZER_STEP) + r"(\w{1,100})\.step\Z")
+_FIRST_TYPE: Final = re.compile(r'\[+\s*"([^"]*)"')
+_FLOAT_TYPES: Final = {"double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
 _ATEN: Final = re.compile(r"\Aaten::")
 # characters of a text of shapes; a list of thousands of tensors does not identify a layer
 _MAX_SHAPES_LENGTH: Final = 4096
@@ -154,14 +163,24 @@ def peak_allocated_bytes(table: Table) -> int | None:
 
 def loaders(attribution: Attribution) -> tuple[str, ...]:
     """Return the classes of the DataLoader iterators, as the profiler names them around each fetch, the longest first."""
+    return _classes(attribution, _FETCH)
+
+
+def optimizers(attribution: Attribution) -> tuple[str, ...]:
+    """Return the classes of the optimizers, as the profiler names them around each step, the longest first."""
+    return _classes(attribution, _OPTIMIZER)
+
+
+def _classes(attribution: Attribution, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    """Return the classes that the ranges with names of `pattern` state, the longest first."""
     table, host = attribution.table, attribution.host
-    classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := _FETCH.match(name))}
+    classes = {i: match.group(1) for i, name in enumerate(table.names) if (match := pattern.match(name))}
     if not classes:
         return ()
     name = table.name[host.rows]
-    fetches = np.isin(name, np.array(list(classes), np.int32))
-    fetch_ns = sum_by(name[fetches], (host.end_ns - host.start_ns)[fetches], len(table.names))
-    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(fetch_ns[i]))))
+    ranges = np.isin(name, np.array(list(classes), np.int32))
+    range_ns = sum_by(name[ranges], (host.end_ns - host.start_ns)[ranges], len(table.names))
+    return tuple(dict.fromkeys(classes[i] for i in sorted(classes, key=lambda i: -int(range_ns[i]))))
 
 
 # ---- operators
@@ -182,9 +201,12 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
     has_operator = operator != NONE
     operator, ns = operator[has_operator], ns[has_operator]
     kernel = sum_by(name_of[operator], ns, size)
-    is_float64 = _first_input_is_float64(table, host.rows[operator])
-    float64 = sum_by(name_of[operator[is_float64]], ns[is_float64], size)
+    typed = _first_input_types(table, host.rows[operator])
+    has_type = np.flatnonzero(typed != NONE)
+    cells = name_of[operator[has_type]] * len(_FLOAT_TYPES) + typed[has_type]
+    type_ns = sum_by(cells, ns[has_type], size * len(_FLOAT_TYPES)).reshape(size, len(_FLOAT_TYPES))
     longest = _longest_calls(name_of, operator, ns, size, max(1, len(attribution.steps)))
+    dtypes = tuple(_FLOAT_TYPES.values())
     entries = [
         TraceOperator(
             name=table.names[i],
@@ -192,8 +214,9 @@ def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceO
             calls=int(calls[i]),
             kernel_ns=int(kernel[i]),
             host_self_ns=max(int(total[i]) - int(children[i]), 0),
-            float64_ns=int(float64[i]),
+            float64_ns=int(type_ns[i, 0]),
             longest_ns=int(longest[i]),
+            dtypes=tuple(dtypes[j] for j in np.argsort(-type_ns[i], kind="stable") if type_ns[i, j]),
         )
         for i in np.flatnonzero(calls).tolist()
     ]
@@ -214,16 +237,18 @@ def _longest_calls(name_of: Ids, operator: Ids, ns: Ints, size: int, count: int)
     return sum_by(name_of[calls], ns_of[calls], size)
 
 
-def _first_input_is_float64(table: Table, rows: Ids) -> Mask:
-    """Return at which of `rows` the first input is a float64 tensor; False where the trace has no types."""
+def _first_input_types(table: Table, rows: Ids) -> Ids:
+    """Return the type of the first input at each of `rows`, as a position in `_FLOAT_TYPES`; `NONE` for other or no types."""
     types = table.more.get(INPUT_TYPES)
     if types is None or not len(types.rows) or not len(rows):
-        return np.zeros(len(rows), np.bool_)
-    # A later input may be a scalar, which does not make the operation one in float64.
-    is_float64 = np.array([_FLOAT64_FIRST.match(text) is not None for text in types.texts], np.bool_)
+        return np.full(len(rows), NONE, np.int32)
+    # A later input may be a scalar, which does not make the operation one of its type.
+    first = [match[1] if (match := _FIRST_TYPE.match(text)) is not None else "" for text in types.texts]
+    numbers = {name: number for number, name in enumerate(_FLOAT_TYPES)}
+    number_of = np.array([numbers.get(name, NONE) for name in first], np.int32)
     index = np.minimum(np.searchsorted(types.rows, rows), len(types.rows) - 1)
-    has_float64: Mask = (types.rows[index] == rows) & is_float64[types.values[index].astype(np.int64)]
-    return has_float64
+    recorded: Ids = np.where(types.rows[index] == rows, number_of[types.values[index].astype(np.int64)], np.int32(NONE))
+    return recorded
 
 
 def shaped_operators(attribution: Attribution, ns: Ints) -> tuple[ShapedOperator, ...]:

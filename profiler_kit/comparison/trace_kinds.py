@@ -1,7 +1,8 @@
-"""How two traces differ in kind: device, ranks, precision, batch, compilation. Such differences explain those of time."""
+"""How two traces differ in kind: device, ranks, precision, input size, compilation. Such differences explain those of time."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -12,9 +13,10 @@ from profiler_kit.records.traces import ShapedOperator, TraceSummary
 
 # Kernels whose arithmetic is the program's choice. Pointwise kernels compute in fp32 at any precision.
 _MATH_FAMILIES: Final = frozenset(("conv", "gemm", "attention"))
-_MIN_BATCH_SHARE: Final = (
-    0.5  # of the time of the operators in both traces: these must agree on the sizes of the batches
-)
+_MIN_BATCH_SHARE: Final = 0.5  # of the time of the operators in both traces: these must agree on the sizes
+# Operators whose first tensor begins with the batch by definition. The rows of other operators may be positions of sequences.
+_CONVOLUTION: Final = re.compile(r"\Aaten::(conv[123]d|\w*convolution)\Z")
+_ATTENTION: Final = re.compile(r"\Aaten::_?scaled_dot_product_\w*attention")
 
 
 def kind_changes(a: TraceSummary, b: TraceSummary) -> tuple[KindChange, ...]:
@@ -40,8 +42,10 @@ def _changes(a: TraceSummary, b: TraceSummary) -> Iterator[KindChange]:
     math = _main_math(a), _main_math(b)
     if math[0] and math[1] and math[0] != math[1]:
         yield KindChange(kind="main arithmetic", a=math_name(math[0]), b=math_name(math[1]))
-    if (sizes := _batch_sizes(a.shapes, b.shapes)) is not None:
-        yield KindChange(kind="batch size", a=f"{sizes[0]}", b=f"{sizes[1]}")
+    batches = _sizes([op for op in a.shapes if _has_batch(op)], b.shapes)
+    if (sizes := batches or _sizes(a.shapes, b.shapes)) is not None:
+        kind = "batch size" if batches is not None else "first dimension of the inputs"
+        yield KindChange(kind=kind, a=f"{sizes[0]}", b=f"{sizes[1]}")
     if _trains(a) and _trains(b) and _recomputes(a) != _recomputes(b):
         yield _presence("activation checkpointing", _recomputes(a))
 
@@ -79,8 +83,19 @@ def _main_math(trace: TraceSummary) -> str | None:
     return times.most_common(1)[0][0] if times else None
 
 
-def _batch_sizes(a: Sequence[ShapedOperator], b: Sequence[ShapedOperator]) -> tuple[int, int] | None:
-    """Return the sizes of the batches, if the same operators run on inputs that differ in the first dimension alone."""
+def _has_batch(operator: ShapedOperator) -> bool:
+    """Return whether the first dimension of the operator's input is the batch."""
+    if len(operator.shapes) < 2:
+        return False
+    dimensions, others = len(operator.shapes[0]), len(operator.shapes[1])
+    if _ATTENTION.match(operator.name):
+        return dimensions == 4  # of three, the first may be batch and heads in one
+    # without a batch, the input has one dimension less than the weight
+    return _CONVOLUTION.match(operator.name) is not None and dimensions == others
+
+
+def _sizes(a: Sequence[ShapedOperator], b: Sequence[ShapedOperator]) -> tuple[int, int] | None:
+    """Return the first sizes, if the same operators run on inputs that differ in the first dimension alone."""
     times: Counter[tuple[int, int]] = Counter()
     total_ns = 0
     for operator in a:

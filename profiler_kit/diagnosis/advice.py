@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.device import MIN_TF32_CAPABILITY
+from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
@@ -50,6 +51,7 @@ class AdviceTrials:
 
 
 NO_TRIALS: Final = AdviceTrials()
+_LARGER: Final = "Use a larger batch"
 # Sources of input shapes that do not show the batch of a training loop.
 _BATCH_MAY_DIFFER: Final = ("evidence", "example_inputs", "search", "config", "smoke_test", "guess")
 # Classes of torch.optim that are not spelled like a word.
@@ -70,13 +72,17 @@ def larger_batch(report: Report | TraceReport) -> str:
     Where only a call in the user's files or a search shows the inputs, their batch may differ from that of the training.
     """
     if isinstance(report, Report) and report.target.inputs_from in _BATCH_MAY_DIFFER and not report.target.has_loader:
-        return "Profile the batch of your training: `--batch 32`. If it is as small as here, use a larger one."
-    return "Use a larger batch, DataLoader(batch_size=32), and adapt the learning rate."
+        use = "training" if report.target.mode == "train" else "program"
+        return f"Profile the batch of your {use} (--batch). If it is as small as here, use a larger one."
+    return f"{_LARGER}, and adapt the learning rate." if facts_of(report).trains else f"{_LARGER}."
 
 
 def optimizer_class(report: Report | TraceReport) -> str:
-    """Return the class of the target's optimizer; empty for traces, and without an optimizer."""
-    name = report.target.optimizer if isinstance(report, Report) else None
+    """Return the class of the optimizer; empty without one, and for traces with several or none that names it."""
+    if isinstance(report, TraceReport):
+        names = {name for trace in report.traces for name in trace.optimizers}
+        return names.pop() if len(names) == 1 else ""
+    name = report.target.optimizer
     if not name:
         return ""
     return _OPTIMIZER_CLASSES.get(name.lower(), name if name[:1].isupper() else name.capitalize())
@@ -155,7 +161,7 @@ def _applies(report: Report, run: ConfigRun, word: str) -> bool:
         has_fast_bf16 = device != "cuda" or has_tensor_cores(run) is not False
         return target.amp is None and is_float32(report) and has_fast_bf16
     if name == "batch":
-        return not target.has_loader  # the data loader sets the batch size
+        return not target.has_loader and run.samples is not None  # the data loader sets the batch size
     if name == "cuda_graph":
         return device.startswith("cuda")
     return name not in _TRAINING_SETTINGS or target.mode == "train"

@@ -39,7 +39,7 @@ MEMORY_FAMILIES: Final = frozenset(
     {"norm", "pool", "pointwise", "reduce", "index", "cat/copy", "alloc", "memcpy/memset", "optimizer", "loss/softmax"}
 )
 # The host causes compete with busy time as one part, because they all are the host's work.
-_HOST: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
+HOST_BOUNDS: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
 _BOUND_OF_KIND: Final[dict[str, Bound]] = {
     "compute": "compute",
     "memory": "memory bandwidth",
@@ -128,12 +128,12 @@ def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool)
     parts: defaultdict[Bound, float] = defaultdict(float)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
-    largest = max(parts, key=lambda bound: 0.0 if bound in _HOST else parts[bound])
-    host = math.fsum(parts[bound] for bound in _HOST)
-    if host > parts[largest] or largest in _HOST:
+    largest = max(parts, key=lambda bound: 0.0 if bound in HOST_BOUNDS else parts[bound])
+    host = math.fsum(parts[bound] for bound in HOST_BOUNDS)
+    if host > parts[largest] or largest in HOST_BOUNDS:
         if not on_device and _operator_bound(report) == "overhead":
             return "overhead", host
-        return max(_HOST, key=lambda bound: parts[bound]), host
+        return max(HOST_BOUNDS, key=lambda bound: parts[bound]), host
     if largest != "kernels":
         return largest, parts[largest]
     return _kernel_bound(report) if on_device else _operator_bound(report), parts[largest]

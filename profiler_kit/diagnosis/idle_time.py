@@ -8,9 +8,10 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import join_list, quoted_name
 from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
@@ -34,6 +35,8 @@ MIN_COMPARED_STEPS: Final = 3
 # The profiler's own start adds some milliseconds to the first step.
 FIRST_STEP_NS: Final = 50_000_000
 MAX_LISTED_CALLS: Final = 3
+# If half of the events were removed from the file, a gap may have held some of them.
+MAX_MISSING_SHARE: Final = 0.5
 
 # Causes of idle time in which the host works, but has not launched enough.
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
@@ -77,8 +80,10 @@ class IdleStep:
     - `compiled`, `graphs`: torch.compile, CUDA graphs are in use already.
     - `first_excess_ns`: by how much the idle time of the first step (without a device, its duration) exceeds the median of the
       others; 0 with fewer than three steps.
+    - `single`: the Python with the gap at the start that is many times as long as all others together; None without.
     - `per_step`: the words after a time: ``in 3 steps``.
-    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded. `has_optimizer`: the step has an optimizer.
+    - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
+    - `facts`: what the run or the trace shows about the program.
     """
 
     name: str
@@ -99,10 +104,11 @@ class IdleStep:
     compiled: bool = False
     graphs: bool = False
     first_excess_ns: int = 0
+    single: IdleTime | None = None
     per_step: str = "per step"
     with_stack: bool = True
-    has_optimizer: bool = True
     has_launches: bool = True
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def prefix(self) -> str:
@@ -125,6 +131,11 @@ class IdleStep:
         if self.on_device:
             excess_ns = min(excess_ns, self.idle_ns("cold start", *LAUNCH_CAUSES))
         return excess_ns if excess_ns >= FIRST_STEP_NS else 0
+
+    @property
+    def single_ns(self) -> int:
+        """The time of the gap that happens once."""
+        return self.single.longest_ns if self.single is not None else 0
 
     def repeats(self, ns: int) -> bool:
         """Return whether idle time of `ns` is enough to matter without the first step, whose excess happens once."""
@@ -205,11 +216,12 @@ def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
     """Yield the idle time of the baseline of `report`, or of each trace; nothing for those that are too short."""
     if isinstance(report, Report):
         run = report.baseline()
-        steps = [run_step(run)] if run is not None else []
+        measured = run_step(run) if run is not None else None
+        steps = [replace(measured, facts=facts_of(report))] if measured is not None else []
     else:
         steps = [*_trace_steps(report)]
     for step in steps:
-        if step is not None and step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
+        if step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
             yield step
 
 
@@ -307,11 +319,38 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         compiled=trace.compiled,
         graphs=trace.graph_launches > 0,
         first_excess_ns=_first_excess_ns(trace),
+        single=_single_gap(trace),
         per_step=extent_text(trace),
         with_stack=trace.with_stack,
-        has_optimizer=trace.phase("optimizer") is not None,
         has_launches=trace.linked > 0,
+        facts=facts_of(trace),
     )
+
+
+def _single_gap(trace: TraceSummary) -> IdleTime | None:
+    """Return the Python with a gap that is many times as long as all others together, in the first step.
+
+    In a trace without several steps it may be the program's own work in each pass, if a call of its code is recorded there.
+    """
+    if trace.missing_share >= MAX_MISSING_SHARE:
+        return None  # the events in the gap may have been removed
+    python = [part for part in trace.idle if part.cause == "python"]
+    longest = max(python, key=lambda part: part.longest_ns, default=None)
+    if longest is None or longest.longest_ns < LONG_CALL_NS:
+        return None
+    total_ns = sum(part.ns for part in python)
+    if longest.longest_ns <= FIRST_STEP_FACTOR * (total_ns - longest.longest_ns):
+        return None
+    if len(trace.working_steps) > 1:
+        idle = [step.idle_ns or 0 for step in trace.working_steps]
+        return longest if idle[0] == max(idle) else None
+    is_named = any(_is_program(activity) and 2 * activity.ns > total_ns for activity in trace.activities)
+    return None if is_named else longest
+
+
+def _is_program(activity: HostActivity) -> bool:
+    """Return whether an activity shows what the program does: its own call, a range that it marks, or its data loading."""
+    return is_own_call(activity) or (activity.name != "" and activity.phase in ("", "other", "data"))
 
 
 def _first_excess_ns(trace: TraceSummary) -> int:

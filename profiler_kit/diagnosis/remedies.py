@@ -32,6 +32,7 @@ class _Change:
     numerics: str = ""
 
 
+_OTHER_TRAINING: Final = "other training: adapt the learning rate"
 _SAME_PRECISION: Final = "same precision, other rounding"
 _CHANGES: Final[dict[str, _Change]] = {
     "benchmark": _Change("torch.backends.cudnn.benchmark = True", "may use more workspace", _SAME_PRECISION),
@@ -64,9 +65,7 @@ _CHANGES: Final[dict[str, _Change]] = {
     ),
     "threads": _Change("torch.set_num_threads({})", numerics=_SAME_PRECISION),
     "no_onednn": _Change("torch.backends.mkldnn.enabled = False", numerics=_SAME_PRECISION),
-    "batch": _Change(
-        "DataLoader(dataset, batch_size={})", "larger activations", "other training: adapt the learning rate"
-    ),
+    "batch": _Change("batch_size = {}", "larger activations", _OTHER_TRAINING),
     "benchmark_limit": _Change("torch.backends.cudnn.benchmark_limit = {}", numerics=_SAME_PRECISION),
     "deterministic_algorithms": _Change("torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
 }
@@ -85,10 +84,13 @@ _STOP: Final = re.compile(r"\.(?:\s|$)")
 _COLON: Final = re.compile(r"[.:;](?:\s|$)")
 
 
-def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
+def remedies(report: Report | TraceReport, cause: int | None = None) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
     """Return the ranked remedies of the findings of `report`, and the advice that was tried without gain.
 
-    Findings that advise the same configuration, or the same action, share one remedy.
+    Measured ones come first, the largest gain first. Estimates follow in the order of their findings, which puts a cause before
+    its symptoms: the first one treats the main cause, however large the share of a symptom is.
+    `cause`: the number of the main cause, whose advice counts even if it is about the recording. Findings that advise the same
+    configuration, or the same action, share one remedy.
     """
     topics = {rule.name: rule.topic for rule in all_rules()}
     by_action: dict[tuple[str, str | None], Remedy] = {}
@@ -96,7 +98,10 @@ def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Re
         if not finding.advice or finding.severity == "info" or not _applies_to_baseline(report, finding):
             continue
         remedy = _remedy(report, finding, number)
-        if not remedy.is_measured and not _is_action(finding, topics.get(finding.rule, "note")):
+        topic = topics.get(finding.rule, "note")
+        if topic not in _TOPICS and number == cause:
+            remedy = replace(remedy, status="not tried", gain_percent=None)
+        elif not remedy.is_measured and not _is_action(finding, topic):
             continue
         key = (remedy.config or remedy.code or remedy.action, remedy.config)
         earlier = by_action.get(key)
@@ -108,7 +113,8 @@ def remedies(report: Report | TraceReport) -> tuple[tuple[Remedy, ...], tuple[Re
 
 
 def _rank(remedy: Remedy) -> tuple[bool, bool, float]:
-    return not remedy.is_measured, remedy.about == "peak", -(remedy.gain_percent or 0.0)
+    order = -(remedy.gain_percent or 0.0) if remedy.is_measured else remedy.findings[0]
+    return not remedy.is_measured, remedy.about == "peak", order
 
 
 def _merged(first: Remedy, second: Remedy) -> Remedy:
@@ -142,7 +148,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
     # a trial measures the configuration that it names, which may be another one of `tries`
     config = finding.trial.config if finding.trial is not None else finding.config
     changes = tuple(_changes(report, config))
-    action = _first_sentence(finding.advice, cut_at_colon=True)
+    action = first_sentence(finding.advice, cut_at_colon=True)
     applied = "; ".join(change.code for change in changes)
     # the advice's own line is more specific, but a measured gain is that of the configuration
     lines: tuple[str, ...] = (code_in(action), applied, code_in(finding.advice))
@@ -154,7 +160,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
         lines = (code_in(action), code_in(finding.advice))  # the factor of a trial does not suit every training
     code = next((line for line in lines if line), "")
     remedy = Remedy(
-        action=action if code else _first_sentence(finding.advice, cut_at_colon=False),
+        action=action if code else first_sentence(finding.advice, cut_at_colon=False),
         code=code,
         paths=finding.paths,
         findings=(number,),
@@ -231,7 +237,8 @@ def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Chan
             continue
         value = f"{value.removesuffix('x')} * batch_size" if name == "batch" and value.endswith("x") else value
         names = {"{}": value, "{device}": device, "{optimizer}": optimizer_class(report) or "AdamW"}
-        yield replace(change, code=_filled(change.code, names), numerics=_filled(change.numerics, names))
+        numerics = "" if change.numerics == _OTHER_TRAINING and report.target.mode != "train" else change.numerics
+        yield replace(change, code=_filled(change.code, names), numerics=_filled(numerics, names))
 
 
 def _filled(template: str, names: dict[str, str]) -> str:
@@ -247,7 +254,7 @@ def code_in(advice: str) -> str:
     return "" if match is None else match[match.lastindex or 0]
 
 
-def _first_sentence(advice: str, *, cut_at_colon: bool) -> str:
+def first_sentence(advice: str, *, cut_at_colon: bool) -> str:
     """Return the first sentence of `advice` without its full stop, or its part before a colon. Code is not cut."""
     masked = advice[:MAX_ADVICE]
     for pattern in _CODE[:-1]:

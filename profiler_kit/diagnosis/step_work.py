@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import quoted_name
@@ -30,6 +31,7 @@ class Work:
     """The calls and the time of one kernel or operator, excluding operators that it calls.
 
     `float64_ns`: the part of `ns` in calls whose first input is a float64 tensor, where a trace records types.
+    `dtypes`: the recorded types of the first inputs, the one with the most time first.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Work:
     ns: int
     math: str | None = None
     float64_ns: int = 0
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,7 @@ class StepWork:
     - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
     - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
     - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: the words after a time: ``in 3 steps``.
+    - `facts`: what the run or the trace shows about the program.
     """
 
     source: str
@@ -66,11 +70,22 @@ class StepWork:
     idle: tuple[IdleTime, ...]
     shapes: tuple[ShapedOperator, ...] = ()
     per_step: str = "per step"
+    facts: Facts = field(default_factory=Facts)
 
     @property
     def clock_name(self) -> str:
         """``device time``, or ``operator time`` where there is no device."""
         return clock_name("kernel" if self.clock == "device" else "operator")
+
+    @property
+    def device_type(self) -> str:
+        """The type of the step's device, as torch.autocast reads it."""
+        return "cuda" if self.clock == "device" else "cpu"
+
+    @property
+    def autocast(self) -> str:
+        """The call of autocast to bfloat16 on the device of the step."""
+        return f"torch.autocast(device_type='{self.device_type}', dtype=torch.bfloat16)"
 
     @property
     def host_data_ns(self) -> int:
@@ -131,11 +146,12 @@ def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
     """Yield the work of the baseline of `report`, or of each trace; nothing for those with less than `MIN_BUSY_NS`."""
     if isinstance(report, Report):
         run = report.baseline()
-        works = [run_work(run)] if run is not None else []
+        measured = run_work(run) if run is not None else None
+        works = [replace(measured, facts=facts_of(report))] if measured is not None else []
     else:
         works = [*_trace_works(report)]
     for work in works:
-        if work is not None and work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
+        if work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
             yield work
 
 
@@ -230,7 +246,7 @@ def run_work(run: ConfigRun) -> StepWork | None:
 def trace_work(trace: TraceSummary, source: str) -> StepWork:
     """Return the work of `trace`."""
     operators = tuple(
-        Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns, float64_ns=o.float64_ns)
+        Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns, float64_ns=o.float64_ns, dtypes=o.dtypes)
         for o in trace.operators
     )
     on_device = trace.clock == "device"
@@ -257,4 +273,5 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
         idle=trace.idle,
         shapes=trace.shapes,
         per_step=extent_text(trace),
+        facts=facts_of(trace),
     )

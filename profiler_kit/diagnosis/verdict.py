@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.bounds import StepParts, step_parts
+from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepParts, step_parts
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
 from profiler_kit.diagnosis.registry import all_rules
-from profiler_kit.diagnosis.remedies import remedies
+from profiler_kit.diagnosis.remedies import first_sentence, remedies
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
@@ -44,7 +45,9 @@ MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
 BUSY_HOST: Final = "busy_host"
-_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
+COLD_START: Final = "cold_start"
+FAILED_RUNS: Final = "failed_runs"
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step|forward pass)")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
@@ -69,8 +72,15 @@ def verdict(report: Report | TraceReport) -> Verdict:
     """Return the verdict on `report`, whose findings are ranked."""
     parts = step_parts(report)
     account = account_of(report) if parts is not None else None
-    useful, without_gain = remedies(report)
     cause = _main_cause(report.findings)
+    useful, without_gain = remedies(report, cause)
+    if (
+        parts is not None
+        and cause is not None
+        and report.findings[cause - 1].rule == COLD_START
+        and parts.bound in HOST_BOUNDS
+    ):
+        parts = replace(parts, bound="cold start")
     unexplained_busy = account.unexplained(idle=False) if account is not None else None
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
@@ -78,7 +88,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
         _busy_host(report.findings),
         _bound(parts) if parts is not None else _largest_count(report),
         *_cause(report, parts, cause),
-        _remedy(useful) or _untried(report, parts, cause),
+        _after_failure(report.findings, cause) or _remedy(useful, cause) or _untried(report, parts, cause),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
@@ -108,6 +118,20 @@ def _main_cause(findings: tuple[Finding, ...]) -> int | None:
     numbers = [i for i, finding in enumerate(findings, start=1) if _is_cause(finding)]
     causes = [i for i in numbers if topics.get(findings[i - 1].rule) != "note"]
     return next(iter(causes or numbers), None)
+
+
+def _first_serious(findings: tuple[Finding, ...]) -> int | None:
+    """The number of the first serious finding that the verdict does not state anyway."""
+    serious = (i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium"))
+    return next((i for i in serious if findings[i - 1].rule != BUSY_HOST), None)
+
+
+def _after_failure(findings: tuple[Finding, ...], cause: int | None) -> str:
+    """What to do about a run that failed, where no cause of time is known: before any change of the model."""
+    number = _first_serious(findings) if cause is None else None
+    if number is None or findings[number - 1].rule != FAILED_RUNS:
+        return ""
+    return f"Try first: {first_sentence(findings[number - 1].advice, cut_at_colon=False)} [{number}]."
 
 
 def _is_cause(finding: Finding) -> bool:
@@ -244,8 +268,7 @@ def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | N
         return
     if parts is not None and parts.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)
-    number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
-    if number is not None:
+    if (number := _first_serious(findings)) is not None:
         yield f"Main finding: {_clause(findings[number - 1].title)} [{number}]."
 
 
@@ -292,7 +315,8 @@ def _clause(title: str) -> str:
     return title.removesuffix(".")
 
 
-def _remedy(useful: tuple[Remedy, ...]) -> str:
+def _remedy(useful: tuple[Remedy, ...], cause: int | None) -> str:
+    """The best remedy. One that was only estimated treats the main cause, or the sentence says that none does."""
     if not useful:
         return ""
     best = useful[0]
@@ -306,7 +330,8 @@ def _remedy(useful: tuple[Remedy, ...]) -> str:
         interval = f" ({low:.1f} to {high:.1f} %)" if low is not None and high is not None else ""
         measure = "peak memory" if best.about == "peak" else "time per example" if best.per_example else "time"
         return f"Best measured: {action} saves {text(gain, 'percent')} of the {measure}{interval}{numbers}."
-    return f"Try first: {action}{numbers}."
+    untreated = "" if cause is None or cause in best.findings else f"No change is known to treat [{cause}]. "
+    return f"{untreated}Try first: {action}{numbers}."
 
 
 def _unexplained(busy: float | None, idle: float | None) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.records.target import InputInfo
 
 NO_INPUTS: Final = object()  # None would be a valid value
+MAX_SEQUENCE_DIMENSIONS: Final = 3  # sequence, batch, features; images have more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,28 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     else:
         for item in named_fields(value).values():
             yield from tensors_in(item)
+
+
+def example_count(batch: Batch, model: nn.Module) -> int | None:
+    """The number of examples in a step: the leading size of the first input; None where that may be a length.
+
+    A packed sequence states it. A recurrent or attention layer that reads (sequence, batch, features) leaves open which
+    dimension of a sequence is the batch.
+    """
+    first = next((value for value in batch.values() if next(tensors_in(value), None) is not None), None)
+    if isinstance(first, PackedSequence):
+        return int(first.batch_sizes[0])
+    tensor = next(tensors_in(first), None)
+    if tensor is None or not tensor.dim():
+        return None
+    may_be_length = tensor.dim() <= MAX_SEQUENCE_DIMENSIONS and reads_sequence_first(model.modules())
+    return None if may_be_length else tensor.shape[0]
+
+
+def reads_sequence_first(layers: Iterable[object]) -> bool:
+    """Whether the first recurrent or attention layer expects (sequence, batch, features)."""
+    layer = next((layer for layer in layers if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention))), None)
+    return layer is not None and not layer.batch_first
 
 
 def named_fields(value: object) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _DEVICE_OF: Final[dict[Backend, str]] = {
 }  # fmt: skip
 _DEVICE_WORDS: Final = {"cuda": "a CUDA device", "cpu": "a CPU", "mps": "Metal (MPS)"}
 _WITHOUT_CUDNN: Final[Mapping[Backend, str]] = {
-    "cpu": "cuDNN's flags have no effect on a CPU: oneDNN runs its convolutions.",
+    "cpu": "cuDNN's flags have no effect on a CPU.",
     "mps": "cuDNN's flags have no effect on Metal (MPS).",
     "native": "This torch has no cuDNN (torch.backends.cudnn.is_available() is False), so cuDNN's flags have no effect and "
     "torch's own kernels run the convolutions. Install a torch build with cuDNN to use it.",

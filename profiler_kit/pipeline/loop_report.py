@@ -50,7 +50,7 @@ def loop_report(
     """
     notes = [*observed.notes, *_loop_notes(observed)]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
-    run = _run(observed)
+    run = _run(observed, models)
     timeline = None
     if observed.trace is not None:
         run, _, timeline = attribute_run_trace(run, observed.trace)
@@ -61,7 +61,7 @@ def loop_report(
     return LoopReport(for_python(report), timeline)
 
 
-def _run(observed: Observations) -> ConfigRun:
+def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
     from profiler_kit.worker import environment
     from profiler_kit.worker.device_state import device_state
 
@@ -74,7 +74,7 @@ def _run(observed: Observations) -> ConfigRun:
         steps_ns=tuple(observed.steps_ns),
         step_ns=median_interval(observed.steps_ns),
         phases=_phases(observed),
-        samples=_examples(observed),
+        samples=_examples(observed, models),
         peak_allocated_bytes=observed.peak_allocated_bytes,
         peak_reserved_bytes=observed.peak_reserved_bytes,
         peak_rss_bytes=None if device.type == "cuda" else environment.peak_rss_bytes(),
@@ -112,13 +112,16 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
     )
 
 
-def _examples(observed: Observations) -> int | None:
-    """The examples of a step: the leading size of the first input, times the calls of the model per step."""
+def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None:
+    """The examples of a step: those of the inputs, times the calls of the model per step; None where they are unknown."""
+    from profiler_kit.loading import Batch, example_count
+
     if observed.arguments is None:
         return None
-    shape = next((shape for shape, _ in observed.arguments.signature if shape), None)
+    batch = Batch(args=observed.arguments.args, kwargs=observed.arguments.kwargs)
+    count = example_count(batch, models[0])
     calls = observed.forward_calls / len(observed.steps_ns) if observed.steps_ns else 1
-    return round(shape[0] * calls) if shape is not None else None
+    return round(count * calls) if count is not None else None
 
 
 def _loop_notes(observed: Observations) -> Iterator[str]:

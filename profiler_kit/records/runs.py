@@ -137,8 +137,8 @@ class ConfigRun(Saved, kind="run"):
     - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps. `steps_ns`: the durations of the timed steps.
       `step_ns`: their median with its interval. `round_ns`: as in `Repeat`.
     - `tuning_ns`: the cost of algorithm search: (first step - steady step) minus the same with benchmark off.
-    - `samples`: examples per step, the leading size of the first input. `prepared_batches`: the number of batches that workers of
-      the loader prepare while no step runs; None in older reports.
+    - `samples`: examples per step, the leading size of the first input; None where that may be the length of a sequence.
+    - `prepared_batches`: the number of batches that workers of the loader prepare while no step runs; None in older reports.
 
     From `traced_steps` separate steps, which run with the profiler, per step:
 

@@ -74,12 +74,16 @@ class PhaseTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleTime:
-    """Idle time of one cause before work of one phase, and the number of gaps. `phase` is "" where unknown."""
+    """Idle time of one cause before work of one phase, and the number of gaps. `phase` is "" where unknown.
+
+    `longest_ns`: the time in the longest gap; 0 in the mean of a run's steps.
+    """
 
     cause: IdleCause
     phase: TracePhase | Literal[""] = ""
     ns: int
     gaps: int = 0
+    longest_ns: int = 0
 
 
 def idle_by_cause(idle: Iterable[IdleTime]) -> dict[IdleCause, int]:
@@ -148,6 +152,8 @@ class TraceOperator:
     - `host_self_ns`: its host time, excluding operators that it calls.
     - `float64_ns`: the part of `kernel_ns` in calls whose first input is a float64 tensor; 0 where the trace has no types.
     - `longest_ns`: the part of `kernel_ns` in its longest calls, one for each step (one call in a trace without steps).
+    - `dtypes`: the floating-point types of the first inputs of its calls, the one with the most of `kernel_ns` first; empty
+      where the trace has no types.
     """
 
     name: str
@@ -157,6 +163,7 @@ class TraceOperator:
     host_self_ns: int
     float64_ns: int = 0
     longest_ns: int = 0
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,7 +331,7 @@ class TraceSummary:
       compiled regions.
     - `steps_inferred`: True if the trace marks no steps; `steps` are then inferred from the ends of `Optimizer.step`.
     - `graph_launches`: launches of CUDA graphs.
-    - `loaders`: the classes of the DataLoader iterators, longest first.
+    - `loaders`: the classes of the DataLoader iterators, longest first. `optimizers`: those of the optimizers.
     - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
@@ -369,6 +376,7 @@ class TraceSummary:
     compiled: bool = False
     graph_launches: int = 0
     loaders: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
     median_kernel_ns: int | None = None
     activities: tuple[HostActivity, ...] = ()
     compile_ns: int = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from profiler_kit.errors import KitError
-from profiler_kit.loading import Batch, explain_forward_failure
+from profiler_kit.loading import example_count, explain_forward_failure
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import RunJob
@@ -123,7 +123,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         step_ns=median_interval(timed.steps_ns),
         round_ns=job.turns.round_ns if job.turns is not None else None,
         phases=timed.phases(),
-        samples=_examples(target.batch),
+        samples=example_count(target.batch, target.model),
         prepared_batches=target.prepared_batches,
         first_step_peak_bytes=first_peak,
         peak_allocated_bytes=_peak_bytes(runner),
@@ -171,12 +171,6 @@ def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_pro
     except Exception as error:  # noqa: BLE001 the user's code under the profiler: keep the samples
         return _with_note(run, f"No times by layer: the traced steps raised {one_line_message(error)}")
     return replace(run, traced_steps=traced, trace=trace)
-
-
-def _examples(batch: Batch) -> int | None:
-    """The number of examples in a step: the leading size of the first input."""
-    first = next(iter(batch.tensors()), None)
-    return first.shape[0] if first is not None and first.dim() else None
 
 
 def _first_step(runner: Runner) -> int:

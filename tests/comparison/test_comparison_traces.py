@@ -369,23 +369,40 @@ def test_the_first_sentence_names_what_differs_in_kind_and_the_cause_with_its_sh
     assert "Main cause: forward -40 ms, 100 % of the time saved. Other changes of +10 ms go the other way." in first
 
 
+BATCH, ROWS = "batch size", "first dimension of the inputs"
+IMAGES = shaped("aten::conv2d", (8, 3, 9, 9), (4, 3, 3, 3), each=90)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "sizes"),
     [
-        ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (16, 5), (7, 5))], ("8", "16")),
+        ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (16, 5), (7, 5))], (ROWS, "8", "16")),
         ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (8, 5), (7, 5))], None),
         ([shaped("aten::linear", (8, 5), (7, 5))], [shaped("aten::linear", (16, 6), (7, 6))], None),
         ([shaped("aten::add", (8, 5), (8, 5))], [shaped("aten::add", (4, 5), (2, 5))], None),
         ([shaped("aten::linear", (8, 5)), shaped("aten::conv2d", (3, 4), each=90)],
          [shaped("aten::linear", (16, 5)), shaped("aten::conv2d", (3, 4), each=90)], None),
+        # sequence first: the rows are positions times examples
+        ([shaped("aten::mm", (106, 5), (5, 7))], [shaped("aten::mm", (228, 5), (5, 7))], (ROWS, "106", "228")),
+        ([shaped("aten::linear", (53, 2, 5), (7, 5))], [shaped("aten::linear", (57, 2, 5), (7, 5))], (ROWS, "53", "57")),
+        # packed: the rows are those of all sequences; heads: the first of three dimensions may be both
+        ([shaped("aten::bmm", (16, 9, 5), (16, 5, 9))], [shaped("aten::bmm", (32, 9, 5), (32, 5, 9))], (ROWS, "16", "32")),
+        ([shaped("aten::scaled_dot_product_attention", (16, 9, 5), (16, 9, 5))],
+         [shaped("aten::scaled_dot_product_attention", (32, 9, 5), (32, 9, 5))], (ROWS, "16", "32")),
+        ([shaped("aten::scaled_dot_product_attention", (2, 8, 9, 5), (2, 8, 9, 5))],
+         [shaped("aten::scaled_dot_product_attention", (4, 8, 9, 5), (4, 8, 9, 5))], (BATCH, "2", "4")),
+        # an image without a batch: the first dimension is that of the channels
+        ([shaped("aten::conv2d", (3, 9, 9), (4, 3, 3, 3))], [shaped("aten::conv2d", (6, 9, 9), (4, 3, 3, 3))], (ROWS, "3", "6")),
+        ([IMAGES, shaped("aten::linear", (8, 5), (7, 5))],
+         [shaped("aten::conv2d", (16, 3, 9, 9), (4, 3, 3, 3)), shaped("aten::linear", (16, 5), (7, 5))], (BATCH, "8", "16")),
+        ([IMAGES], [IMAGES], None),
     ],
 )  # fmt: skip
-def test_batches_differ_if_most_operators_differ_in_the_first_size_alone(
-    a: list[ShapedOperator], b: list[ShapedOperator], sizes: tuple[str, str] | None
+def test_only_operators_that_define_a_batch_show_its_size(
+    a: list[ShapedOperator], b: list[ShapedOperator], sizes: tuple[str, str, str] | None
 ) -> None:
     compared = compare_traces(replace(trace("x/a"), shapes=tuple(a)), replace(trace("x/b"), shapes=tuple(b)))
-    batch = [(change.a, change.b) for change in compared.kinds if change.kind == "batch size"]
-    assert batch == ([sizes] if sizes else [])
+    assert [(change.kind, change.a, change.b) for change in compared.kinds] == ([sizes] if sizes else [])
 
 
 def test_a_difference_within_the_noise_has_no_cause() -> None:

@@ -189,7 +189,7 @@ def test_a_large_convolution_gets_the_line_of_half_its_kernel() -> None:
 
 def test_the_lines_about_data_loaders_can_be_pasted() -> None:
     for advice in (data_bound.LOADER_ADVICE, *data_bound._LOADER_ADVICE.values()):
-        assert ast.parse(code_in(advice))
+        assert ast.parse(code_in(advice.format(pin=", pin_memory=True")))
 
 
 def test_a_straggler_gets_the_command_that_compares_it() -> None:

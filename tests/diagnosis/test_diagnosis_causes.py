@@ -154,7 +154,7 @@ def test_attention_by_hand_is_named_with_the_line_to_paste() -> None:
     assert finding.severity == "high"
     assert finding.weight == pytest.approx(0.4)
     assert "scaled_dot_product_attention(q, k, v" in finding.advice
-    assert "only without dropout" in finding.advice
+    assert "dropout" not in finding.advice, "no backward pass was recorded"
     loss = replace(SOFTMAX, name="aten::_log_softmax")
     assert "attention_by_hand" not in rules(cpu_trace(operator("mm", "gemm", 60.0, 60), loss, BMM)), (
         "a loss is not attention"
@@ -413,11 +413,26 @@ def test_float64_parameters_on_a_cpu() -> None:
 
 def test_large_convolutions_without_onednn_on_a_cpu() -> None:
     fallback = operator("_slow_conv2d_forward", "conv", 60.0, 12)
-    finding = single(cpu_trace(operator("mm", "gemm", 40.0, 9), fallback), "float64")
+    product = operator("mm", "gemm", 40.0, 9)
+    finding = single(cpu_trace(product, fallback), "not_on_onednn")
     assert finding.severity == "medium", "oneDNN may be off"
-    assert "mkldnn" in finding.advice
-    small = replace(fallback, calls=600)
-    assert "float64" not in rules(cpu_trace(operator("mm", "gemm", 40.0, 9), small)), "small ones never use oneDNN"
+    assert "record_shapes=True" in finding.advice, "the types are not recorded"
+    assert not {"not_on_onednn", "float64"} & rules(cpu_trace(product, replace(fallback, calls=600))), (
+        "small ones never use it"
+    )
+    single_thread = replace(fallback, dtypes=("float32",))
+    assert not {"not_on_onednn", "float64"} & rules(cpu_trace(product, single_thread)), "PyTorch's own choice"
+    half = single(cpu_trace(product, replace(fallback, dtypes=("bfloat16",))), "not_on_onednn")
+    assert "bfloat16" in half.title
+    double = replace(fallback, dtypes=("float64",), float64_ns=fallback.kernel_ns)
+    assert {"not_on_onednn", "float64"} & rules(cpu_trace(product, double)) == {"float64"}
+
+
+def test_kernels_named_double_are_not_float64_where_the_recorded_types_have_none() -> None:
+    named = kernel("pointwise", 60.0, 60, name="reduce_kernel<double>")
+    assert "float64" in rules(gpu_trace(GEMM, named))
+    inputs = replace(operator("sum", "reduce", 60.0, 60), dtypes=("float32",))
+    assert "float64" not in rules(replace(gpu_trace(GEMM, named), operators=(inputs,)))
 
 
 def convolution(ns_ms: float, weight: tuple[int, ...], channels: int) -> ShapedOperator:

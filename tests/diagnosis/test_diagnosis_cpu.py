@@ -114,12 +114,19 @@ def test_short_operators_cost_the_same_for_any_batch() -> None:
     finding = rule_finding(source, "small_operators")
     assert finding is not None
     assert finding.weight == pytest.approx(0.4)
-    assert finding.advice.startswith("Use a larger batch, DataLoader(batch_size=32)")
+    assert finding.advice.startswith("Use fewer calls"), "nothing shows the batch"
+    small = replace(source, runs=tuple(replace(run, samples=2) for run in source.runs))
+    finding = rule_finding(small, "small_operators")
+    assert finding is not None
+    assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
     assert finding.claims == ("busy:kernel:aten::view", "idle:python")
-    one_example = replace(source, target=replace(source.target, inputs_from="evidence"))
+    inference = rule_finding(replace(small, target=replace(source.target, mode="infer")), "small_operators")
+    assert inference is not None
+    assert "learning rate" not in inference.advice
+    one_example = replace(small, target=replace(source.target, inputs_from="evidence"))
     finding = rule_finding(one_example, "small_operators")
     assert finding is not None
-    assert finding.advice.startswith("Profile the batch of your training: `--batch 32`."), "a test built this batch"
+    assert finding.advice.startswith("Profile the batch of your training (--batch)."), "a test built this batch"
 
 
 def test_the_optimizer_is_that_of_the_target() -> None:

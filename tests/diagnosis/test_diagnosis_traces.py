@@ -170,11 +170,11 @@ def test_operators_in_words_with_their_sizes(operator: ShapedOperator, expected:
 @pytest.mark.parametrize(
     ("loaders", "explanation", "advice"),
     [
-        ((), "", LOADER_ADVICE),
+        ((), "", LOADER_ADVICE.format(pin=", pin_memory=True")),
         (("_SingleProcessDataLoaderIter",), "num_workers=0", "num_workers=4"),
         (("_MultiProcessingDataLoaderIter",), "workers", "more workers"),
         (("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"), "workers", "prefetch_factor"),
-        (("MyIter",), "", LOADER_ADVICE),
+        (("MyIter",), "", LOADER_ADVICE.format(pin=", pin_memory=True")),
     ],
 )
 def test_the_kind_of_loader_decides_what_to_do_about_waiting(

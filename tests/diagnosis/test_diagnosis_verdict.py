@@ -278,7 +278,7 @@ def test_a_measured_gain_shows_the_line_of_its_configuration() -> None:
     advice = "Use fewer calls: model = torch.compile(model)."
     tried = replace(trial(report, "batch=2x", 30.0, "better"), per_example=True)
     (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x", trial=tried)).remedies
-    assert remedy.code == "DataLoader(dataset, batch_size=2 * batch_size)"
+    assert remedy.code == "batch_size = 2 * batch_size"
     (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x")).remedies
     assert remedy.code == "model = torch.compile(model)"
     swept = finding(

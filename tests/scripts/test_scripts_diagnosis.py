@@ -14,7 +14,10 @@ from torch_versions import needs_stacks
 
 import profiler_kit
 from profiler_kit.diagnosis import all_rules
-from profiler_kit.records.report import Finding, Severity
+from profiler_kit.diagnosis.facts import facts_of
+from profiler_kit.diagnosis.verdict import verdict
+from profiler_kit.records.report import Finding, Report, Severity, TraceReport
+from profiler_kit.records.serde import loads_report
 from scripts.bench.diagnosis import __main__ as benchmark
 from scripts.bench.diagnosis import peers, record
 from scripts.bench.diagnosis.scenario import ANALYZE, CAUSES, NOTHING, PARTS, TRACE_FORMS, Scenario, scenarios
@@ -22,6 +25,8 @@ from scripts.bench.diagnosis.scenario import ANALYZE, CAUSES, NOTHING, PARTS, TR
 # What has to hold on the recordings.
 MIN_FIRST, MIN_PRESENT, MAX_WRONG = 0.90, 0.97, 0.02
 MAX_FIXTURES_BYTES = 7_000_000
+REPORTS = Path(__file__).parents[1] / "fixtures" / "reports"
+PUBLISHED = Path(__file__).parents[2] / "docs" / "measured"
 
 SCENARIO = Scenario(
     name="late", part="visible", cause="data", also=("python",), forms=TRACE_FORMS, analyze=(), device="any", ranks=1, steps=3,
@@ -123,8 +128,52 @@ def test_a_thin_trace_has_all_events_and_the_arguments_that_readers_need() -> No
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[benchmark.Score]:
-    return list(benchmark.scores(benchmark.TRACES, scenarios()))
+def recorded() -> dict[tuple[Scenario, str], Report | TraceReport]:
+    """The reports on all recordings, by scenario and name."""
+    return {
+        (scenario, name): benchmark.report_of(paths)
+        for scenario in scenarios()
+        for name, paths in benchmark.recordings(benchmark.TRACES, scenario).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def rows(recorded: dict[tuple[Scenario, str], Report | TraceReport]) -> list[benchmark.Score]:
+    return [benchmark.score(*key, report.findings) for key, report in recorded.items()]
+
+
+def test_the_first_suggestion_treats_the_main_cause(
+    recorded: dict[tuple[Scenario, str], Report | TraceReport],
+) -> None:
+    published = {
+        path.name: loads_report(path.read_bytes(), str(path)) for path in sorted(PUBLISHED.glob("convnet_v?_h100.json"))
+    }
+    frozen = {path.name: loads_report(path.read_bytes(), str(path)) for path in sorted(REPORTS.glob("*.json"))}
+    all_reports: dict[str, Report | TraceReport] = {name: report for (_, name), report in recorded.items()}
+    for name, report in (all_reports | published | frozen).items():
+        said = verdict(report)
+        if said.cause is None or not said.remedies:
+            continue
+        first = said.remedies[0]
+        says_why = any("No change is known to treat" in sentence for sentence in said.sentences)
+        assert said.cause in first.findings or first.is_measured or says_why, name
+
+
+def test_advice_asks_for_nothing_that_the_recording_contradicts(
+    recorded: dict[tuple[Scenario, str], Report | TraceReport],
+) -> None:
+    for (_, name), report in recorded.items():
+        facts = facts_of(report)
+        for one in report.findings:
+            place = f"{name}: {one.rule}"
+            assert "batch_size=32" not in one.advice, place
+            assert facts.trains or not ("learning rate" in one.advice or "loss.detach" in one.advice), place
+            assert facts.has_optimizer or "fused=True" not in one.advice, place
+            assert facts.has_loader or one.rule == "data_bound" or "DataLoader" not in one.advice, place
+            assert facts.has_steps or "of the step" not in one.title, place
+            assert not (one.rule == "float64" and facts.lacks("float64")), place
+            on_cpu = isinstance(report, TraceReport) and all(trace.clock == "host" for trace in report.traces)
+            assert not (on_cpu and ("'cuda'" in one.advice or "pin_memory" in one.advice)), place
 
 
 def test_the_recordings_reach_the_score(rows: list[benchmark.Score]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
@@ -61,7 +62,7 @@ def check(report: Report) -> Iterator[Finding]:
             if recompute_share is not None
             else "",
         ),
-        advice=_advice(module),
+        advice=_advice(module, facts_of(report)),
         evidence=(
             Evidence(name="saved activations", value=run.memory.saved_activations, unit="bytes", where=run.config.name),
             Evidence(name="share of the peak", value=100.0 * share, unit="percent", where=run.config.name),
@@ -102,8 +103,8 @@ def _recompute_share(static: StaticCount | None, module: ModuleMemory | None) ->
     return ratio(sum(node.forward.flops for node in nodes), static.step.flops)
 
 
-def _advice(module: ModuleMemory | None) -> str:
-    alternatives = "a smaller batch, autocast to bfloat16, or in-place activations"
+def _advice(module: ModuleMemory | None, facts: Facts) -> str:
+    alternatives = f"a smaller batch, {'' if facts.half else 'autocast to bfloat16, '}or in-place activations"
     if module is None:
         return f"To save memory, use {alternatives}."
     return (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
@@ -79,7 +80,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, match = worst.work, worst.match
     yield RULE.finding(
         severity=_severity(match.share, work.share(total_ns(match.softmax))),
-        title=f"Attention without a fused kernel takes {percent(match.share)} of the step",
+        title=f"Attention without a fused kernel takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "
             f"{text(match.products_ns, 'ns')} {work.per_step}.",
@@ -100,8 +101,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 
 _ADVICE: Final = (
-    "Replace the products and the softmax by torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, "
-    "dropout_p=p), or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it with need_weights=False."
+    "Replace the products and the softmax by torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask{dropout}), "
+    "or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it with need_weights=False."
 )
 # Source: aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, check_for_dropout.
 _NO_DROPOUT: Final = "On a CPU it is fused only without dropout (dropout_p=0.0)."
@@ -111,8 +112,7 @@ _FAST_PATH_ADVICE: Final = (
 )
 _FALLBACK_ADVICE: Final = (
     "scaled_dot_product_attention falls back to separate operations here. Call it with torch.nn.attention.sdpa_kernel("
-    "torch.nn.attention.SDPBackend.FLASH_ATTENTION) to see the reason: usually float64, a head size that is not a multiple of 8, "
-    "a mask that needs gradients, or float32 inputs."
+    "torch.nn.attention.SDPBackend.FLASH_ATTENTION) to see the reason: usually {reasons}."
 )
 
 
@@ -125,11 +125,24 @@ def _severity(share: float, softmax_share: float) -> Severity:
 def _advice(work: StepWork, softmax_calls: int) -> str:
     """Return the advice for the caller of the operations: PyTorch's fallback, its inference path, or the user's code."""
     if any(_MATH_FALLBACK in item.name for item in work.operators):
-        return _FALLBACK_ADVICE
+        return _fallback_advice(work.facts)
     fast_path_calls = sum(item.calls for item in work.operators if item.name == _FAST_PATH)
     if fast_path_calls >= softmax_calls:
         return _FAST_PATH_ADVICE
-    return f"{_ADVICE} {_NO_DROPOUT}" if work.clock == "operator" else _ADVICE
+    return _own_advice(work)
+
+
+def _own_advice(work: StepWork) -> str:
+    advice = _ADVICE.format(dropout=", dropout_p=p" if work.facts.trains else "")
+    return f"{advice} {_NO_DROPOUT}" if work.clock == "operator" and work.facts.trains else advice
+
+
+def _fallback_advice(facts: Facts) -> str:
+    """Return the advice with the usual reasons that the recorded types do not rule out."""
+    types = " or ".join(dtype for dtype in ("float64", "float32") if not facts.lacks(dtype))
+    inputs = [f"{types} inputs"] if types else []
+    masks = ["a mask that needs gradients"] if facts.has_backward else []
+    return _FALLBACK_ADVICE.format(reasons=", or ".join([*inputs, "a head size that is not a multiple of 8", *masks]))
 
 
 def attention_by_operators(work: StepWork) -> _Attention | None:
@@ -179,7 +192,7 @@ def _by_modules(report: Report | TraceReport, work: StepWork) -> _Attention | No
         softmax=softmax,
         products_ns=products_ns,
         share=share,
-        advice=_FALLBACK_ADVICE if any(use.kernel == "math" for use in attention) else _ADVICE,
+        advice=_fallback_advice(work.facts) if any(use.kernel == "math" for use in attention) else _own_advice(work),
         items=(),
         paths=tuple(paths),
     )

@@ -61,15 +61,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     kernels = work.select(lambda item: is_conversion(item) or (work.clock == "operator" and item.family == "cat/copy"))
     yield RULE.finding(
         severity="medium" if match.share >= LARGE_SHARE else "low",
-        title=f"Conversions between data types take {percent(match.share)} of the step",
+        title=f"Conversions between data types take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
             "Lower precision cannot save more than they cost.",
             worst.others_sentence(),
         ),
-        advice="Leave autocast out for this model, or for its small layers: with torch.autocast(device_type='cuda', "
-        "enabled=False). To avoid the conversions instead, store the weights in 16 bits: model.to(torch.bfloat16), and check "
-        "the quality.",
+        advice="Leave autocast out for this model, or for its small layers: with "
+        f"torch.autocast(device_type='{work.device_type}', enabled=False). To avoid the conversions instead, store the "
+        "weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),

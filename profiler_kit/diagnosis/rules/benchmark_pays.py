@@ -199,7 +199,7 @@ def _advice(pays: bool, break_even: int | None, plan: PlannedTime | None, is_sea
     )
     return (
         f"If input shapes stay the same, set torch.backends.cudnn.benchmark = True before the first step. {min_uses}"
-        "Every new shape starts a new search: pad or bucket varying sizes, and drop a smaller last batch (drop_last=True). "
+        "Every new shape starts a new search: pad or bucket varying sizes, and drop a smaller last batch. "
         "Setting the flag later has no effect on shapes that already ran."
         + (f" {limit}" if is_search_expensive else "")
     )

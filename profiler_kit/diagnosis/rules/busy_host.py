@@ -94,7 +94,7 @@ def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> 
             if disturbance.is_large
             else "Shared caches and lower clocks may lengthen steps.",
         ),
-        advice=_advice(run, disturbance),
+        advice=_advice(run, disturbance, has_loader=report.target.has_loader),
         evidence=tuple(
             piece
             for other, load in disturbed
@@ -159,7 +159,7 @@ def _facts(run: ConfigRun, disturbance: Disturbance) -> str:
     return f"{join_list([part for part in parts if part])}. The process may use {plural(cores, 'core')}."
 
 
-def _advice(run: ConfigRun, disturbance: Disturbance) -> str:
+def _advice(run: ConfigRun, disturbance: Disturbance, *, has_loader: bool) -> str:
     cores = host_loads(run)[0].cores
     if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
         return (
@@ -169,7 +169,7 @@ def _advice(run: ConfigRun, disturbance: Disturbance) -> str:
         return _STOP
     count = _ranks_here(run)
     threads = f"OMP_NUM_THREADS={max(1, cores // count)} for each rank" if count > 1 else "torch.set_num_threads(N)"
-    return f"Use at most {plural(cores, 'thread')} in all: {threads}, and fewer DataLoader workers."
+    return f"Use at most {plural(cores, 'thread')} in all: {threads}{', and fewer DataLoader workers' if has_loader else ''}."
 
 
 def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:

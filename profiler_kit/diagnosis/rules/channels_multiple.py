@@ -9,6 +9,7 @@ from math import fsum
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
+from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.phrases import (
     join_list,
     join_sentences,
@@ -151,8 +152,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     layers = [f"{operator_text(operator)} ({text(operator.kernel_ns, 'ns')})" for operator, _ in operators]
     yield RULE.finding(
         severity="medium" if share >= MEDIUM_DEVICE_SHARE else "low",
-        title=f"Padding takes {percent(share)} of the step: {_channel_counts(channels)} channels, not a multiple of "
-        f"{CHANNEL_MULTIPLE}",
+        title=f"Padding takes {percent(share)} of the {facts_of(trace).whole}: {_channel_counts(channels)} channels, not a "
+        f"multiple of {CHANNEL_MULTIPLE}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}Tensor cores pad {join_list(layers)}.",
             "The padding is computed from the channels, and a lower bound.",

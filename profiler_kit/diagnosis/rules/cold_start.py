@@ -17,10 +17,10 @@ from profiler_kit.diagnosis.idle_time import (
     is_runtime_call,
     worst_idle,
 )
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.records.report import Evidence, Finding, Severity, TraceReport
-from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity
+from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleTime
 from profiler_kit.units import percent, text
 
 # From a quarter of the time on, the trace does not show the steady loop.
@@ -40,6 +40,9 @@ Fires for a trace if at least {limit_percent(MIN_HOST_SHARE)} of the time goes t
 - The first of at least three steps has more than {FIRST_STEP_FACTOR:g} times the idle time of the others, and at least
   {text(FIRST_STEP_NS, "ns")} more. Without a device, the
   first step takes more than {FIRST_STEP_FACTOR:g} times as long as the others.
+- One gap in Python takes at least {text(LONG_CALL_NS, "ns")}, and more than {FIRST_STEP_FACTOR:g} times as long as all others
+  together. It is in the first of several steps; or, in a trace without several steps, no call or range of the program's own
+  code is recorded there.
 
 First calls that take less than {text(FIRST_CALL_NS, "ns")} in total have to be {limit_percent(HIGH_SHARE)} of the time.
 
@@ -52,13 +55,17 @@ the steady loop.
 """
 
 
+_SERVER: Final = " To shorten the start of a server, run the model once on an example before the first request."
+
+
 class _Start(NamedTuple):
-    """The time of first calls, and the calls. `first_step`: it is the excess of the first step."""
+    """The time of first calls, and the calls. `first_step`: it is the excess of the first step. `gap`: it is a single gap."""
 
     ns: int
     share: float
     calls: tuple[HostActivity, ...]
     first_step: bool
+    gap: IdleTime | None = None
 
 
 def check_trace(report: TraceReport) -> Iterator[Finding]:
@@ -67,12 +74,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         return
     step, start = worst.step, worst.match
     place = "the device waits for work" if step.on_device else "the host does work"
+    place = "the host is in a gap" if start.gap is not None else place
     yield RULE.finding(
         severity=_severity(step, start),
         title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
         explanation=join_sentences(
             f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
             if start.first_step
+            else f"{step.prefix}One gap{_before(start.gap)} takes {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}. All "
+            f"other gaps of Python together take {text(step.idle_ns('python') - start.ns, 'ns')}."
+            if start.gap is not None
             else f"{step.prefix}First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or "
             "start "
             "libraries.",
@@ -83,8 +94,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             worst.others_sentence(),
         ),
         advice="Record steady steps: torch.profiler.schedule(wait=1, warmup=3, active=3), with prof.step() at the end of "
-        "each step. "
-        "To shorten the start of a server, run the model once on an example before the first request.",
+        f"each step.{'' if step.facts.trains else _SERVER}",
         evidence=(
             Evidence(
                 name="first calls, share of the time", value=100.0 * start.share, unit="percent", where=step.where
@@ -104,6 +114,8 @@ def _severity(step: IdleStep, start: _Start) -> Severity:
 
 
 def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
+    if start.gap is not None:
+        return ("idle:python",)
     if not step.on_device:
         return ("idle:python", "busy")
     if start.ns == step.idle_ns("cold start"):
@@ -114,11 +126,16 @@ def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
 def _start(step: IdleStep) -> _Start | None:
     first_calls = tuple(activity for activity in step.activities if _is_first_call(step, activity))
     direct_ns = step.idle_ns("cold start") + sum(a.ns for a in first_calls if is_operator(a.name))
-    ns = max(direct_ns, step.start_ns)
+    ns = max(direct_ns, step.start_ns, step.single_ns)
     share = step.share(ns)
     if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):
         return None
-    return _Start(ns, share, first_calls, first_step=step.start_ns > direct_ns)
+    gap = step.single if ns == step.single_ns else None
+    return _Start(ns, share, first_calls, first_step=gap is None and step.start_ns > direct_ns, gap=gap)
+
+
+def _before(gap: IdleTime | None) -> str:
+    return f" before work of {phase_name(gap.phase)}" if gap is not None and gap.phase not in ("", "other") else ""
 
 
 def _is_first_call(step: IdleStep, activity: HostActivity) -> bool:

@@ -54,7 +54,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             worst.others_sentence(),
         ),
         advice="Run them on the device: create their inputs there, x = torch.tensor(data, device=device), and remove .cpu() and "
-        ".numpy() before them. If the operator has no implementation for the device, replace it or move it to the data loader.",
+        ".numpy() before them. If the operator has no implementation for the device, replace it, or move "
+        f"this work: {step.facts.elsewhere()}.",
         evidence=(
             Evidence(
                 name="idle time in operators on the CPU, share", value=100.0 * share, unit="percent", where=step.where

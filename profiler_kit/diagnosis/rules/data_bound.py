@@ -23,9 +23,10 @@ MIN_IDLE_SHARE: Final = 0.05
 
 _HOST_CLAIMS: Final = ("idle:waiting for data", "busy:phase:data")
 
+_PIN: Final = ", pin_memory=True"
 LOADER_ADVICE: Final = (
     "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, persistent_workers=True, "
-    "prefetch_factor=4, pin_memory=True), with more workers if there are free cores. Or make each sample cheaper: cheaper "
+    "prefetch_factor=4{pin}), with more workers if there are free cores. Or make each sample cheaper: cheaper "
     "transforms, or a data set that is decoded once."
 )
 
@@ -57,7 +58,7 @@ _LOADER_EXPLANATIONS: Final = {
 }
 _LOADER_ADVICE: Final = {
     SINGLE_PROCESS_ITERATOR: "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, "
-    "persistent_workers=True, pin_memory=True), with more workers if there are free cores. Workers make batches while the model "
+    "persistent_workers=True{pin}), with more workers if there are free cores. Workers make batches while the model "
     "runs.",
     WORKER_ITERATOR: "Give the loader more workers, up to the number of cores: DataLoader(dataset, num_workers=os.cpu_count(), "
     "prefetch_factor=4, persistent_workers=True). If all cores are busy, make each sample cheaper: fewer or cheaper transforms, "
@@ -79,7 +80,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"Fetching the batch takes {percent(share)} of the step",
         explanation=f"In {quoted_name(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of each step in next(loader)."
         + (" Kernels queued before may still run during this time." if run.clock == "kernel" else ""),
-        advice=LOADER_ADVICE,
+        advice=LOADER_ADVICE.format(pin=_PIN if run.clock == "kernel" else ""),
         evidence=(
             Evidence(name="data phase by stopwatch", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
@@ -112,7 +113,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             _longest_call(trace),
             worst.others_sentence(),
         ),
-        advice=_LOADER_ADVICE.get(loader, LOADER_ADVICE),
+        advice=_LOADER_ADVICE.get(loader, LOADER_ADVICE).format(pin=_PIN if device else ""),
         evidence=(
             Evidence(name="data, share of the time", value=100.0 * data.share, unit="percent", where=worst.where),
             Evidence(

@@ -48,16 +48,16 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, match = worst.work, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Depthwise convolutions take {percent(match.share)} of the step",
+        title=f"Depthwise convolutions take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
             f"{f' in {join_list([layer_name(path) for path in match.paths])}' if match.paths else ''}.",
             "Each value is multiplied by one small filter, so memory bandwidth limits them, and tensor cores cannot be used.",
             worst.others_sentence(),
         ),
-        advice="Use channels last, model.to(memory_format=torch.channels_last) and the same for the inputs, and 16 bits, "
-        f"torch.autocast(device_type='{'cuda' if work.clock == 'device' else 'cpu'}', dtype=torch.bfloat16). Dense convolutions "
-        "with fewer channels, or groups of 16 channels and more, use the device better. This changes the model.",
+        advice="Use channels last, model.to(memory_format=torch.channels_last) and the same for the inputs"
+        f"{'' if work.facts.half else f', and 16 bits, {work.autocast}'}. Dense convolutions with fewer channels, or "
+        "groups of 16 channels and more, use the device better. This changes the model.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.source),

@@ -27,7 +27,7 @@ _ADVICE: Final = {
     "boolean masks.",
     "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
     "interpolate": "Resize smaller tensors: interpolate before channels are added, or mode='nearest' instead of 'bicubic'.",
-    "random": "Draw random numbers in one call, on the device where they are used; drop dropout layers that do not help.",
+    "random": "Draw random numbers in one call; drop dropout layers that do not help.",
     "reduce": "Reduce once: combine several sums and means over the same tensor, or fuse them with torch.compile(model).",
     "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
 }
@@ -66,10 +66,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     parts = [f"{item.name[:MAX_NAME_LENGTH]} {text(item.ns, 'ns')}" for item in operators[:3]]
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"{family_name(match.family).capitalize()} ({largest}) take {percent(match.share)} of the step",
+        title=f"{family_name(match.family).capitalize()} ({largest}) take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
-            f"{', without data loading' if work.host_data_ns else ''}. In all, there are {calls:,} calls per step: "
+            f"{', without data loading' if work.host_data_ns else ''}. In all, there are {calls:,} calls{work.facts.each}: "
             f"{join_list(parts)}.",
             worst.others_sentence(),
         ),

@@ -66,7 +66,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     tables = f" of {join_list([layer_name(path) for path in match.paths])}" if match.paths else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Dense embedding gradients take {percent(match.share)} of the step",
+        title=f"Dense embedding gradients take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}The backward pass of embeddings{tables} takes {text(match.backward_ns, 'ns')} "
             f"{work.per_step}, with the fill of the gradient{optimizer}.",

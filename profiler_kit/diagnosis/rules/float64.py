@@ -17,11 +17,6 @@ from profiler_kit.units import percent, text
 MIN_SHARE: Final = 0.10
 LARGE_SHARE: Final = 1 / 3
 BYTES_PER_VALUE: Final = 8
-# PyTorch computes small convolutions without oneDNN in any type.
-MIN_FALLBACK_CALL_NS: Final = 500_000
-# Some shapes never use oneDNN. A network in float64 does not use it at all.
-MIN_FALLBACK_SHARE: Final = 0.90
-_FALLBACK_OPERATOR: Final = re.compile(r"\Aaten::_?slow_conv")
 # Names of optimizer and random kernels contain "double" for scalar arguments.
 _OTHER_FAMILIES: Final = ("optimizer", "random", "comm", "memcpy/memset")
 _FLOAT64_KERNEL: Final = re.compile(r"dgemm|dcudnn|f(?<![a-z]f)64|<double")
@@ -32,10 +27,9 @@ below.
 
 Networks are trained in 32 bits and less. float64 doubles the bytes, runs without the fast tensor cores, and on many devices has
 1/32 of the float32 peak. It usually enters by accident: NumPy arrays, `torch.tensor` of a NumPy scalar, `.double()`, or
-`torch.set_default_dtype`. On a device, the names of kernels show it. On a CPU, the types of parameters and inputs of a report
-do, and those of a trace with `record_shapes=True`. Without types, convolutions that do not use oneDNN show it (`_slow_conv2d`,
-at least {MIN_FALLBACK_CALL_NS // 1000} us per call and {limit_percent(MIN_FALLBACK_SHARE)} of the time of all convolutions),
-because oneDNN computes in 32 and 16 bits only. It may also be switched off, so this is at most `medium`.
+`torch.set_default_dtype`. On a device, the names of kernels show it; a trace with `record_shapes=True` in which no operator reads
+float64 does not have it, whatever the names. On a CPU, the types of parameters and inputs of a report show it, and those of a
+trace with `record_shapes=True`.
 """
 
 
@@ -47,13 +41,6 @@ class _Float64:
     share: float
     tensors: tuple[str, ...]
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether a type shows float64, and not only a convolution without oneDNN."""
-        return self.tensors != () or not any(
-            _FALLBACK_OPERATOR.search(item.name) and not item.float64_ns for item in self.kernels
-        )
-
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of float64."""
@@ -62,19 +49,16 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     work, match = worst.work, worst.match
     yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE and match.is_certain else "medium",
-        title=f"{_WORK if match.is_certain else _FALLBACK} takes {percent(match.share)} of the step",
+        severity="high" if match.share >= LARGE_SHARE else "medium",
+        title=f"Work in float64 takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}It takes {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}.",
             f"In float64: {join_list(match.tensors)}." if match.tensors else "",
-            "float32 moves half of the bytes, and can use tensor cores or wider vector instructions."
-            if match.is_certain
-            else f"{match.kernels[0].name} is PyTorch's fallback. oneDNN, which is faster, computes in 32 and 16 bits only.",
+            "float32 moves half of the bytes, and can use tensor cores or wider vector instructions.",
             worst.others_sentence(),
         ),
         advice="Use float32: `model = model.float(); inputs = inputs.float()`, torch.from_numpy(array).float(). "
-        "Look for .double(), dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype."
-        + ("" if match.is_certain else " If nothing is in float64, check torch.backends.mkldnn.is_available()."),
+        "Look for .double(), dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.source),
@@ -82,10 +66,6 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         weight=match.share,
         claims=work_claims(work, match.kernels),
     )
-
-
-_WORK: Final = "Work in float64"
-_FALLBACK: Final = "Convolution in float64, or without oneDNN,"
 
 
 def _float64_tensors(report: Report) -> Iterator[str]:
@@ -97,29 +77,19 @@ def _float64_tensors(report: Report) -> Iterator[str]:
 
 def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
     if work.clock == "device":
-        kernels = work.select(
-            lambda item: (
-                item.family not in _OTHER_FAMILIES and (item.math == "f64" or bool(_FLOAT64_KERNEL.search(item.name)))
-            )
-        )
+        kernels = work.select(lambda item: item.family not in _OTHER_FAMILIES and _is_float64_kernel(item))
+        kernels = () if work.facts.lacks("float64") else kernels
     elif "the parameters" in tensors:
         kernels = work.select(lambda _: True)  # operators on a CPU do not show their type
     else:
         typed = work.select(lambda item: item.float64_ns > 0 and item.family not in _OTHER_FAMILIES)
-        kernels = tuple(replace(item, ns=item.float64_ns) for item in typed) or _without_onednn(work)
+        kernels = tuple(replace(item, ns=item.float64_ns) for item in typed)
     share = work.share(total_ns(kernels))
     return _Float64(kernels=kernels, share=share, tensors=tensors) if share >= MIN_SHARE else None
 
 
-def _without_onednn(work: StepWork) -> tuple[Work, ...]:
-    """Return the operators of large convolutions without oneDNN; empty where others use it, as some shapes never do."""
-    convolutions = work.select(lambda item: item.family == "conv")
-    kernels = tuple(
-        item
-        for item in convolutions
-        if _FALLBACK_OPERATOR.search(item.name) and item.ns >= MIN_FALLBACK_CALL_NS * item.calls
-    )
-    return kernels if total_ns(kernels) >= MIN_FALLBACK_SHARE * total_ns(convolutions) else ()
+def _is_float64_kernel(kernel: Work) -> bool:
+    return kernel.math == "f64" or bool(_FLOAT64_KERNEL.search(kernel.name))
 
 
 RULE = Rule(

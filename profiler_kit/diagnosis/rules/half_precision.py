@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import find_trials, is_float32, outcome_text
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import names_claims
@@ -22,10 +23,7 @@ from profiler_kit.units import percent, text
 # Below a fifth of the step, twice the speed of its products saves less than a tenth of it.
 MIN_STEP_SHARE: Final = 0.20
 
-ADVICE: Final = (
-    "Try torch.autocast(device_type='cuda', dtype=torch.bfloat16) around forward and loss. Check the quality of the "
-    "training: bfloat16 has 8 bits of precision."
-)
+_AUTOCAST: Final = "torch.autocast(device_type='cuda', dtype=torch.bfloat16)"
 
 DOC = f"""
 Fires when convolutions and matrix products in TF32 take at least {limit_percent(MIN_STEP_SHARE)} of the baseline's step, and the
@@ -68,7 +66,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"With this speedup they save {percent(saving)} of the step. This is computed, not measured: conversions cost extra "
             "time, and smaller tensors save some.",
         ),
-        advice=ADVICE,
+        advice=_advice(facts_of(report)),
         evidence=(
             Evidence(name="saving", value=100.0 * saving, unit="percent", where="computed"),
             Evidence(name="time of TF32 products", value=tf32_ns, unit="ns", where=run.config.name),
@@ -85,6 +83,12 @@ def _is_tf32_product(kernel: KernelStat | TraceKernel) -> bool:
     return kernel.math == "tf32" and is_contraction(kernel.family) and kernel.family not in REDUCED_OPERATION_FAMILIES
 
 
+def _advice(facts: Facts) -> str:
+    if facts.trains:
+        return f"Try {_AUTOCAST} around forward and loss. Check the quality of the training: bfloat16 has 8 bits of precision."
+    return f"Try {_AUTOCAST} around the model. Check its outputs: bfloat16 has 8 bits of precision."
+
+
 def _title(saving: float, trial: Trial | None) -> str:
     if trial is None or trial.verdict == "failed":
         return f"bfloat16 autocast would save {percent(saving)} of the step (computed from the peaks, not measured)"
@@ -98,13 +102,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     trace, (tf32_ns, saving, speedup) = worst.trace, worst.match
     yield RULE.finding(
         severity="low",
-        title=f"bfloat16 autocast would save {percent(saving)} of the step (computed from the peaks, not measured)",
+        title=f"bfloat16 autocast would save {percent(saving)} of the {facts_of(trace).whole} (computed from the peaks, not "
+        "measured)",
         explanation=join_sentences(
             f"{worst.sentence_prefix}Convolutions and matrix products in TF32 take {text(tf32_ns, 'ns')} of "
             f"{text(trace.span_ns, 'ns')}. The device's datasheet peak in bfloat16 is {factor_text(speedup)} the peak in TF32.",
             worst.others_sentence(),
         ),
-        advice=ADVICE,
+        advice=_advice(facts_of(report)),
         evidence=(
             Evidence(name="saving", value=100.0 * saving, unit="percent", where="computed"),
             Evidence(name="time of TF32 products", value=tf32_ns, unit="ns", where=worst.where),

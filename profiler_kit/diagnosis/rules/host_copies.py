@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
@@ -60,13 +61,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose copies take the largest share."""
     if (worst := worst_trace(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
         return
-    copies = worst.match
+    copies, facts = worst.match, facts_of(worst.trace)
     yield RULE.finding(
         severity="high" if copies.share >= LARGE_SHARE else "medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}There are {text(copies.per_step, 'count')} copies per step. Together they take "
-            f"{text(copies.copy_ns, 'ns')} that no computation hides.",
+            f"{worst.sentence_prefix}{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
@@ -75,7 +75,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else "",
             worst.others_sentence(),
         ),
-        advice=_advice(copies),
+        advice=_advice(copies, facts),
         evidence=(
             Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.where),
             Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.where),
@@ -118,7 +118,14 @@ def _exposed_ns(trace: TraceSummary, copies: Sequence[TraceKernel]) -> int:
     return min(exposed_ns, sum(kernel.kernel_ns for kernel in copies))
 
 
-def _advice(copies: _Copies) -> str:
+def _count(copies: _Copies, facts: Facts) -> str:
+    number = text(copies.per_step, "count")
+    return f"{number} {'copy' if number == '1' else 'copies'} per step" if facts.has_steps else "Copies"
+
+
+def _advice(copies: _Copies, facts: Facts) -> str:
+    pin = "DataLoader(..., pin_memory=True)" if facts.has_loader else "batch.pin_memory()"
+    pin = "DataLoader(..., pin_memory=True)" if facts.has_loader else "batch.pin_memory()"
     are_many = copies.per_step > MAX_COPIES_PER_STEP
     if not are_many and not copies.pageable_ns and not copies.idle_ns:
         return "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
@@ -126,8 +133,7 @@ def _advice(copies: _Copies) -> str:
         "Copy many numbers together, as one tensor, or create them on the device: torch.zeros(n, device=device)."
         if are_many
         else "",
-        "Pin the memory of batches and copy without waiting: DataLoader(..., pin_memory=True) and "
-        "batch.to(device, non_blocking=True)."
+        f"Pin the memory of batches and copy without waiting: {pin} and batch.to(device, non_blocking=True)."
         if copies.pageable_ns
         else "Copy without waiting: batch.to(device, non_blocking=True)."
         if copies.idle_ns

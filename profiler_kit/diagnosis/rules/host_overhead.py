@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.disturbance import is_disturbed
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.idle_time import (
     LONG_CALL_NS,
     MIN_HOST_SHARE,
@@ -34,19 +35,7 @@ MEDIUM_SHARE: Final = 0.30
 # A call that takes more than half of the time outside operators is the cause; many short ones are overhead of the framework.
 MAIN_CALL_SHARE: Final = 0.5
 
-ADVICE: Final = (
-    "Use larger or fewer operators: a larger batch, model = torch.compile(model), fewer small modules, "
-    "torch.optim.AdamW(..., fused=True). A faster operator saves little here."
-)
-_COMPILED_ADVICE: Final = "Use larger operators: a larger batch. A faster operator saves little here."
-LONG_CALL_ADVICE: Final = (
-    "Move this work out of the loop: do it before training, in DataLoader workers, or every few hundred steps only. "
-    "If it computes on tensors, do it with torch operators on the device."
-)
-SEE_CODE_ADVICE: Final = (
-    "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need out of the "
-    "loop, into DataLoader workers, or to every few hundred steps."
-)
+_NO_OPERATOR: Final = "A faster operator saves little here."
 
 DOC = f"""
 Fires on a CPU if the self time of operators leaves at least {limit_percent(MAX_OUTSIDE_SHARE)} of the median timed step. The rest
@@ -70,7 +59,8 @@ is Python and autograd.
 Fires on a device if Python keeps it idle for at least {limit_percent(MIN_HOST_SHARE)} of the step, in gaps of at least
 {text(LONG_CALL_NS, "ns")}. A gap before a usual launch is shorter (rule `launch_bound`). A long one is other work of the loop:
 metrics, logging, saving, preprocessing. A trace with Python calls (`with_stack=True`) names it. A single long gap of a trace
-without steps is at most `medium`: it may happen once. Gaps of the first step only do not count (rule `cold_start`).
+without steps is at most `medium`: it may happen once. Gaps of the first step only do not count, and neither does a single gap
+that takes most of the time in Python (rule `cold_start`).
 """
 
 
@@ -87,7 +77,7 @@ def check(report: Report) -> Iterator[Finding]:
     operators_ns = run.device_ns - sum(item.kernel_ns for item in run.modules if item.phase == "data")
     operator_share = ratio(operators_ns, step_ns)
     if operator_share is not None and operator_share >= 1.0:
-        yield from _traced_overhead(run)
+        yield from _traced_overhead(run, facts_of(report))
     if operator_share is None:
         return
     outside_share = 1.0 - operator_share
@@ -105,7 +95,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"Host overhead: at least {percent(outside_share)} of the step{without_data} runs outside operators",
         explanation=f"In {quoted_name(run)}, a step{without_data} takes {text(step_ns, 'ns')}. Python, autograd and waiting "
         f"threads take at least {text(round(outside_share * step_ns), 'ns')} of it.",
-        advice=ADVICE,
+        advice=_advice(facts_of(report), compiled=False),
         evidence=evidence_of(
             run.config.name,
             ("share outside operators", 100.0 * outside_share, "percent"),
@@ -118,7 +108,7 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-def _traced_overhead(run: ConfigRun) -> Iterator[Finding]:
+def _traced_overhead(run: ConfigRun, facts: Facts) -> Iterator[Finding]:
     """Yield a finding for a run whose traced operators take longer than its timed step."""
     python_ns = sum(part.ns for part in run.idle if part.cause == "python" and part.phase != "data")
     share = ratio(python_ns, run.span_ns)
@@ -133,7 +123,7 @@ def _traced_overhead(run: ConfigRun) -> Iterator[Finding]:
             f"{text(run.span_ns, 'ns')}, with {plural(calls, 'call')} of operators.",
             "The profiler slows both down, so the share without it is uncertain.",
         ),
-        advice=ADVICE,
+        advice=_advice(facts, compiled=False),
         evidence=evidence_of(
             run.config.name,
             ("share outside operators", 100.0 * share, "percent"),
@@ -151,7 +141,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_idle(report, _outside_share, lambda share: share)) is None:
         return
     step, share = worst.step, worst.match
-    python_ns = step.idle_ns("python")
+    python_ns = step.idle_ns("python") - step.single_ns
     calls = [a for a in step.activities if a.phase not in ("data", "communication") and is_own_call(a)]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * python_ns), None)
     yield RULE.finding(
@@ -164,7 +154,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "The profiler adds to it." if main is None else "",
             worst.others_sentence(),
         ),
-        advice=LONG_CALL_ADVICE if main is not None else _COMPILED_ADVICE if step.compiled else ADVICE,
+        advice=_long_call_advice(step.facts) if main is not None else _advice(step.facts, compiled=step.compiled),
         evidence=(
             Evidence(name="share outside operators", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
@@ -175,6 +165,28 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
+def _advice(facts: Facts, *, compiled: bool) -> str:
+    """Return the advice against many short operators, without what the program uses already and what it does not have."""
+    options = ["a larger batch"]
+    options += [] if compiled else ["model = torch.compile(model)", "fewer small modules"]
+    options += ["torch.optim.AdamW(..., fused=True)"] if facts.has_optimizer and not compiled else []
+    return f"Use larger{'' if compiled else ' or fewer'} operators: {', '.join(options)}. {_NO_OPERATOR}"
+
+
+def _long_call_advice(facts: Facts) -> str:
+    return (
+        f"Move this work out of the loop: {facts.elsewhere()}. If it computes on tensors, do it with torch operators on the "
+        "device."
+    )
+
+
+def _see_code_advice(facts: Facts) -> str:
+    return (
+        "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need: "
+        f"{facts.elsewhere()}."
+    )
+
+
 def _severity(share: float) -> Severity:
     if share >= HIGH_SHARE:
         return "high"
@@ -182,7 +194,7 @@ def _severity(share: float) -> Severity:
 
 
 def _outside_share(step: IdleStep) -> float | None:
-    share = step.share(step.idle_ns("python"))
+    share = step.share(step.idle_ns("python") - step.single_ns)
     return share if not step.on_device and share >= MAX_OUTSIDE_SHARE else None
 
 
@@ -206,7 +218,7 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
             "Record with with_stack=True to see the lines of code." if not step.with_stack else "",
             worst.others_sentence(),
         ),
-        advice=LONG_CALL_ADVICE if is_named else SEE_CODE_ADVICE,
+        advice=_long_call_advice(step.facts) if is_named else _see_code_advice(step.facts),
         evidence=(
             Evidence(name="idle time in Python, share", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="idle time in Python", value=calls_ns, unit="ns", where=step.where),
@@ -219,7 +231,7 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
 def _python_calls(step: IdleStep) -> tuple[HostActivity, ...] | None:
     """Return the long calls of a device's step that are not operators; None below the limit."""
     calls = tuple(activity for activity in step.long_calls() if not is_operator(activity.name))
-    return calls if step.on_device and step.repeats(_total_ns(calls)) else None
+    return calls if step.on_device and step.repeats(_total_ns(calls)) and not step.single_ns else None
 
 
 def _total_ns(calls: tuple[HostActivity, ...]) -> int:

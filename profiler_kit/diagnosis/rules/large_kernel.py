@@ -53,7 +53,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     factor = math.prod(match.layers[0].kernel) / SMALL_KERNEL_VALUES
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Convolutions with large kernels take {percent(match.share)} of the step",
+        title=f"Convolutions with large kernels take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}: "
             f"{join_list([_describe(layer) for layer in match.layers])}.",

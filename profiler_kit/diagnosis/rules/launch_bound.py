@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
     LAUNCH_CAUSES,
@@ -114,7 +115,7 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             f"Idle time of a traced step by cause: {join_list(causes)}." if causes else "",
             trials.sentence(),
         ),
-        advice=_advice(_BATCH, _COMPILE, _GRAPHS, _FUSED),
+        advice=_advice(_BATCH, _COMPILE, _GRAPHS, *([_FUSED] if facts_of(report).has_optimizer else [])),
         evidence=(
             Evidence(name="kernel time over step", value=100.0 * busy, unit="percent", where=run.config.name),
             Evidence(name="kernel time", value=run.device_ns, unit="ns", where=run.config.name),
@@ -136,10 +137,10 @@ def _trace_advice(step: IdleStep) -> str:
     """Return the advice without what the step already uses, and without what it lacks."""
     options = [_BATCH]
     if step.graphs:
-        options.append("larger parts of the step in each CUDA graph")
+        options.append("larger parts of the program in each CUDA graph")
     else:
         options += [_GRAPHS] if step.compiled else [_COMPILE, _GRAPHS]
-    return _advice(*options, *([_FUSED] if step.has_optimizer else []))
+    return _advice(*options, *([_FUSED] if step.facts.has_optimizer else []))
 
 
 def _degree(share: float) -> str:

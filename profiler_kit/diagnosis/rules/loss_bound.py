@@ -44,7 +44,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     work, match = worst.work, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"The loss takes {percent(match.share)} of the step",
+        title=f"The loss takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}The loss takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of "
             "its backward pass whose names show it.",

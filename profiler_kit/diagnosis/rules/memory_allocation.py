@@ -68,25 +68,30 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
     """Return the reason for calls of these names, and advice."""
+    checkpointing = " or activation checkpointing" if step.facts.trains else ""
     retries = [wait.name for wait in _frees(step) if is_operator(wait.name) and "conv" not in wait.name.lower()]
     if retries:
         return (
             f"Memory is nearly full: inside {retries[0]} the allocator frees its cache and tries again.",
-            f"Use a smaller batch or activation checkpointing. Against fragmentation, set {SETTING}. {RETRIES} counts "
+            f"Use a smaller batch{checkpointing}. Against fragmentation, set {SETTING}. {RETRIES} counts "
             "these retries.",
         )
     if any(name.endswith("Free") for name in names):
         return (
             "Memory goes back to the driver in the step: the loop calls torch.cuda.empty_cache(), or memory is full and the "
             "allocator frees its cache and tries again.",
-            f"Remove torch.cuda.empty_cache() from the loop. If {RETRIES} grows, memory is full: use a smaller batch or "
-            f"activation checkpointing, and set {SETTING} against fragmentation.",
+            f"Remove torch.cuda.empty_cache() from the loop. If {RETRIES} grows, memory is full: use a smaller batch"
+            f"{checkpointing}, and set {SETTING} against fragmentation.",
         )
     if names and all("Host" in name for name in names):
         return (
             "The memory is pinned host memory.",
-            "Pin buffers once, before the loop, and copy each batch into them; or use DataLoader(pin_memory=True), which pins "
-            "in a thread of its own.",
+            "Pin buffers once, before the loop, and copy each batch into them"
+            + (
+                "; or use DataLoader(pin_memory=True), which pins in a thread of its own."
+                if step.facts.has_loader
+                else "."
+            ),
         )
     return (
         "No memory is freed, so sizes change or the first steps were recorded." if names else "",

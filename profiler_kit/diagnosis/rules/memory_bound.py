@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.rules.attention_by_hand import attention_by_operators
@@ -40,26 +41,10 @@ MIN_SPECIFIC_SHARE: Final = 0.50
 # The smallest change of the training script first.
 TRIES: Final = ("compile", "amp_bf16", "channels_last")
 
-_HALF_PRECISION: Final = frozenset({"f16", "bf16"})
-
 # Families with few operations per value that they read: memory-bound on every device.
 MEMORY_BOUND_FAMILIES: Final = frozenset(
     {"pointwise", "norm", "pool", "reduce", "cat/copy", "index", "optimizer", "alloc", "memcpy/memset"}
 )
-
-ADVICE: Final = (
-    "Move fewer bytes: fuse operations with model = torch.compile(model), use a smaller data type with "
-    "torch.autocast('cuda', dtype=torch.bfloat16), in-place activations, or fewer and smaller activations."
-)
-_HALF_ADVICE: Final = (
-    "Move fewer bytes: fuse operations with model = torch.compile(model), in-place activations, or fewer and smaller "
-    "activations."
-)
-_COMPILED_ADVICE: Final = (
-    "Move fewer bytes: use a smaller data type with torch.autocast('cuda', dtype=torch.bfloat16), or fewer and smaller "
-    "activations."
-)
-_COMPILED_HALF_ADVICE: Final = "Move fewer bytes: use fewer and smaller activations."
 
 DOC = f"""
 Fires if memory-bound layers take at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the baseline's device time. Always `medium`.
@@ -124,7 +109,7 @@ def check(report: Report) -> Iterator[Finding]:
             f"The largest: {join_list(_largest_layers(layers))}.",
             trials.sentence(),
         ),
-        advice=ADVICE,
+        advice=_advice(facts_of(report), work, compiled=False),
         evidence=(
             Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="time of memory-bound layers", value=layers_ns, unit="ns", where=run.config.name),
@@ -169,7 +154,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"The largest: {join_list(largest)}.",
             worst.others_sentence(),
         ),
-        advice=_trace_advice(trace),
+        advice=_advice(facts_of(trace), trace_work(trace, ""), compiled=trace.compiled),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             *(
@@ -182,13 +167,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _trace_advice(trace: TraceSummary) -> str:
+def _advice(facts: Facts, work: StepWork, *, compiled: bool) -> str:
     """Return the advice, without compiling or 16 bits where the program uses them already."""
-    half_ns = kernels_ns(trace, lambda kernel: kernel.math in _HALF_PRECISION)
-    is_half = half_ns > kernels_ns(trace, lambda kernel: kernel.math is not None) / 2
-    if trace.compiled:
-        return _COMPILED_HALF_ADVICE if is_half else _COMPILED_ADVICE
-    return _HALF_ADVICE if is_half else ADVICE
+    options = [] if compiled else ["fuse operations with model = torch.compile(model)"]
+    options += [] if facts.half else [f"use a smaller data type with {work.autocast}"]
+    options += [] if compiled else ["in-place activations"]
+    last = "or fewer and smaller activations" if options else "fewer and smaller activations"
+    return f"Move fewer bytes: {', '.join([*options, last])}."
 
 
 def _memory_bound_share(trace: TraceSummary) -> float | None:

@@ -58,8 +58,8 @@ def check(report: Report) -> Iterator[Finding]:
             f"{'repeats the algorithm search' if run.config.benchmark else 'selects its algorithms again'}.",
             f"The same holds for {join_list(others)}." if others else "",
         ),
-        advice="Reuse threads (a pool of fixed size, warmed up once). To train on several devices, use DistributedDataParallel "
-        "instead of DataParallel, which starts new threads in every step.",
+        advice="Reuse threads (a pool of fixed size, warmed up once). DataParallel starts new threads in every step; "
+        "DistributedDataParallel does not.",
         evidence=(
             Evidence(name="first pass over steady pass", value=factor, unit="ratio", where=run.config.name),
             *(

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import find_trials, has_tensor_cores, is_float32
+from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.phrases import (
     factor_text,
     join_list,
@@ -176,6 +177,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 
 def _fp32_share(trace: TraceSummary) -> float | None:
+    if facts_of(trace).lacks("float32"):
+        return None
     peaks = [peaks_of(name) for name in trace.devices]
     by_datasheet = any(row is not None and row.tf32 is not None for row in peaks)
     by_kernels = any(kernel.math in ("tf32", "bf16") for kernel in trace.kernels)

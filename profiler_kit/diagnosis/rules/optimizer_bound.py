@@ -68,7 +68,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"The optimizer takes {percent(match.share)} of the step",
+        title=f"The optimizer takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}The optimizer step takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
             _EXPLANATIONS[match.kind],
@@ -96,6 +96,7 @@ _FEWER_STEPS: Final = (
     "lowers its share."
 )
 _HAS_FUSED: Final = ("Adam", "AdamW", "SGD", "Adagrad")
+_HAS_FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
 def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> str:
@@ -110,15 +111,18 @@ def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> str:
         )
     if name in _HAS_FUSED:
         return f"Use the fused optimizer: torch.optim.{name}(model.parameters(), ..., fused=True). {_FEWER_STEPS}"
-    if kind == "loop" and clock == "device":
+    if kind == "loop" and clock == "device" and name in _HAS_FOREACH:
         return f"Update all tensors together: torch.optim.{name}(model.parameters(), ..., foreach=True). {_FEWER_STEPS}"
-    return f"{_FEWER_STEPS} {name} has no fused form; Adam, AdamW, SGD and Adagrad have one."
+    known = f"{name} has no fused form; " if name in _HAS_FOREACH else ""
+    return (
+        f"{_FEWER_STEPS} {known}Adam, AdamW, SGD and Adagrad of torch.optim have {'one' if known else 'a fused form'}."
+    )
 
 
 def fusible_optimizer(report: Report | TraceReport, work: StepWork) -> str:
     """Return the class of the optimizer of `work` that `fused=True` makes faster; empty if it is fused, or has no such form.
 
-    A trace does not show the class: it is assumed to be AdamW.
+    Where the class is unknown, it is assumed to be AdamW.
     """
     name = optimizer_class(report) or "AdamW"
     return name if work.phase_ns.get("optimizer", 0) and _kind(work) != "fused" and name in _HAS_FUSED else ""

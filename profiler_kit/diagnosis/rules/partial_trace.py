@@ -71,7 +71,7 @@ def _advice(trace: TraceSummary) -> str:
             "prof.step() at the end of each step."
         )
     if trace.linked == trace.device_events:
-        return "Mark the phases: with torch.profiler.record_function('forward'), and the same for backward and the optimizer."
+        return "Mark the phases: with torch.profiler.record_function('forward'), and likewise for the others."
     marks = "" if trace.steps else " Call prof.step() at the end of each step."
     return f"Call torch.cuda.synchronize() before the first recorded step, so that no earlier work runs in it.{marks}"
 

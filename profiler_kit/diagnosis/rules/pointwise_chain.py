@@ -49,17 +49,18 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_step(report, pointwise_chain, lambda match: match.share)) is None:
         return
     work, match = worst.work, worst.match
+    rest = ", without the optimizer," if work.facts.has_optimizer else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Unfused pointwise operations take {percent(match.share)} of the step",
+        title=f"Unfused pointwise operations take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations in each step, without the optimizer, take "
+            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}{rest} take "
             f"{text(match.ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
         ),
-        advice="Fuse them: model = torch.compile(model). Functions outside the model, such as the loss, can be compiled too: "
-        "loss_fn = torch.compile(loss_fn).",
+        advice="Fuse them: model = torch.compile(model). Functions outside the model can be compiled too"
+        + (", such as the loss: loss_fn = torch.compile(loss_fn)." if work.facts.trains else "."),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.source),

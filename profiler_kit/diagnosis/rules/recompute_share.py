@@ -35,7 +35,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     recompute_ns, forward_ns = work.phase_ns.get("recompute", 0), work.phase_ns.get("forward", 0)
     yield RULE.finding(
         severity="medium" if share >= LARGE_SHARE else "low",
-        title=f"Activation checkpointing: recomputation takes {percent(share)} of the step",
+        title=f"Activation checkpointing: recomputation takes {percent(share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}Backward repeats {text(recompute_ns, 'ns')} of forward work {work.per_step}.",
             f"The forward pass takes {text(forward_ns, 'ns')}." if forward_ns else "",

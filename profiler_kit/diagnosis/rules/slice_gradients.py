@@ -55,10 +55,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     paths = _modules(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Indexing in a loop: the gradients of slices take {percent(match.share)} of the step",
+        title=f"Indexing in a loop: the gradients of slices take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}The backward pass of {match.calls:,} slices per step, with the fills and the additions of "
-            f"their gradients, takes {text(match.ns, 'ns')} {work.per_step}.",
+            f"{work.sentence_prefix}The backward pass of {match.calls:,} slices{work.facts.each}, with the fills and the "
+            f"additions of their gradients, takes {text(match.ns, 'ns')} {work.per_step}.",
             f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
             "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
             worst.others_sentence(),

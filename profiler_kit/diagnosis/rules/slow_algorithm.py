@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
 from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
+from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
 from profiler_kit.diagnosis.phrases import (
     capitalize,
@@ -163,7 +164,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
             _last_resort_sentences(report, case),
             _other_runs(other_cases),
         ),
-        advice=_advice(case, better_run),
+        advice=_advice(case, better_run, facts_of(report)),
         evidence=tuple(e for c in cases for e in _evidence(c)),
         paths=(case.timing.path,),
         trials=AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best),
@@ -231,7 +232,7 @@ def _other_runs(other_cases: list[_Case]) -> str:
     return f"The same holds for {join_list(runs)}." if runs else ""
 
 
-def _advice(case: _Case, better_run: ConfigRun | None) -> str:
+def _advice(case: _Case, better_run: ConfigRun | None, facts: Facts) -> str:
     if case.faster is not None:
         action = (
             "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms. Without it, cuDNN follows a heuristic."
@@ -239,7 +240,8 @@ def _advice(case: _Case, better_run: ConfigRun | None) -> str:
             else f"Use the flags of {quoted_name(case.faster.run)}."
         )
         return f"{action} A faster algorithm may need free memory for its workspace."
-    options = ["use bfloat16 or float16 with torch.autocast", "use a smaller kernel, or a stride before the layer"]
+    options = [] if facts.half else ["use bfloat16 or float16 with torch.autocast"]
+    options.append("use a smaller kernel, or a stride before the layer")
     if better_run is not None:
         options.insert(0, "allow TF32 if its error is acceptable (torch.backends.cudnn.allow_tf32 = True)")
     return f"In order of effort: {'; '.join(options)}."

@@ -30,9 +30,10 @@ loop pays once. A loop whose shapes change, such as generation with a growing ke
 """
 
 _ADVICE: Final = (
-    "Keep shapes equal: pad to a few sizes, use a key-value cache of fixed length, and drop a smaller last batch "
-    "(drop_last=True). Leave torch.backends.cudnn.benchmark at False while shapes change."
+    "Keep shapes equal: pad to a few sizes, or use a key-value cache of fixed length{drop}. Leave "
+    "torch.backends.cudnn.benchmark at False while shapes change."
 )
+_DROP: Final = ", and drop a smaller last batch (drop_last=True)"
 _ATTENTION_ADVICE: Final = (
     "Use another attention kernel, which needs no plan for each length: torch.backends.cuda.enable_cudnn_sdp(False). Or keep "
     "shapes equal: pad to a few lengths, or use a key-value cache of fixed length."
@@ -55,7 +56,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "A library that meets a new combination of shapes searches an algorithm, builds a plan or compiles a kernel.",
             worst.others_sentence(),
         ),
-        advice=_ATTENTION_ADVICE if _CUDNN_ATTENTION.search(main.name) else _ADVICE,
+        advice=_ATTENTION_ADVICE
+        if _CUDNN_ATTENTION.search(main.name)
+        else _ADVICE.format(drop=_DROP if step.facts.has_loader else ""),
         evidence=(
             Evidence(name="preparation, share of the time", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="preparation", value=_total_ns(calls), unit="ns", where=step.where),

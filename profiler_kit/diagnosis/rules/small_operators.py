@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import has_batch, larger_batch
+from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
@@ -60,10 +61,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     advice, words = _advice(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
-        title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the step",
+        title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} calls per step take {text(match.ns // match.calls, 'ns')} each.",
-            f"Python between them takes {text(match.gaps_ns, 'ns')} per step." if match.gaps_ns else "",
+            f"{work.sentence_prefix}{match.calls:,} calls{work.facts.each} take {text(match.ns // match.calls, 'ns')} each.",
+            f"Python between them takes {text(match.gaps_ns, 'ns')}{work.facts.each}." if match.gaps_ns else "",
             "Dispatch takes most of this time. It is the same for any size of the tensors.",
             worst.others_sentence(),
         ),
@@ -80,21 +81,16 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 
 def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
-    """Return the advice and the configurations that try it: a larger batch first, unless it is large or the inputs have none."""
-    run = report.baseline() if isinstance(report, Report) else None
-    samples = run.samples if run is not None else None
-    if (samples is not None and samples >= LARGE_BATCH) or not has_batch(report):
-        return f"{_FEWER_CALLS} A larger batch, or several inputs in one call, costs little more.", (
-            "compile",
-            "batch=2x",
-        )
-    return f"{larger_batch(report)} {_FEWER_CALLS}", ("batch=2x", "compile")
+    """Return the advice and the configurations that try it: a larger batch first where the batch is known to be small."""
+    facts = facts_of(report)
+    optimizer = ", a fused optimizer" if facts.has_optimizer else ""
+    fewer = f"Use fewer calls: {_FEWER_CALLS}{optimizer}."
+    if facts.examples is not None and facts.examples < LARGE_BATCH and has_batch(report):
+        return f"{larger_batch(report)} {fewer}", ("batch=2x", "compile")
+    return f"{fewer} A larger batch, or several inputs in one call, costs little more.", ("compile", "batch=2x")
 
 
-_FEWER_CALLS: Final = (
-    "Use fewer calls: model = torch.compile(model), one operator instead of a loop, fewer small layers, a fused "
-    "optimizer."
-)
+_FEWER_CALLS: Final = "model = torch.compile(model), one operator instead of a loop, fewer small layers"
 _AND_PYTHON: Final = " and the Python between them"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
     LAUNCH_CAUSES,
@@ -31,7 +32,7 @@ _SIZE_DEPENDS_ON_VALUES: Final = (
 )
 _READS_NUMBER: Final = (
     "it reads a number from the device: .item(), float(tensor) or print(tensor)",
-    "Keep results on the device: total += loss.detach(), and read total.item() every few hundred steps only.",
+    "Keep results on the device{keep}, and read numbers {rarely}.",
 )
 _COPIES: Final = (
     "it copies a tensor to the host or to the device: .cpu(), .numpy(), .to(device)",
@@ -43,11 +44,11 @@ _SOURCES: Final = {
     "aten::_local_scalar_dense": _READS_NUMBER,
     "aten::is_nonzero": (
         "Python reads a condition from the device: if tensor, while tensor",
-        "Replace the branch by torch.where(condition, a, b), or check it every few hundred steps only.",
+        "Replace the branch by torch.where(condition, a, b), or check it {rarely}.",
     ),
     "aten::equal": (
         "torch.equal reads its result from the device",
-        "Compare on the device with (a == b).all() and read the result every few hundred steps only.",
+        "Compare on the device with (a == b).all() and read the result {rarely}.",
     ),
     "aten::nonzero": _SIZE_DEPENDS_ON_VALUES,
     "aten::index": _SIZE_DEPENDS_ON_VALUES,
@@ -69,7 +70,7 @@ _SYNCHRONIZES: Final = (
 )
 _OTHER: Final = (
     "",
-    "Keep results on the device, copy with non_blocking=True from pinned memory, and read numbers every few hundred steps only.",
+    "Keep results on the device, copy with non_blocking=True from pinned memory, and read numbers {rarely}.",
 )
 
 DOC = f"""
@@ -102,7 +103,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium" if share > MIN_HOST_SHARE else "low",
         title=f"Synchronization: the device is idle for {percent(share)} of the time because the host waited for it"
         if share > MIN_HOST_SHARE
-        else f"Synchronization: the host waits for the device {calls} times per step, for {percent(share)} of the time",
+        else f"Synchronization: the host waits for the device {calls} times{step.facts.each}, for {percent(share)} of the time",
         explanation=join_sentences(
             f"{step.prefix}The host launches nothing while it waits. Without its waits it would launch ahead of the device, "
             f"which is idle for {text(_idle_ns(step, report), 'ns')} of {text(step.span_ns, 'ns')} because of them.",
@@ -112,7 +113,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             _longest_wait(longest),
             worst.others_sentence(),
         ),
-        advice=_source(longest)[1] if longest is not None else _OTHER[1],
+        advice=_advice(longest, step.facts),
         evidence=(
             Evidence(name="share of idle time because of waits", value=100.0 * share, unit="percent", where=step.where),
             Evidence(name="idle time because of waits", value=_idle_ns(step, report), unit="ns", where=step.where),
@@ -164,6 +165,12 @@ def _longest_wait(longest: SyncWait | None) -> str:
         f"The host waits longest in {longest.name} ({longest.call}){during}{place}: {plural(longest.calls, 'call')}, "
         f"{text(longest.wait_ns, 'ns')}{f'; {source}' if source else ''}."
     )
+
+
+def _advice(longest: SyncWait | None, facts: Facts) -> str:
+    text_of = _OTHER[1] if longest is None else _source(longest)[1]
+    keep = ": total += loss.detach()" if facts.trains else ""
+    return text_of.format(keep=keep, rarely="every few hundred steps only" if facts.has_steps else "once, at the end")
 
 
 def _source(wait: SyncWait) -> tuple[str, str]:

@@ -54,16 +54,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     ]
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
-        title=f"Copies of tensors take {percent(match.share)} of the step",
+        title=f"Copies of tensors take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{calls:,} copies in each step take {text(match.ns, 'ns')} {work.per_step}. "
+            f"{work.sentence_prefix}{calls:,} copies{work.facts.each} take {text(match.ns, 'ns')} {work.per_step}. "
             "They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
             worst.others_sentence(),
         ),
         advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
-        "in a loop. Keep one layout from layer to layer (for images: model.to(memory_format=torch.channels_last)), or write into "
-        "a buffer that is allocated once.",
+        "in a loop. Keep one layout from layer to layer, or write into a buffer that is allocated once.",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of copies", value=match.ns, unit="ns", where=work.source),

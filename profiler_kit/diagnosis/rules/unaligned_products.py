@@ -45,7 +45,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     multiple = LOAD_BYTES // min(_BYTES[math] for math in kinds)
     yield RULE.finding(
         severity="high" if share >= HIGH_SHARE else "medium",
-        title=f"Matrix products with odd sizes take {percent(share)} of the step",
+        title=f"Matrix products with odd sizes take {percent(share)} of the {work.facts.whole}",
         explanation=join_sentences(
             f"{work.sentence_prefix}{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take "
             f"{text(ns, 'ns')} of {work.clock_name} {work.per_step}.",

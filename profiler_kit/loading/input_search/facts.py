@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
+from profiler_kit.loading.batch import reads_sequence_first
 from profiler_kit.loading.candidates.configs import AssumedConfig
 
 IMAGE_NAMES: Final = (
@@ -133,8 +134,7 @@ class Facts:
     @property
     def is_sequence_first(self) -> bool:
         """Whether the first recurrent or attention layer expects (sequence, batch, features)."""
-        layer = self.first(nn.RNNBase, nn.MultiheadAttention)
-        return layer is not None and not layer.batch_first
+        return reads_sequence_first(layer for _, layer in self.layers)
 
     @property
     def is_time_series(self) -> bool:

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from tabulate import tabulate
 
 import profiler_kit
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.records.report import Finding
+from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.serde import loads_report
 from scripts.bench.diagnosis.scenario import ANALYZE, NOTHING, PARTS, Scenario, scenarios
 
@@ -76,7 +76,7 @@ def scores(folder: Path, selected: Iterable[Scenario]) -> Iterator[Score]:
 
 def score_of(scenario: Scenario, name: str, paths: list[Path]) -> Score:
     """The score of one recording."""
-    return score(scenario, name, findings_of(paths))
+    return score(scenario, name, report_of(paths).findings)
 
 
 def recordings(folder: Path, scenario: Scenario) -> dict[str, list[Path]]:
@@ -89,11 +89,12 @@ def recordings(folder: Path, scenario: Scenario) -> dict[str, list[Path]]:
     return recorded
 
 
-def findings_of(paths: list[Path]) -> tuple[Finding, ...]:
-    """The findings on the traces of one job, or on one saved report of `analyze`."""
+def report_of(paths: list[Path]) -> Report | TraceReport:
+    """The report on the traces of one job, or one saved report of `analyze`, with the findings of today's rules."""
     if paths[0].name.endswith(f".{ANALYZE}.json.gz"):
-        return diagnose(loads_report(gzip.decompress(paths[0].read_bytes()), str(paths[0])))
-    return profiler_kit.inspect(paths).findings
+        report = loads_report(gzip.decompress(paths[0].read_bytes()), str(paths[0]))
+        return replace(report, findings=diagnose(report))
+    return profiler_kit.inspect(paths).report
 
 
 def summary(rows: list[Score]) -> list[list[object]]:
