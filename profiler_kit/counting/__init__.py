@@ -21,6 +21,7 @@ from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_pe
 from profiler_kit.devices.device import Device
 from profiler_kit.emulation import raised_in_replacement
 from profiler_kit.loading import Target
+from profiler_kit.loading.bounds import collected_bounds
 from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
@@ -74,7 +75,8 @@ def _count_on_first_kind(
 
 def _count(target: Target, convention: Convention, device: Device | None, *, cross_check: bool) -> StaticCount:
     settings = settings_by_path(target.model)
-    trace, notes = _trace(target, convention, device)
+    with collected_bounds() as bounds:
+        trace, notes = _trace(target, convention, device)
     facts = describe_modules(target.model, settings)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -99,6 +101,7 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
         kernels_of=None if trace.kernels_of is None else trace.kernels_of.label,
         attention=trace.attention,
         autocast=trace.autocast,
+        bounds=tuple(bounds),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.records.target import InputInfo
 
@@ -115,6 +116,9 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(value)
     if isinstance(value, Mapping):
         return _copied_mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
+    if isinstance(value, PackedSequence):  # its batch sizes are structure, and must stay on the CPU
+        indices = (map_tensors(index, change) for index in (value.sorted_indices, value.unsorted_indices))
+        return PackedSequence(map_tensors(value.data, change), value.batch_sizes, *indices)
     if isinstance(value, tuple) and hasattr(
         value, "_fields"
     ):  # the constructor of a named tuple takes separate arguments

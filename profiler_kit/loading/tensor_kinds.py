@@ -27,7 +27,7 @@ from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, user_place
-from profiler_kit.loading.values import ValueTracking, copy_values
+from profiler_kit.loading.values import ValueTracking, copy_values, readable_values
 from profiler_kit.records.counts import CountPhase
 
 # Weights and gradients: a lower bound of the memory that a step needs.
@@ -287,7 +287,7 @@ def _shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
     if in_backward:
         Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
     try:
-        with wrapped_calls({id(target.model): ""}, around):
+        with wrapped_calls({id(target.model): ""}, around), readable_values(lambda: latest[0].values):
             yield
     finally:
         Tensor.backward = backward  # type: ignore[method-assign]
