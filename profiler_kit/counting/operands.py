@@ -171,7 +171,11 @@ def _as_specs_of(plan: Plan, place: int | str, value: Any) -> Any:
         return as_specs(value)
     known = known_values(value)
     if known is None:
-        note_bound(plan.name, "upper", f"the values of {plan.reads[place]} are unknown, so every sequence counts as the longest")
+        note_bound(
+            plan.name,
+            "upper",
+            f"the values of {plan.reads[place]} are unknown, so every sequence counts as the longest",
+        )
         return spec_of(value)
     with no_dispatch():
         return replace(spec_of(value), values=tuple(int(element) for element in known.flatten().tolist()))

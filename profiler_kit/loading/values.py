@@ -47,7 +47,8 @@ _FROM_DATA: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Ten
 _CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
-_readers: list[Callable[[], ValueShadow]] = []  # of the running contexts that track values, the innermost last
+# Of the running contexts, the innermost last: the shadow that tracks values; None where unknown values are an error.
+_readers: list[Callable[[], ValueShadow] | None] = []
 
 
 class ValuesNeededError(RuntimeError):
@@ -93,19 +94,20 @@ def copy_values(tensor: Tensor, source: Tensor) -> Tensor:
 def known_values(tensor: Tensor) -> Tensor | None:
     """The values of `tensor`: its own, or those that the running `ValueTracking` knows; None if they are unknown.
 
-    Raises: ValuesNeededError if values are unknown and nothing tracks them.
+    Raises: ValuesNeededError if values are unknown inside ``readable_values(None)``.
     """
     if has_values(tensor):
         return tensor
-    value = _readers[-1]().value_of(tensor) if _readers else stored_values(tensor)
-    if value is None and not _readers:
+    reader = _readers[-1] if _readers else None
+    value = stored_values(tensor) if reader is None else reader().value_of(tensor)
+    if value is None and reader is None and _readers:
         raise ValuesNeededError("data-dependent: plain meta tensors do not have the values that decide the work")
     return value
 
 
 @contextmanager
-def readable_values(shadow: Callable[[], ValueShadow]) -> Iterator[None]:
-    """Inside the block, `known_values` reads the values that ``shadow()`` tracks."""
+def readable_values(shadow: Callable[[], ValueShadow] | None) -> Iterator[None]:
+    """Inside the block, `known_values` reads the values that ``shadow()`` tracks. With None, unknown values are an error."""
     _readers.append(shadow)
     try:
         yield
@@ -305,7 +307,7 @@ def _item(twin: Tensor) -> Any:
 
 
 class _NonDispatcherReads(TorchFunctionMode):
-    """Handles functions that bypass the dispatcher, such as ``tensor.tolist()`` and ``torch.tensor(data)``, and packed sequences."""
+    """Handles functions that bypass the dispatcher, like ``tensor.tolist()`` and ``torch.tensor(data)``, and packed sequences."""
 
     def __init__(self, shadow: ValueShadow) -> None:
         super().__init__()
@@ -322,7 +324,9 @@ class _NonDispatcherReads(TorchFunctionMode):
                     return twin.tolist()
         out = func(*args, **kwargs)
         if func in _FROM_DATA and not has_values(out) and is_small(out):
-            data = [*args[func is Tensor.new_tensor :], *(kwargs[name] for name in ("data", "obj") if name in kwargs)][0]
+            data = [*args[func is Tensor.new_tensor :], *(kwargs[name] for name in ("data", "obj") if name in kwargs)][
+                0
+            ]
             with no_dispatch(), torch._C.DisableTorchFunction():  # other function modes move tensors to meta
                 if not _tensors(data):
                     self._shadow.add(out, torch.tensor(data, dtype=out.dtype, device="cpu"))
@@ -334,7 +338,9 @@ class _NonDispatcherReads(TorchFunctionMode):
         with no_dispatch(), torch._C.DisableTorchFunction():
             if twin is not None:
                 return twin.clone()
-            note_bound("aten._pack_padded_sequence", "upper", "unknown lengths: every sequence has the length of the longest")
+            note_bound(
+                "aten._pack_padded_sequence", "upper", "unknown lengths: every sequence has the length of the longest"
+            )
             return torch.full(tuple(lengths.shape), sequences.shape[1 if batch_first else 0], device="cpu")
 
 

@@ -82,6 +82,7 @@ class MetricRow:
 class TimeRatio:
     """The ratio of two step times, split into work and efficiency: ``time_ratio == work_ratio / efficiency_ratio``.
 
+    - `work_ratio`, `efficiency_ratio`: None where the work of the sides does not compare.
     - `a_flops`, `b_flops`: counted FLOPs of the step, scaled where a configuration changes the batch size.
     - `a_flops_per_s`, `b_flops_per_s`: achieved FLOP/s, the counted FLOPs divided by the step time.
     - `per_sample_ratio`: the time ratio per example; None where both steps have the same number of examples.
@@ -94,10 +95,10 @@ class TimeRatio:
     time_ratio: float
     a_flops: int
     b_flops: int
-    work_ratio: float
+    work_ratio: float | None
     a_flops_per_s: float
     b_flops_per_s: float
-    efficiency_ratio: float
+    efficiency_ratio: float | None
     per_sample_ratio: float | None
     sentence: str
     a_samples: int | None = None

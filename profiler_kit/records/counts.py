@@ -185,11 +185,16 @@ class AttentionUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncountedOp:
-    """An op without a formula: its calls per step, and the modules that call it."""
+    """An op without a formula: its calls per step, and the modules that call it.
+
+    - `possible_macs`: a limit of the MACs of all calls, if the op contracts its operands: each element of one operand meets each
+      of another. None is unknown: the op takes functions, or the report is older.
+    """
 
     op: str
     calls: int
     paths: tuple[str, ...]
+    possible_macs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

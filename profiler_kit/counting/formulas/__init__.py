@@ -36,7 +36,7 @@ class Formula:
 
     `moves`: ``operands`` reads every input and writes every output once; ``overwrite`` is the same, but the first operand is
     not read; ``nothing`` moves no bytes; ``own`` means that the function's `Cost` contains the bytes.
-    `reads`: the arguments whose values the function reads (`TensorSpec.values`). Where they are unknown, it returns an upper bound.
+    `reads`: the arguments whose values the function reads (`TensorSpec.values`). Unknown values give an upper bound.
     """
 
     function: FormulaFunction
@@ -53,7 +53,8 @@ def formula(*names: str, moves: Moves = "operands", reads: tuple[str, ...] = ())
     """A decorator that registers its function as the formula of the ops `names`.
 
     A name is an op's packet (``aten.mm``, all overloads) or one overload (``aten.max.dim``). An in-place variant
-    (``aten.mm_``) falls back to the functional op. `reads` names arguments of the op's schema, see `Formula`. Raises ValueError if another file has registered the name.
+    (``aten.mm_``) falls back to the functional op. `reads` names arguments of the op's schema, see `Formula`. Raises ValueError
+    if another file has registered the name.
     """
 
     file = sys._getframe(1).f_code.co_filename

@@ -25,7 +25,13 @@ def pairs_of(q: TensorSpec, k: TensorSpec) -> int:
 
 
 def attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, pairs: int | None = None, masked: bool = False, dropout: bool = False
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    *,
+    pairs: int | None = None,
+    masked: bool = False,
+    dropout: bool = False,
 ) -> Cost:
     """Forward: s t (d + e) MACs per query head, and the pointwise work.
 
