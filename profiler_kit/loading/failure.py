@@ -286,6 +286,8 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
 
 def _working_inputs(target: Target) -> str | None:
     """A hint with inputs like those of the target for which forward runs; None if the search finds none, or the same."""
+    if any(tensor.is_nested for tensor in target.batch.tensors()):
+        return None  # shapes as text do not describe them
     forward = forward_of(target.model)
     texts = [
         text if text.name is not None or i >= len(forward.positional) else replace(text, name=forward.positional[i])

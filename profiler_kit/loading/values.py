@@ -84,7 +84,12 @@ def stored_values(tensor: Tensor) -> Tensor | None:
 
 
 def copy_values(tensor: Tensor, source: Tensor) -> Tensor:
-    """Store the values of `source` for `tensor`, if they are known, and return `tensor`."""
+    """Store the values of `source` for `tensor`, if they are known, and return `tensor`; of jagged tensors the lengths."""
+    if tensor.layout is torch.jagged and source.layout is torch.jagged:
+        for part in ("_offsets", "_lengths"):
+            if getattr(source, part) is not None:
+                copy_values(getattr(tensor, part), getattr(source, part))
+        return tensor
     value = source if has_values(source) else _remembered.get(source)
     if value is not None:
         store_values(tensor, value)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, needed_gradients, numel
@@ -20,7 +21,9 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def pairs_of(q: TensorSpec, k: TensorSpec) -> int:
-    """Pairs of query and key over all query heads. Shapes: q (..., s, d), k (..., t, d)."""
+    """Pairs of query and key over all query heads. Shapes: q (..., s, d), k (..., t, d); nested ones have lengths as values."""
+    if q.values is not None and k.values is not None and len(q.values) == len(k.values):
+        return prod(q.shape[1:-2]) * sum(s * t for s, t in zip(q.values, k.values, strict=True))
     return numel(q) // q.shape[-1] * k.shape[-2] if numel(q) else 0
 
 
