@@ -128,7 +128,10 @@ _IN_PYTHON: Final[Mapping[str, Function]] = {
 
 @contextmanager
 def control_flow_in_python() -> Iterator[None]:
-    """Run control flow operators as Python code inside the block."""
+    """Run control flow operators as Python code inside the block, and TorchScript without optimization.
+
+    Optimization of a TorchScript graph reads the values of its constants.
+    """
     original = HigherOrderOperator.__call__
 
     def call(operator: HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
@@ -137,6 +140,7 @@ def control_flow_in_python() -> Iterator[None]:
 
     HigherOrderOperator.__call__ = call  # type: ignore[method-assign]
     try:
-        yield
+        with torch.jit.optimized_execution(False):
+            yield
     finally:
         HigherOrderOperator.__call__ = original  # type: ignore[method-assign]
