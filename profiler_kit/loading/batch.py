@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from profiler_kit.errors import UsageError
 from profiler_kit.records.target import InputInfo
 
 NO_INPUTS: Final = object()  # None would be a valid value
@@ -157,7 +158,10 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The first dimension of the first input tensor that has dimensions; None without one."""
+    """The first dimension of the first input tensor that has dimensions; None without one. Of packed inputs their sequences."""
+    packed = next((value for value in batch.values() if isinstance(value, PackedSequence)), None)
+    if packed is not None:
+        return int(packed.batch_sizes[0])
     return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
 
 
@@ -167,6 +171,10 @@ def resized(batch: Batch, size: int) -> Batch:
     Rows are repeated cyclically or dropped.
     """
     common = batch_size(batch)
+    if any(isinstance(value, PackedSequence) for value in batch.values()):
+        raise UsageError(
+            "the batch size of packed sequences cannot be changed", hint="pack as many sequences as you need"
+        )
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.dim() == 0 or tensor.shape[0] != common or common == 0:

@@ -54,7 +54,8 @@ _NO_KERNEL: Final = (
 )  # fmt: skip
 # Errors of CUDA-only kernels for tensors on other devices: Triton launches, checks in extensions, custom ops.
 _CUDA_ONLY: Final = re.compile(
-    r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
+    r"cannot be accessed from Triton|active drivers|need to be on CUDA"
+    r"|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
     r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
 )
 # Errors of code that asks for a device which this machine or this run does not have.

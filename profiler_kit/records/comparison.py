@@ -344,6 +344,7 @@ class Comparison(Views, Saved, kind="comparison"):
       The tables list all configurations.
     - `convention`: the FLOP convention of both sides; None where nothing was counted.
     - `efficiencies`, `explanations`: given for the configurations in `telling`.
+    - `exact`: whether all work of both sides is counted: every op has a formula, and no count is a bound.
     """
 
     a: Side
@@ -365,6 +366,7 @@ class Comparison(Views, Saved, kind="comparison"):
     groups: tuple[LayerGroup, ...] = ()
     reasons: tuple[MetricReason, ...] = ()
     checkpoint: CheckpointChange | None = None
+    exact: bool = True
 
     def refusal(self, metric: str, config: str | None = None) -> str:
         """Why `metric` is not comparable or failed; empty if it is comparable. Every table and sentence uses this text."""
