@@ -87,6 +87,9 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_
         groups=changes.groups,
         reasons=metric_reasons(a, b, metrics, changes, memory, times),
         checkpoint=changes.checkpoint,
+        exact=not any(
+            report.static.uncounted or report.static.bounds for report in (a, b) if report.static is not None
+        ),
     )
     return replace(comparison, sentences=sentences(comparison, a.static, b.static, noisy_configs))
 

@@ -15,6 +15,7 @@ from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.uncounted import reason_of_unknown_work
 from profiler_kit.units import text
 
 # Of the slower step: a smaller effect of efficiency gets no sentence.
@@ -34,7 +35,7 @@ def efficiency_split(
     sides: tuple[Side, Side],
     layers: Sequence[LayerChange] = (),
 ) -> EfficiencySplit | None:
-    """Split the two steps' time difference by layer; None without step times, counted work, or layer times on one clock.
+    """Split the two steps' time difference by layer; None without step times, comparable work, or layer times on one clock.
 
     The reference for both sides is the faster side's FLOP/s over its whole step. The slower side's FLOPs at this rate are
     work; the remaining time is efficiency, and each layer has its own part in it. `layers` pairs the layers of both sides.
@@ -42,7 +43,11 @@ def efficiency_split(
     a_run, b_run = runs
     if a_run.step_ns is None or b_run.step_ns is None or a.static is None or b.static is None:
         return None
-    if not (a_run.modules and b_run.modules) or a_run.clock != b_run.clock:
+    if (
+        not (a_run.modules and b_run.modules)
+        or a_run.clock != b_run.clock
+        or reason_of_unknown_work(a.static, b.static)
+    ):
         return None
     statics = (a.static, b.static)
     steps_ns = (a_run.step_ns.median, b_run.step_ns.median)

@@ -106,7 +106,7 @@ def explain_by_parameters(case: Case) -> Explanation | None:
 def explain_by_flops(case: Case) -> Explanation | None:
     """Test "FLOPs predict the time": the work ratio against the time ratio; their quotient is the efficiency ratio."""
     time = case.time
-    if time is None or not differs((time.a_flops, time.b_flops)):
+    if time is None or time.work_ratio is None or not differs((time.a_flops, time.b_flops)):
         return None
     more, less = larger_first((time.a_flops, time.b_flops))
     work_ratio, time_ratio = time.work_ratio, time.time_ratio

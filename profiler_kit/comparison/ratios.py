@@ -9,6 +9,7 @@ from profiler_kit.records.comparison import MEMORY_PARTS, MemoryPart, MemorySpli
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PeakMemory
+from profiler_kit.records.uncounted import reason_of_unknown_work
 from profiler_kit.units import text
 
 
@@ -23,7 +24,10 @@ def work_scale(run: ConfigRun, side: Side) -> Fraction:
 
 
 def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> TimeRatio | None:
-    """Split the ratio of two step times into work and efficiency; None without step times or counted work on both sides."""
+    """Split the ratio of two step times into work and efficiency; None without step times or counted work on both sides.
+
+    Unknown work leaves the ratio of the times alone.
+    """
     if a_run.step_ns is None or b_run.step_ns is None or a.static is None or b.static is None:
         return None
     a_ns, b_ns = a_run.step_ns.median, b_run.step_ns.median
@@ -38,8 +42,11 @@ def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: 
     if a_examples and b_examples and a_examples != b_examples:
         per_example = step_ratio * a_examples / b_examples
     labels = (sides[0].label, sides[1].label)
+    is_work_known = not reason_of_unknown_work(a.static, b.static)
     if per_example is not None:  # steps of different size: only the times per example compare
         sentence = _per_example_sentence(per_example, labels, (a_examples, b_examples))
+    elif not is_work_known:
+        sentence = f"{_time_alone(labels, (a_ns, b_ns))}."
     else:
         sentence = _time_sentence(labels, (a_ns, b_ns), (a_flops, b_flops), (a_rate, b_rate))
     return TimeRatio(
@@ -49,10 +56,10 @@ def time_ratio(a: Report, b: Report, a_run: ConfigRun, b_run: ConfigRun, sides: 
         time_ratio=step_ratio,
         a_flops=a_flops,
         b_flops=b_flops,
-        work_ratio=work_ratio,
+        work_ratio=work_ratio if is_work_known else None,
         a_flops_per_s=a_rate,
         b_flops_per_s=b_rate,
-        efficiency_ratio=b_rate / a_rate,
+        efficiency_ratio=b_rate / a_rate if is_work_known else None,
         per_sample_ratio=per_example,
         sentence=sentence,
         a_samples=a_examples,
@@ -66,11 +73,16 @@ def _time_sentence(
     """State the ratio with the slower side first: ``V0 takes 4.05x the time of V1: 3.32x the work at 0.82x the efficiency``."""
     slow, fast = (1, 0) if times_ns[1] >= times_ns[0] else (0, 1)
     return (
-        f"{labels[slow]} takes {text(times_ns[slow] / times_ns[fast], 'ratio')} the time of {labels[fast]}: "
-        f"{text(flops[slow] / flops[fast], 'ratio')} the work at {text(rates[slow] / rates[fast], 'ratio')} the efficiency "
+        f"{_time_alone(labels, times_ns)}: {text(flops[slow] / flops[fast], 'ratio')} the work "
+        f"at {text(rates[slow] / rates[fast], 'ratio')} the efficiency "
         f"({text(times_ns[slow], 'ns')} and {text(times_ns[fast], 'ns')} per step, "
         f"{text(rates[slow], 'flops/s')} and {text(rates[fast], 'flops/s')})."
     )
+
+
+def _time_alone(labels: tuple[str, str], times_ns: tuple[int, int]) -> str:
+    slow, fast = (1, 0) if times_ns[1] >= times_ns[0] else (0, 1)
+    return f"{labels[slow]} takes {text(times_ns[slow] / times_ns[fast], 'ratio')} the time of {labels[fast]}"
 
 
 def _per_example_sentence(b_over_a: float, labels: tuple[str, str], examples: tuple[int | None, int | None]) -> str:

@@ -157,6 +157,8 @@ def _op_parts(a: StaticCount, b: StaticCount) -> list[ReasonPart]:
 
 def _time_parts(time: TimeRatio) -> list[ReasonPart]:
     """The step-time difference as work at a's efficiency, and the change of efficiency."""
+    if time.work_ratio is None or time.efficiency_ratio is None:
+        return []
     work_ns = round(time.a_ns * time.work_ratio) - time.a_ns
     return [
         ReasonPart(role="time", title=f"work ({text(time.work_ratio, 'ratio')} the FLOPs)", change=work_ns),

@@ -13,6 +13,7 @@ from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.uncounted import BOUNDS, bound_text
 from profiler_kit.statistics.report_noise import noise_between
 from profiler_kit.units import percent, plural, text
 
@@ -46,7 +47,7 @@ def sentences(
         if ratio.config in compared.telling
     ]
     if not compared.times and a is not None and b is not None and not compared.refusal("flops"):
-        lines.append(_work_sentence(a, b, sides))
+        lines.append(_work_sentence(a, b, sides, is_exact=compared.exact))
     dominant_layers = _dominant_layers_sentence(sides, compared.layers) if compared.times else ""
     lines += [dominant_layers] if dominant_layers else edit_sentences(compared)
     lines += _wrong_explanations(compared.explanations)
@@ -132,17 +133,18 @@ def _capitalize(sentence: str) -> str:
     return sentence[0].upper() + sentence[1:] if sentence.startswith(("the ", "this ")) else sentence
 
 
-def _work_sentence(a: StaticCount, b: StaticCount, sides: tuple[Side, Side]) -> str:
+def _work_sentence(a: StaticCount, b: StaticCount, sides: tuple[Side, Side], *, is_exact: bool) -> str:
     flops = (a.step.flops, b.step.flops)
     if min(flops) <= 0:
         return ""
+    work = "work" if is_exact else "counted work"
     if flops[0] == flops[1]:
-        return f"{sides[0].label} and {sides[1].label} do the same work: {text(flops[0], 'flops')} FLOPs per step."
+        return f"{sides[0].label} and {sides[1].label} do the same {work}: {text(flops[0], 'flops')} FLOPs per step."
     more, less = (0, 1) if flops[0] > flops[1] else (1, 0)
     if text(flops[more] / flops[less], "ratio") == "1x":
         return ""  # the reason of the metric has the exact difference
     return (
-        f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the work of {sides[less].label}: "
+        f"{sides[more].label} does {text(flops[more] / flops[less], 'ratio')} the {work} of {sides[less].label}: "
         f"{text(flops[more], 'flops')} and {text(flops[less], 'flops')} FLOPs per step."
     )
 
@@ -188,6 +190,8 @@ def notes(
         if report.static is not None and report.static.uncounted:
             ops = ", ".join(op.op for op in report.static.uncounted[:MAX_NAMED_LAYERS])
             lines.append(f"{side.label} has uncounted ops ({ops}): its FLOPs are a lower bound.")
+        bounds = report.static.bounds if report.static is not None else ()
+        lines += [f"The work of {side.label} is {BOUNDS[bound.kind]}: {bound_text(bound)}." for bound in bounds]
     lines += _run_notes(a, b, sides, shared_runs)
     if (a.runs or b.runs) and not shared_runs:
         lines.append("The reports have no configuration in common, so no times are compared.")

@@ -21,11 +21,13 @@ from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_pe
 from profiler_kit.devices.device import Device
 from profiler_kit.emulation import raised_in_replacement
 from profiler_kit.loading import Target
+from profiler_kit.loading.bounds import collected_bounds
 from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.restoration import restored_model
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
 from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.loading.values import ValuesNeededError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
@@ -74,7 +76,8 @@ def _count_on_first_kind(
 
 def _count(target: Target, convention: Convention, device: Device | None, *, cross_check: bool) -> StaticCount:
     settings = settings_by_path(target.model)
-    trace, notes = _trace(target, convention, device)
+    with collected_bounds() as bounds:
+        trace, notes = _trace(target, convention, device)
     facts = describe_modules(target.model, settings)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
@@ -99,6 +102,7 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
         kernels_of=None if trace.kernels_of is None else trace.kernels_of.label,
         attention=trace.attention,
         autocast=trace.autocast,
+        bounds=tuple(bounds),
     )
 
 
@@ -117,12 +121,17 @@ def _trace(target: Target, convention: Convention, device: Device | None) -> tup
             if _HOOKS_REFUSED in str(failure.error):
                 notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
                 trace = run(device, watch_saved=False)
+            elif isinstance(failure.error, ValuesNeededError):
+                raise
             elif device is not None and raised_in_replacement(failure.error):
+                try:
+                    trace = run(None)
+                except StepError:
+                    raise failure from failure.error
                 reason = one_line_message(failure.error)
                 notes.append(
                     f"bytes and saved tensors are not those of {device.label}, whose kernels reject the step: {reason}"
                 )
-                trace = run(None)
             else:
                 raise
     amp = target.spec.amp

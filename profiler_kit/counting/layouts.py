@@ -11,7 +11,7 @@ def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a sparse or nested tensor.
 
     Shapes: a strided nested tensor has its padded shape, (batch, longest ..., width); a jagged one (1, sum of lengths,
-    width); a sparse one its full shape.
+    width); a sparse one its full shape. `values` has the lengths of a strided nested tensor, before its last dimension.
     Units: bytes of stored values and, for sparse tensors, of indices. A sparse meta tensor has no stored pattern, so its
     `stored` is None and its bytes are those of a dense tensor.
     """
@@ -19,9 +19,12 @@ def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
     if tensor.is_nested and tensor.layout is torch.strided:
         sizes = tensor._nested_tensor_size()
         longest = tuple(int(size) for size in sizes.max(0).values) if len(sizes) else ()
-        return TensorSpec(shape=(len(sizes), *longest), dtype=dtype, nbytes=tensor.numel() * tensor.dtype.itemsize)
+        lengths = tuple(int(length) for length in sizes[:, -2]) if len(longest) > 1 else None
+        return TensorSpec(
+            shape=(len(sizes), *longest), dtype=dtype, nbytes=tensor.numel() * tensor.dtype.itemsize, values=lengths
+        )
     if tensor.layout is torch.jagged:
-        values = tensor.values()
+        values = tensor._values  # type: ignore[attr-defined]  # `values()` would save the tensor for backward
         return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=values.numel() * values.dtype.itemsize)
     shape = tuple(tensor.shape)
     if tensor.is_meta or tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]

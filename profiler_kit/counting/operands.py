@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
+from torch.utils._mode_utils import no_dispatch
 
 from profiler_kit.counting.arithmetic import per_element
 from profiler_kit.counting.formulas import Formula, find_formula
 from profiler_kit.counting.layouts import spec_of_layout
+from profiler_kit.loading.bounds import note_bound
 from profiler_kit.loading.packed_weights import packed_tensors
+from profiler_kit.loading.values import known_values
 from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
 
@@ -59,7 +62,8 @@ class Plan:
 
     `is_known`: whether a formula or a rule gives the cost; otherwise the op is uncounted. `written`: positions of arguments
     that the op changes in place. `unread`: those of them that it overwrites without reading. `outputs`: names of its
-    ``out=`` arguments. `composite`: whether the op is a composite of other ops and has no formula.
+    ``out=`` arguments. `composite`: whether the op is a composite of other ops and has no formula. `reads`: the arguments, by
+    position and by name, whose values the formula reads.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Plan:
     unread: frozenset[int]
     outputs: frozenset[str]
     composite: bool
+    reads: Mapping[int | str, str]
 
 
 def plan_op(op: torch._ops.OpOverload) -> Plan:
@@ -104,7 +109,25 @@ def plan_op(op: torch._ops.OpOverload) -> Plan:
         unread=written if formula is not None and formula.moves == "overwrite" else frozenset(),
         outputs=outputs,
         composite=composite,
+        reads={} if formula is None else argument_places(op, formula.reads),
     )
+
+
+def reads_values(op: torch._ops.OpOverload) -> bool:
+    """Whether the formula of `op` reads values of its arguments."""
+    formula = find_formula(str(op))
+    return formula is not None and bool(formula.reads)
+
+
+def argument_places(op: torch._ops.OpOverload, names: Iterable[str]) -> dict[int | str, str]:
+    """The positions and the names of those arguments of `op` that are in `names`, each with its name."""
+    wanted = set(names)
+    return {
+        place: argument.name
+        for position, argument in enumerate(op._schema.arguments)
+        if argument.name in wanted
+        for place in (position, argument.name)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +157,28 @@ def operands(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Op
         for tensor in tensors_in((value,)):
             (changed if name in plan.outputs else reads)[id(tensor)] = spec_of(tensor)
     return Operands(
-        args=tuple(as_specs(value) for value in args),
-        kwargs={name: as_specs(value) for name, value in kwargs.items() if name not in plan.outputs},
+        args=tuple(_as_specs_of(plan, place, value) for place, value in enumerate(args)),
+        kwargs={name: _as_specs_of(plan, name, value) for name, value in kwargs.items() if name not in plan.outputs},
         reads=tuple(reads.values()),
         changed=tuple(changed.values()),
         changed_ids=frozenset(changed),
     )
+
+
+def _as_specs_of(plan: Plan, place: int | str, value: Any) -> Any:
+    """`as_specs` of the argument at `place`, with its values if the op's formula reads them."""
+    if not isinstance(value, torch.Tensor) or place not in plan.reads:
+        return as_specs(value)
+    known = known_values(value)
+    if known is None:
+        note_bound(
+            plan.name,
+            "upper",
+            f"the values of {plan.reads[place]} are unknown, so every sequence counts as the longest",
+        )
+        return spec_of(value)
+    with no_dispatch():
+        return replace(spec_of(value), values=tuple(int(element) for element in known.flatten().tolist()))
 
 
 def _packed_objects(value: Any) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from profiler_kit.emulation import Emulation, emulated
 from profiler_kit.emulation.library_calls import Libraries
 from profiler_kit.loading import Target
 from profiler_kit.loading.inputs import DTYPES
+from profiler_kit.loading.layouts import stored_tensor
 from profiler_kit.loading.op_memo import Memo
 from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.loading.tensor_kinds import as_step_errors
@@ -58,17 +59,18 @@ class SavedStorages:
 
     def exclude(self, tensors: Iterable[torch.Tensor]) -> None:
         """Do not count the storages of `tensors` from now on."""
-        for tensor in tensors:
-            if tensor.layout is torch.strided:
-                storage = tensor.untyped_storage()
+        for stored in map(stored_tensor, tensors):
+            if stored is not None:
+                storage = stored.untyped_storage()
                 self._live_storages.append(storage)  # keeps its address, the key, from being reused
                 self._excluded.add(storage._cdata)
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Record the storage of a tensor that autograd saves; return the tensor unchanged."""
-        if not self.collecting or tensor.layout is not torch.strided:
+        stored = stored_tensor(tensor)
+        if not self.collecting or stored is None:
             return tensor
-        storage = tensor.untyped_storage()
+        storage = stored.untyped_storage()
         key = storage._cdata
         if key in self._excluded:
             return tensor
@@ -78,7 +80,7 @@ class SavedStorages:
             self._live_storages.append(storage)
             node = tensor.grad_fn
             creator = saver if node is None else self._watch.of_node(node)
-            spec = replace(spec_of(tensor), nbytes=storage.nbytes())
+            spec = replace(spec_of(stored), nbytes=storage.nbytes())
             self._entries[key] = (creator, {saver: None}, spec)
         else:
             entry[1].setdefault(saver)

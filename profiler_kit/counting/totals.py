@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import prod
+from typing import Final
 
 from profiler_kit.counting.module_calls import ModuleCall
 from profiler_kit.counting.modules import ModuleFacts
@@ -18,6 +20,9 @@ from profiler_kit.records.counts import (
     SavedTensor,
     UncountedOp,
 )
+
+_HIGHER_ORDER: Final = "higher_order."  # its functions read further tensors
+_INDICES: Final = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 
 
 class CostSum:
@@ -71,14 +76,30 @@ def uncounted_ops(ops: Sequence[OpRecord]) -> tuple[UncountedOp, ...]:
     """The ops without a known cost, with their calls and module paths, the most frequent first."""
     calls: Counter[str] = Counter()
     paths: dict[str, dict[str, None]] = {}
+    macs: Counter[str] = Counter()
     for op in ops:
         if op.cost is None:
             calls[op.op] += op.calls
             paths.setdefault(op.op, {}).setdefault(op.path)
+            macs[op.op] += op.calls * possible_macs(op)
     return tuple(
-        UncountedOp(op=name, calls=calls[name], paths=tuple(paths[name]))
+        UncountedOp(
+            op=name,
+            calls=calls[name],
+            paths=tuple(paths[name]),
+            possible_macs=None if name.startswith(_HIGHER_ORDER) else macs[name],
+        )
         for name in sorted(calls, key=lambda name: (-calls[name], name))
     )
+
+
+def possible_macs(op: OpRecord) -> int:
+    """A limit of the MACs of one call, if it contracts two of its operands, or one with itself.
+
+    Counts: operands that can be multiplied. Integers of more than 8 bits and booleans are indices, lengths and masks.
+    """
+    sizes = sorted((prod(spec.shape) for spec in op.inputs if not spec.dtype.startswith(_INDICES)), reverse=True)
+    return sizes[0] * sizes[min(1, len(sizes) - 1)] if sizes else 0
 
 
 def coverage_percent(totals: Sequence[OpTotal]) -> float:

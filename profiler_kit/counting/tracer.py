@@ -11,7 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from profiler_kit.counting.conventions import Convention, OpCall
 from profiler_kit.counting.module_calls import ModuleWatch
-from profiler_kit.counting.operands import OpFacts, Plan, plan_op, run_higher_order, run_op
+from profiler_kit.counting.operands import OpFacts, Plan, plan_op, reads_values, run_higher_order, run_op
 from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
 from profiler_kit.loading.meta_kernels import replacement_kernel
 from profiler_kit.loading.op_memo import Memo
@@ -32,6 +32,7 @@ class Tracer(UndecomposedFlexAttention):
         super().__init__()
         self._watch = watch
         self._memo: Memo[OpFacts] = Memo(limit=0) if memo is None else memo
+        self._memo.exclude(reads_values)
         self._op_cost = None if convention is None else convention.op_cost
         self._on_op = None if convention is None else convention.on_op
         self._plans: dict[torch._ops.OpOverload, Plan] = {}

@@ -7,17 +7,21 @@ sm90 was checked on an H100 with torch 2.11, that for the CPU with ``torch._fuse
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
 from profiler_kit.devices.device import AttentionKernel, Device
 from profiler_kit.emulation import Call, Emulation, emulates
+from profiler_kit.emulation._patching import patched
 from profiler_kit.emulation.autocast import HALF
 from profiler_kit.emulation.library_calls import Libraries, OpCall, facts_of
 
@@ -53,8 +57,9 @@ def attention(
 ) -> Any:
     """The output of the kernel that the device would run."""
     device = emulation.device
-    if query.is_nested:  # torch has a kernel for the CPU only, whose choice depends on the lengths
-        return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if query.is_nested:
+        with _jagged_kernels(device):
+            return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     kernel = select_kernel(device, query, key, value, attn_mask, enable_gqa=enable_gqa, dropout=dropout_p > 0)
     if kernel == "math":
         emulation.decomposed_attention[query.dtype] += 1
@@ -77,6 +82,28 @@ def attention(
     return _ATEN._scaled_dot_product_efficient_attention(
         query, key, value, mask, saves_logsumexp, dropout_p, is_causal, scale=scale
     )[0]
+
+
+def _jagged_kernels(device: Device) -> AbstractContextManager[None]:
+    """Inside the block, attention of jagged tensors on meta runs a kernel for packed sequences, as on CUDA.
+
+    On a CPU torch runs the products of each sequence, which has the same work.
+    """
+    jagged: Any = importlib.import_module("torch.nested._internal.sdpa")
+
+    def backend(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> SDPBackend:
+        is_flash = not device.is_cuda or (query.dtype in HALF and query.shape[-1] <= _MAX_HEAD_SIZE)
+        return SDPBackend.FLASH_ATTENTION if is_flash else SDPBackend.EFFICIENT_ATTENTION
+
+    def cast_all(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        if not torch.is_autocast_enabled("cuda"):
+            return tensors
+        dtype = torch.get_autocast_dtype("cuda")
+        return tuple(
+            tensor.to(dtype) if tensor is not None and tensor.is_floating_point() else tensor for tensor in tensors
+        )
+
+    return patched([(jagged, "_select_sdp_backend", backend), (jagged, "_autocast", cast_all)])
 
 
 def select_kernel(

@@ -71,6 +71,8 @@ def facts_of(value: Any) -> Any:
     """`value` with `TensorFacts` in place of every tensor, and tuples in place of lists."""
     if isinstance(value, torch.Tensor):
         dtype = value.dtype
+        if value.is_nested and value.layout is torch.strided:  # has no shape
+            return TensorFacts((value.numel(),), (1,), _dtype_name(dtype), dtype.itemsize)
         return TensorFacts(tuple(value.shape), value.stride(), _dtype_name(dtype), dtype.itemsize)
     if isinstance(value, (list, tuple)):
         return tuple([facts_of(item) for item in value])

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Final
 
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, TARGET_FAILED, KitError
-from profiler_kit.gate.metrics import GateMetric, gate_metric, measured_value, metric_value
+from profiler_kit.gate.metrics import GateMetric, gate_metric, matches_pattern, measured_value, metric_value
 from profiler_kit.gate.parts import largest_parts
 from profiler_kit.gate.settings import TABLE, Policy
 from profiler_kit.records.check import (
@@ -25,9 +25,11 @@ from profiler_kit.records.check import (
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.metrics import METRICS, reason_not_comparable
 from profiler_kit.records.report import Report
+from profiler_kit.records.uncounted import reason_of_lower_bound
 from profiler_kit.units import plural, text
 
 PEAK: Final = next(metric for metric in METRICS if metric.key == "peak")
+FLOPS: Final = next(metric for metric in METRICS if metric.key == "flops")
 ADD_TIME: Final = "add --time"
 GRAVITY: Final = (BUDGET_BROKEN, TARGET_FAILED, NOT_COMPARABLE, OK)  # of exit codes, the gravest first
 
@@ -286,14 +288,31 @@ def _refusal(
     depends_on_inputs = counted is None or counted.depends_on_inputs
     if depends_on_inputs and head.target.inputs_are_guessed:
         return "the input shape was guessed: give it with -i, or define example_inputs"
+    head = _of_modules(head, budget.module)
     if budget.limit is not None:
-        return ""
+        is_exceeded = after > budget.limit and metric.unit != "basis_points"
+        lower = reason_of_lower_bound(head.static) if head.static is not None and _is_work(metric) else ""
+        return "" if is_exceeded else lower
     if base is None:
         return "no base to compare with"
     if depends_on_inputs and base.target.inputs_are_guessed:
         return "the input shape of the base was guessed: give both sides the same shape with -i"
     if before is None:
         return f"no module of the base matches {budget.module}" if budget.module else "not counted at the base"
-    # figures of a device depend on all that the predicted peak depends on
-    reason = reason_not_comparable(base, head, counted or PEAK, one_model=True)
+    # figures of a device depend on all that the predicted peak depends on, its step time also on the work
+    other = FLOPS if _is_work(metric) else PEAK
+    reason = reason_not_comparable(_of_modules(base, budget.module), head, counted or other, one_model=True)
     return f"{reason}: give both sides the same shapes with -i" if reason.startswith("different inputs") else reason
+
+
+def _is_work(metric: GateMetric) -> bool:
+    """Whether ops without a formula are missing in the metric."""
+    return metric.unit in ("flops", "macs", "basis_points") or metric.key == "device_step"
+
+
+def _of_modules(report: Report, pattern: str) -> Report:
+    """`report` without those unknown ops that run outside of the modules that match `pattern`, if there is one."""
+    if report.static is None or not pattern:
+        return report
+    inside = (op for op in report.static.uncounted if any(matches_pattern(path, pattern) for path in op.paths))
+    return replace(report, static=replace(report.static, uncounted=tuple(inside)))

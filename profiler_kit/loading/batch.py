@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from profiler_kit.errors import UsageError
 from profiler_kit.records.target import InputInfo
 
 NO_INPUTS: Final = object()  # None would be a valid value
@@ -139,6 +140,9 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return change(value)
     if isinstance(value, Mapping):
         return _copied_mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
+    if isinstance(value, PackedSequence):  # its batch sizes are structure, and must stay on the CPU
+        indices = (map_tensors(index, change) for index in (value.sorted_indices, value.unsorted_indices))
+        return PackedSequence(map_tensors(value.data, change), value.batch_sizes, *indices)
     if isinstance(value, tuple) and hasattr(
         value, "_fields"
     ):  # the constructor of a named tuple takes separate arguments
@@ -177,7 +181,10 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The first dimension of the first input tensor that has dimensions; None without one."""
+    """The first dimension of the first input tensor that has dimensions; None without one. Of packed inputs their sequences."""
+    packed = next((value for value in batch.values() if isinstance(value, PackedSequence)), None)
+    if packed is not None:
+        return int(packed.batch_sizes[0])
     return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
 
 
@@ -187,6 +194,10 @@ def resized(batch: Batch, size: int) -> Batch:
     Rows are repeated cyclically or dropped.
     """
     common = batch_size(batch)
+    if any(isinstance(value, PackedSequence) for value in batch.values()):
+        raise UsageError(
+            "the batch size of packed sequences cannot be changed", hint="pack as many sequences as you need"
+        )
 
     def change(tensor: Tensor) -> Tensor:
         if tensor.dim() == 0 or tensor.shape[0] != common or common == 0:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Batch, Forward, named_fields, tensors_in
@@ -83,7 +84,7 @@ def example_batch(value: object, forward: Forward) -> Batch:
     items = dict(value) if isinstance(value, Mapping) else named_fields(value)
     if isinstance(value, Batch):
         return value
-    if isinstance(value, Tensor) or _takes_whole_batch(value, items, forward):
+    if isinstance(value, (Tensor, PackedSequence)) or _takes_whole_batch(value, items, forward):
         return Batch(args=(value,))
     if items and not isinstance(value, tuple) and all(isinstance(key, str) for key in items):
         return Batch(kwargs=items)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.scripted_models import graph_constants, load_on_meta
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import copy_values, stored_values
 
@@ -72,17 +73,19 @@ def _scripted_on_meta(script: torch.jit.ScriptModule) -> nn.Module:
             return copy.deepcopy(script)
         torch.jit.save(script, buffer)
         buffer.seek(0)
-        script_copy: nn.Module = torch.jit.load(buffer, map_location="meta")
+        script_copy = load_on_meta(buffer)
     except RuntimeError as error:
         raise TargetError(
             f"the scripted module {script.original_name} cannot be copied: {one_line_message(error)}",
-            hint="use the model before torch.jit.script or torch.jit.trace",
+            hint="use the model before torch.jit.optimize_for_inference, or before torch.jit.script or torch.jit.trace",
         ) from error
-    return script_copy.train(script.training)
+    return script_copy.train(getattr(script, "training", False))
 
 
 def is_all_meta(model: nn.Module) -> bool:
-    """Whether all tensors of the model, including those in plain attributes, are on the meta device."""
+    """Whether all tensors of the model, including those in plain attributes and in frozen graphs, are on the meta device."""
+    if not all(constant.is_meta for constant in graph_constants(model)):
+        return False
     return all(tensor.device.type == "meta" for tensor in _tensors(model))
 
 

@@ -52,7 +52,7 @@ class DeviceMoves(TorchFunctionMode):
         super().__init__()
         self.device = device
         self.requested: set[str] = set() if requested is None else requested
-        self._join = join
+        self.joins = join
         self._constructors = _constructors() if join else frozenset()
 
     @property
@@ -73,13 +73,13 @@ class DeviceMoves(TorchFunctionMode):
         if "device" in keywords:
             device = keywords["device"]
             if device is None:
-                if func in self._constructors:
+                if self.joins and func in self._constructors:
                     keywords["device"] = self.device
             elif self._is_redirected(device):
                 keywords["device"] = self.device
             if keywords.get("pin_memory"):
                 keywords["pin_memory"] = False
-        elif func in self._constructors:
+        elif self.joins and func in self._constructors:
             keywords["device"] = self.device
         return func(*args, **keywords)
 
@@ -89,7 +89,7 @@ class DeviceMoves(TorchFunctionMode):
         if kind is not None:
             self.request(kind)
             return True
-        return self._join and torch.device(device).type != self.device.type
+        return self.joins and torch.device(device).type != self.device.type
 
     def _handle(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         if func is _TO:
@@ -112,7 +112,7 @@ class DeviceMoves(TorchFunctionMode):
         device = keywords.get("device", args[0] if args else None)
         if isinstance(device, Tensor):
             device = device.device
-            if tensor.is_meta or not self._join:
+            if tensor.is_meta or not self.joins:
                 return _TO(tensor, *args, **keywords)
         if device is None or isinstance(device, torch.dtype):
             return _TO(tensor, *args, **keywords)
@@ -121,7 +121,7 @@ class DeviceMoves(TorchFunctionMode):
             self.request(kind)
         elif tensor.is_meta and torch.device(device).type == "cpu":
             return self._to_host(tensor, lambda: _TO(tensor, *args, **keywords), args[1:], keywords)
-        elif not self._join:
+        elif not self.joins:
             return _TO(tensor, *args, **keywords)
         return self._to(tensor, () if "device" in keywords else args[1:], keywords)
 
@@ -215,6 +215,19 @@ def _constructors() -> frozenset[Callable[..., Any]]:
     from torch.utils._device import _device_constructors
 
     return frozenset(_device_constructors())
+
+
+@contextmanager
+def joins_paused() -> Iterator[None]:
+    """Let tensors that are created on the CPU stay there inside the block: an optimizer reads its step counts there."""
+    joining = [mode for mode in _active if mode.joins]
+    for mode in joining:
+        mode.joins = False
+    try:
+        yield
+    finally:
+        for mode in joining:
+            mode.joins = True
 
 
 def _legacy_dtype(name: str) -> torch.dtype | None:

@@ -54,7 +54,8 @@ _NO_KERNEL: Final = (
 )  # fmt: skip
 # Errors of CUDA-only kernels for tensors on other devices: Triton launches, checks in extensions, custom ops.
 _CUDA_ONLY: Final = re.compile(
-    r"cannot be accessed from Triton|active drivers|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
+    r"cannot be accessed from Triton|active drivers|need to be on CUDA"
+    r"|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
     r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
 )
 # Errors of code that asks for a device which this machine or this run does not have.
@@ -286,6 +287,8 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
 
 def _working_inputs(target: Target) -> str | None:
     """A hint with inputs like those of the target for which forward runs; None if the search finds none, or the same."""
+    if any(tensor.is_nested for tensor in target.batch.tensors()):
+        return None  # shapes as text do not describe them
     forward = forward_of(target.model)
     texts = [
         text if text.name is not None or i >= len(forward.positional) else replace(text, name=forward.positional[i])

@@ -89,6 +89,8 @@ def _recording_hook(calls: list[tuple[Tensor, int]], reads: _Reads) -> Any:
 class _Reads(TorchDispatchMode):
     """Records the number of the last op that read each storage. Keeps the storages alive, so that keys stay unique."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = 0

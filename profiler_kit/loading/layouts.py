@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import torch
+
 _RANKS: Final = (4, 5)  # of images and volumes, with batch and channels
 
 
@@ -36,3 +38,11 @@ def is_dense(shape: Sequence[int], strides: Sequence[int], *, channels_last: boo
             return False
         expected *= shape[dim]
     return True
+
+
+def stored_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The strided tensor with the elements of `tensor`: itself, or the values of a jagged one; None for other layouts."""
+    if tensor.layout is torch.jagged:
+        values: torch.Tensor = tensor._values  # type: ignore[attr-defined]
+        return values
+    return tensor if tensor.layout is torch.strided else None

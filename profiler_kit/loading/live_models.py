@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, forward_of, tensors_in
@@ -223,7 +224,7 @@ def _as_batch(
             keywords = {**inputs, **keywords}
         else:
             args = (inputs,)
-    elif isinstance(inputs, (tuple, list)):
+    elif isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence):
         args = tuple(inputs)
     elif inputs is not None:
         args = (inputs,)

@@ -51,8 +51,9 @@ def as_mapping(output: object) -> object:
 
 
 def floats_in(output: object) -> list[Tensor]:
-    """The floating-point and complex tensors of `output`, in order."""
-    return [t for t in tensors_in(as_mapping(output)) if t.is_floating_point() or t.is_complex()]
+    """The floating-point and complex tensors of `output`, in order; of nested tensors the values of all rows."""
+    floats = (t for t in tensors_in(as_mapping(output)) if t.is_floating_point() or t.is_complex())
+    return [t.values() if t.is_nested else t for t in floats]
 
 
 def main_output(output: object) -> Tensor:
@@ -61,7 +62,7 @@ def main_output(output: object) -> Tensor:
     if isinstance(values, Mapping):
         for name in ("logits", "out"):
             if isinstance(values.get(name), Tensor):
-                return values[name]  # type: ignore[no-any-return]
+                return floats_in(values[name])[0] if values[name].is_nested else values[name]  # type: ignore[no-any-return]
     floats = floats_in(values)
     if not floats:
         raise TargetError(

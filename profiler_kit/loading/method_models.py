@@ -19,6 +19,8 @@ _Method = Callable[..., Any]
 
 def defines_forward(model: nn.Module) -> bool:
     """Whether the class of `model` defines a forward that does more than to raise NotImplementedError."""
+    if not hasattr(model, "forward"):  # torch.jit.script(nn.LSTM(...)) has one per kind of input
+        return False
     if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
         return False
     try:

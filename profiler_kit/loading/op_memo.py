@@ -73,6 +73,7 @@ class Memo(Generic[Facts]):
         """`limit`: maximum number of calls; 0 turns the memo off. `is_observed`: whether another mode observes a tensor."""
         self._limit = limit
         self._is_observed = is_observed
+        self._facts_need_values: Callable[[torch._ops.OpOverload], bool] = lambda op: False
         # keyed by id, since torch hashes ops in Python; the stored op keeps its id valid
         self._result_kinds: dict[int, tuple[ResultKind, torch._ops.OpOverload]] = {}
         self._entries: dict[Key, MemoEntry[Facts]] = {}
@@ -82,11 +83,16 @@ class Memo(Generic[Facts]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def exclude(self, facts_need_values: Callable[[torch._ops.OpOverload], bool]) -> None:
+        """Do not store the calls of ops whose facts depend on values, for which ``facts_need_values(op)`` is true."""
+        self._facts_need_values = facts_need_values
+
     def key(self, op: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Key | None:
         """Everything that decides a call's result; None if that is unknown."""
         cached = self._result_kinds.get(id(op))
         if cached is None:
-            cached = self._result_kinds[id(op)] = (result_kind(op) if self._limit else "unknown", op)
+            is_stored = self._limit and not self._facts_need_values(op)
+            cached = self._result_kinds[id(op)] = (result_kind(op) if is_stored else "unknown", op)
         kind = cached[0]
         if kind in _WITHOUT_KEY:
             return None

@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import map_batch
+from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.eager import compilation_disabled
@@ -27,7 +28,7 @@ from profiler_kit.loading.model import Target
 from profiler_kit.loading.ownership import Call, wrapped_calls
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, user_place
-from profiler_kit.loading.values import ValueTracking, copy_values
+from profiler_kit.loading.values import ValueTracking, copy_values, readable_values
 from profiler_kit.records.counts import CountPhase
 
 # Weights and gradients: a lower bound of the memory that a step needs.
@@ -91,7 +92,7 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """
     # The seed makes randomly skipped layers (stochastic depth) the same in every attempt. Compiled functions run
     # uncompiled, because dispatch modes do not disable compilation inside their own handlers.
-    with seeded(target.spec.seed), compilation_disabled(), older_objects_frozen():
+    with seeded(target.spec.seed), compilation_disabled(), control_flow_in_python(), older_objects_frozen():
         return _on_first_kind(target, attempt)
 
 
@@ -101,7 +102,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     moves_itself = target.device.type == "cpu" and target.requested_devices
     moves = _redirected(target) if moves_itself else contextlib.nullcontext()
     try:
-        with moves:
+        with moves, readable_values(None):
             return AttemptResult(value=attempt(target), kind=target.device.type)
     except StepError as step_error:
         error = explain_step_error(target, step_error)
@@ -109,7 +110,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
         raise error
     if isinstance(error, DeviceMoveError):
         try:
-            with _redirected(target, join=True):
+            with _redirected(target, join=True), readable_values(None):
                 return AttemptResult(value=attempt(target), kind="meta")
         except StepError as step_error:
             error = explain_step_error(target, step_error)
@@ -287,7 +288,7 @@ def _shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
     if in_backward:
         Tensor.backward = shadowed_backward  # type: ignore[method-assign, assignment]
     try:
-        with wrapped_calls({id(target.model): ""}, around):
+        with wrapped_calls({id(target.model): ""}, around), readable_values(lambda: latest[0].values):
             yield
     finally:
         Tensor.backward = backward  # type: ignore[method-assign]

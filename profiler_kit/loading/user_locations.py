@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ _LIBRARIES = tuple(
     }
 )
 
+_ADDRESS = re.compile(r" (object )?at 0x[0-9a-f]+")
 LINE_CHARACTERS = 400  # enough for torch's longest messages, but not for a printed tensor
 
 
@@ -85,8 +87,11 @@ def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
 
 
 def one_line_message(error: BaseException) -> str:
-    """``Type: message`` of `error` with the first line of its message, shortened if long; the type alone without a message."""
-    lines = str(error).strip().splitlines()
+    """``Type: message`` of `error` with the first line of its message, shortened if long; the type alone without a message.
+
+    Addresses of objects are left out.
+    """
+    lines = _ADDRESS.sub("", str(error).strip()).splitlines()
     if not lines:
         return type(error).__name__
     message = lines[0] if len(lines[0]) <= LINE_CHARACTERS else f"{lines[0][: LINE_CHARACTERS - 3]}..."

@@ -6,12 +6,13 @@ and integer inputs. Values that depend on weights or activations are unknown; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
@@ -19,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
+from profiler_kit.loading.bounds import note_bound
 from profiler_kit.loading.eager import compilation_disabled
 
 MAX_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
@@ -41,9 +43,16 @@ _FULL_WRITES: Final = frozenset(
 _COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
 _VALUE_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 _PACK: Final = torch._VF._pack_padded_sequence
+_FROM_DATA: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor})
 _CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
+# Of the running contexts, the innermost last: the shadow that tracks values; None where unknown values are an error.
+_readers: list[Callable[[], ValueShadow] | None] = []
+
+
+class ValuesNeededError(RuntimeError):
+    """The count depends on values that plain meta tensors do not have. Another kind of tensors may have them."""
 
 
 def is_small(tensor: Tensor) -> bool:
@@ -75,11 +84,40 @@ def stored_values(tensor: Tensor) -> Tensor | None:
 
 
 def copy_values(tensor: Tensor, source: Tensor) -> Tensor:
-    """Store the values of `source` for `tensor`, if they are known, and return `tensor`."""
+    """Store the values of `source` for `tensor`, if they are known, and return `tensor`; of jagged tensors the lengths."""
+    if tensor.layout is torch.jagged and source.layout is torch.jagged:
+        for part in ("_offsets", "_lengths"):
+            if getattr(source, part) is not None:
+                copy_values(getattr(tensor, part), getattr(source, part))
+        return tensor
     value = source if has_values(source) else _remembered.get(source)
     if value is not None:
         store_values(tensor, value)
     return tensor
+
+
+def known_values(tensor: Tensor) -> Tensor | None:
+    """The values of `tensor`: its own, or those that the running `ValueTracking` knows; None if they are unknown.
+
+    Raises: ValuesNeededError if values are unknown inside ``readable_values(None)``.
+    """
+    if has_values(tensor):
+        return tensor
+    reader = _readers[-1] if _readers else None
+    value = stored_values(tensor) if reader is None else reader().value_of(tensor)
+    if value is None and reader is None and _readers:
+        raise ValuesNeededError("data-dependent: plain meta tensors do not have the values that decide the work")
+    return value
+
+
+@contextmanager
+def readable_values(shadow: Callable[[], ValueShadow] | None) -> Iterator[None]:
+    """Inside the block, `known_values` reads the values that ``shadow()`` tracks. With None, unknown values are an error."""
+    _readers.append(shadow)
+    try:
+        yield
+    finally:
+        _readers.pop()
 
 
 class ValueShadow(TorchDispatchMode):
@@ -88,8 +126,10 @@ class ValueShadow(TorchDispatchMode):
     If the values of all tensors of an op are known, the op also runs on their twins. `.item()`, `.nonzero()`, boolean
     indexing and copies to the CPU read the twin. Other dispatch modes see boolean indexing as indexing by integers. Twins of
     views share memory like the views. When unknown values are written into a tensor, all tensors that share its memory
-    become unknown, until the memory is overwritten completely.
+    become unknown, until the memory is overwritten completely. The results of higher-order ops are unknown.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -124,6 +164,8 @@ class ValueShadow(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if type(func) is not OpOverload:
+            return func(*args, **kwargs)
         if func is _ITEM:
             twin = self.value_of(args[0])
             return func(*args) if twin is None else _item(twin)
@@ -270,7 +312,7 @@ def _item(twin: Tensor) -> Any:
 
 
 class _NonDispatcherReads(TorchFunctionMode):
-    """Handles functions that bypass the dispatcher, ``tensor.tolist()`` and ``torch.tensor(data)``, and packed sequences."""
+    """Handles functions that bypass the dispatcher, like ``tensor.tolist()`` and ``torch.tensor(data)``, and packed sequences."""
 
     def __init__(self, shadow: ValueShadow) -> None:
         super().__init__()
@@ -286,10 +328,13 @@ class _NonDispatcherReads(TorchFunctionMode):
                 with no_dispatch():
                     return twin.tolist()
         out = func(*args, **kwargs)
-        if func is torch.tensor and not has_values(out) and is_small(out):
-            with no_dispatch():
-                if not _tensors((args, kwargs)):
-                    self._shadow.add(out, torch.tensor(*args, **{**kwargs, "device": "cpu"}).detach())
+        if func in _FROM_DATA and not has_values(out) and is_small(out):
+            data = [*args[func is Tensor.new_tensor :], *(kwargs[name] for name in ("data", "obj") if name in kwargs)][
+                0
+            ]
+            with no_dispatch(), torch._C.DisableTorchFunction():  # other function modes move tensors to meta
+                if not _tensors(data):
+                    self._shadow.add(out, torch.tensor(data, dtype=out.dtype, device="cpu"))
         return out
 
     def _lengths(self, sequences: Tensor, lengths: Tensor, batch_first: bool) -> Tensor:
@@ -298,6 +343,9 @@ class _NonDispatcherReads(TorchFunctionMode):
         with no_dispatch(), torch._C.DisableTorchFunction():
             if twin is not None:
                 return twin.clone()
+            note_bound(
+                "aten._pack_padded_sequence", "upper", "unknown lengths: every sequence has the length of the longest"
+            )
             return torch.full(tuple(lengths.shape), sequences.shape[1 if batch_first else 0], device="cpu")
 
 
@@ -314,6 +362,7 @@ class ValueTracking:
     def __enter__(self) -> ValueShadow:
         stack = ExitStack()
         stack.enter_context(compilation_disabled())
+        stack.enter_context(readable_values(lambda: self.values))
         stack.enter_context(_NonDispatcherReads(self.values))
         stack.enter_context(self.values)
         self._entered.append(stack)

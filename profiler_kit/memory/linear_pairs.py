@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torch import Tag, Tensor, nn, ops
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.memory.tensor_styles import SHARDED
@@ -49,6 +50,8 @@ class HeadViews(TorchDispatchMode):
     Pointwise operators may come before: the sum of a layer and its low-rank adapter is viewed as the results of both.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.heads: dict[str, Heads] = {}
@@ -70,6 +73,8 @@ class HeadViews(TorchDispatchMode):
         if any(issubclass(kind, SHARDED) for kind in types):
             return NotImplemented  # its local operators come next
         result = func(*args, **(kwargs or {}))
+        if not isinstance(func, OpOverload):
+            return result
         if func.overloadpacket in VIEWS and args[0].dim():
             for path in self._layers(args[0]) - self.heads.keys():
                 heads = split_of(args[0].shape[-1], result.shape)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, distributed, nn
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -155,6 +156,8 @@ class _Message:
 class _Messages(TorchDispatchMode):
     """Notes each collective that runs inside the block, with the phase of the step and the bytes of its full message."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.sent: list[_Message] = []
@@ -164,6 +167,8 @@ class _Messages(TorchDispatchMode):
         if any(issubclass(kind, SHARDED) for kind in types):
             return NotImplemented  # it runs its local operators and its collectives next
         result = func(*args, **(kwargs or {}))
+        if not isinstance(func, OpOverload):
+            return result
         name = func.overloadpacket.__name__
         if func.namespace in NAMESPACES and name not in NOT_SENT:
             # the larger side: the gathered result, or the input that is reduced and scattered
@@ -173,6 +178,8 @@ class _Messages(TorchDispatchMode):
 
 class _CollectivesOfFakeTensors(TorchDispatchMode):
     """Returns the results of collectives of tensors without data, where torch has no kernels for them."""
+
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, SHARDED) for kind in types):

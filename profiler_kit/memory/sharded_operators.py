@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
@@ -40,6 +41,8 @@ class Operator:
 
 class PairOperators(TorchDispatchMode):
     """Records the operators between the columns and the row of pairs, by the path of the row."""
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -77,6 +80,8 @@ class PairOperators(TorchDispatchMode):
             return NotImplemented  # its local operators come next
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
+        if not isinstance(func, OpOverload):
+            return result
         name = func.overloadpacket.__name__
         if self._open and not self._inside and not func.is_view and name not in COPIES:
             shapes, results = _shapes((args, kwargs)), _shapes(result)

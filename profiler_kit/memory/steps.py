@@ -14,6 +14,7 @@ from profiler_kit.emulation import Emulation, emulated
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.checkpointing import checkpointed
+from profiler_kit.loading.device_moves import joins_paused
 from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
@@ -138,7 +139,7 @@ class _Run:
         tracker.log.mark("after backward")
 
         tracker.enter_phase("optimizer", OPTIMIZER_PATH)
-        with as_step_errors("optimizer"), tracker:
+        with as_step_errors("optimizer"), joins_paused(), tracker:
             optimizer.step()
         tracker.label(tensors_in(list(optimizer.state.values())), "optimizer_state")
         with tracker:

@@ -20,6 +20,7 @@ from profiler_kit.devices.device import Architecture, Device, Figure
 from profiler_kit.emulation.library_calls import OpCall, facts_of
 from profiler_kit.loading.call_signatures import call_signature, op_name
 from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
+from profiler_kit.loading.layouts import stored_tensor
 from profiler_kit.loading.meta_kernels import replacement_kernel
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
 from profiler_kit.loading.ownership import ModuleTracker
@@ -202,10 +203,11 @@ class Tracker(UndecomposedFlexAttention):
         """The lifetime of `tensor`'s storage, logged if it is new or resized; None for tensors that are not simulated."""
         if not (tensor.is_meta if self._is_meta else tensor.device.type == self._device_type):
             return None
-        if tensor.layout is not torch.strided:
+        stored = stored_tensor(tensor)
+        if stored is None:
             self._note_ignored(str(tensor.layout).rpartition(".")[2])
             return None
-        storage = tensor.untyped_storage()
+        storage = stored.untyped_storage()
         key = storage._cdata
         nbytes = storage.nbytes()
         lifetime = self._live.get(key)

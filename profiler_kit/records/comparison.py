@@ -82,6 +82,7 @@ class MetricRow:
 class TimeRatio:
     """The ratio of two step times, split into work and efficiency: ``time_ratio == work_ratio / efficiency_ratio``.
 
+    - `work_ratio`, `efficiency_ratio`: None where the work of the sides does not compare.
     - `a_flops`, `b_flops`: counted FLOPs of the step, scaled where a configuration changes the batch size.
     - `a_flops_per_s`, `b_flops_per_s`: achieved FLOP/s, the counted FLOPs divided by the step time.
     - `per_sample_ratio`: the time ratio per example; None where both steps have the same number of examples.
@@ -94,10 +95,10 @@ class TimeRatio:
     time_ratio: float
     a_flops: int
     b_flops: int
-    work_ratio: float
+    work_ratio: float | None
     a_flops_per_s: float
     b_flops_per_s: float
-    efficiency_ratio: float
+    efficiency_ratio: float | None
     per_sample_ratio: float | None
     sentence: str
     a_samples: int | None = None
@@ -343,6 +344,7 @@ class Comparison(Views, Saved, kind="comparison"):
       The tables list all configurations.
     - `convention`: the FLOP convention of both sides; None where nothing was counted.
     - `efficiencies`, `explanations`: given for the configurations in `telling`.
+    - `exact`: whether all work of both sides is counted: every op has a formula, and no count is a bound.
     """
 
     a: Side
@@ -364,6 +366,7 @@ class Comparison(Views, Saved, kind="comparison"):
     groups: tuple[LayerGroup, ...] = ()
     reasons: tuple[MetricReason, ...] = ()
     checkpoint: CheckpointChange | None = None
+    exact: bool = True
 
     def refusal(self, metric: str, config: str | None = None) -> str:
         """Why `metric` is not comparable or failed; empty if it is comparable. Every table and sentence uses this text."""

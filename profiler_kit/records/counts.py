@@ -34,12 +34,14 @@ class TensorSpec:
     """Shape, dtype and size of a tensor, without data.
 
     - `stored`: the number of stored elements of a sparse tensor, where known.
+    - `values`: the elements of a small integer tensor that its op's formula reads, such as lengths of sequences, where known.
     """
 
     shape: tuple[int, ...]
     dtype: str
     nbytes: int
     stored: int | None = None
+    values: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,11 +185,32 @@ class AttentionUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncountedOp:
-    """An op without a formula: its calls per step, and the modules that call it."""
+    """An op without a formula: its calls per step, and the modules that call it.
+
+    - `possible_macs`: a limit of the MACs of all calls, if the op contracts its operands: each element of one operand meets each
+      of another. None is unknown: the op takes functions, or the report is older.
+    """
 
     op: str
     calls: int
     paths: tuple[str, ...]
+    possible_macs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountBound:
+    """Work that depends on unknown values, so that the count is a bound of it.
+
+    - `op`: the op whose work depends on the values.
+    - `kind`: ``upper`` if the real work can be less than counted, ``lower`` if it can be more.
+    - `reason`: which values are unknown, and what is counted.
+    - `where`: the line of the model, as ``file.py:41``; empty where unknown.
+    """
+
+    op: str
+    kind: Literal["upper", "lower"]
+    reason: str
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,6 +549,7 @@ class StaticCount:
     - `forward`, `loss`, `backward`, `recompute`: cost by phase. Each is exactly the sum over `modules`.
     - `saved_bytes`: bytes of distinct storages saved for backward.
     - `uncounted`: ops without a formula.
+    - `bounds`: work that depends on unknown values; with any, the count is a bound.
     - `modules`: modules in pre-order, with figures excluding children. A separate loss function has the path ``(loss)``.
     - `memory`: the predicted memory; None where it was not predicted.
     - `device`, `torch`: the device and the torch version that decomposed the ops.
@@ -559,6 +583,7 @@ class StaticCount:
     kernels_of: str | None = None
     attention: tuple[AttentionUse, ...] = ()
     autocast: str | None = None
+    bounds: tuple[CountBound, ...] = ()
 
     @property
     def step(self) -> Cost:

@@ -9,6 +9,7 @@ from typing import Final
 from profiler_kit.records.counts import PSEUDO_PATHS, StaticCount
 from profiler_kit.records.report import Report
 from profiler_kit.records.target import InputInfo, inputs_text
+from profiler_kit.records.uncounted import reason_of_unknown_work
 from profiler_kit.units import Unit
 
 # Of the smaller model's layers that the other has at the same path: with fewer, two reports under different names are of
@@ -119,6 +120,8 @@ def reason_not_comparable(a: Report, b: Report, counted: StaticMetric, *, one_mo
             return f"counted by the conventions {a.static.convention_name} and {b.static.convention_name}"
         if a.static.convention != b.static.convention:
             return f"counted by different conventions ({a.static.convention}; {b.static.convention})"
+        if reason := reason_of_unknown_work(a.static, b.static):
+            return reason
     if counted.depends_on_inputs and (reason := _reason_of_the_step(a, b)):
         return reason
     if counted.unit == "bytes" and a.target.arithmetic != b.target.arithmetic:

@@ -142,7 +142,8 @@ def _metric_blocks(comparison: Comparison) -> tuple[Block, ...]:
 
 
 def _metric_table(comparison: Comparison, rows: Sequence[MetricRow]) -> Table:
-    caption = f"Ratio: {comparison.b.label} / {comparison.a.label}, below 1 is better; counted figures are exact"
+    exact = "; counted figures are exact" if comparison.exact else ""
+    caption = f"Ratio: {comparison.b.label} / {comparison.a.label}, below 1 is better{exact}"
     return page_table("metrics", caption, METRIC_COLUMNS, rows, labels=_labels(comparison))
 
 

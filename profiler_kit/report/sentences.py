@@ -12,6 +12,7 @@ from profiler_kit.records.experiments import SweepTime
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.uncounted import BOUNDS, bound_text
 from profiler_kit.report.columns.column import WorkUnit
 from profiler_kit.statistics.noise import Sample, noise_of
 from profiler_kit.units import digits, percent, plural, text
@@ -147,6 +148,8 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
         ops = report.static.uncounted
         calls = sum(op.calls for op in ops)
         yield f"{WARNING}{plural(len(ops), 'op')} without a formula ({plural(calls, 'call')}): FLOPs are a lower bound"
+    for bound in report.static.bounds if report.static is not None else ():
+        yield f"{WARNING}FLOPs, bytes and memory are {BOUNDS[bound.kind]}: {bound_text(bound)}"
     yield from (note for note in report.target.notes if note not in guess_notes)
     yield from report.notes
     if report.static is not None:

@@ -57,6 +57,8 @@ class ConvolutionParts(TorchDispatchMode):
     the weight, the sequence number decides.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, runner: Runner, watch: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._watch = watch

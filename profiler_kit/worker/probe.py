@@ -41,6 +41,8 @@ def measure_peak_memory(runner: Runner) -> PeakMemory | None:
 class _Probe(TorchDispatchMode):
     """Records the peak of each op, with its phase and module."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, runner: Runner) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.device = runner.target.device

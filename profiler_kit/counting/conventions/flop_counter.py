@@ -11,10 +11,14 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from profiler_kit.counting.conventions import Convention, OpCall, with_work
+from profiler_kit.counting.formulas import find_formula
+from profiler_kit.counting.operands import argument_places
 from profiler_kit.errors import KitError
+from profiler_kit.loading.values import known_values
 from profiler_kit.records.counts import Cost
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"
@@ -29,7 +33,8 @@ def op_cost(call: OpCall) -> Cost | None:
     formula = flop_registry.get(packet)
     if formula is not None:
         try:
-            flops = int(formula(*call.args, **call.kwargs, out_val=call.out))
+            args, kwargs = with_known_values(call)
+            flops = int(formula(*args, **kwargs, out_val=call.out))
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise KitError(
                 f"torch's formula for {packet} rejects this call: {type(error).__name__}: {error}",
@@ -40,6 +45,22 @@ def op_cost(call: OpCall) -> Cost | None:
         flops = _decomposed_flops(call)
         return with_work(call.kit_cost, macs=flops // 2, flops=flops)
     return None if call.kit_cost is None else with_work(call.kit_cost, macs=0)
+
+
+def with_known_values(call: OpCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `call`, with real tensors for those whose values the kit's formula reads, as on a device."""
+    kit_formula = find_formula(str(call.op)) if isinstance(call.op, OpOverload) else None
+    if kit_formula is None or not kit_formula.reads:
+        return call.args, call.kwargs
+    places = argument_places(call.op, kit_formula.reads)
+
+    def known(place: int | str, value: Any) -> Any:
+        values = known_values(value) if place in places and isinstance(value, torch.Tensor) else None
+        return value if values is None else values
+
+    with no_dispatch():
+        args = tuple(known(place, value) for place, value in enumerate(call.args))
+        return args, {name: known(name, value) for name, value in call.kwargs.items()}
 
 
 def is_composite(op: OpOverload) -> bool:

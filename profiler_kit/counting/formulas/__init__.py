@@ -36,22 +36,25 @@ class Formula:
 
     `moves`: ``operands`` reads every input and writes every output once; ``overwrite`` is the same, but the first operand is
     not read; ``nothing`` moves no bytes; ``own`` means that the function's `Cost` contains the bytes.
+    `reads`: the arguments whose values the function reads (`TensorSpec.values`). Unknown values give an upper bound.
     """
 
     function: FormulaFunction
     moves: Moves
     file: str = ""  # the file that registers it
+    reads: tuple[str, ...] = ()
 
 
 _REGISTERED: Final[dict[str, Formula]] = {}
 _USER: Final[dict[str, Formula]] = {}  # users' formulas take precedence over the kit's
 
 
-def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
+def formula(*names: str, moves: Moves = "operands", reads: tuple[str, ...] = ()) -> Callable[[F], F]:
     """A decorator that registers its function as the formula of the ops `names`.
 
     A name is an op's packet (``aten.mm``, all overloads) or one overload (``aten.max.dim``). An in-place variant
-    (``aten.mm_``) falls back to the functional op. Raises ValueError if another file has registered the name.
+    (``aten.mm_``) falls back to the functional op. `reads` names arguments of the op's schema, see `Formula`. Raises ValueError
+    if another file has registered the name.
     """
 
     file = sys._getframe(1).f_code.co_filename
@@ -61,7 +64,7 @@ def formula(*names: str, moves: Moves = "operands") -> Callable[[F], F]:
             registered = _REGISTERED.get(name)
             if registered is not None and registered.file != file:
                 raise ValueError(f"{name} has a formula in {registered.file} already")
-            _REGISTERED[name] = Formula(function=function, moves=moves, file=file)
+            _REGISTERED[name] = Formula(function=function, moves=moves, file=file, reads=reads)
         return function
 
     return register

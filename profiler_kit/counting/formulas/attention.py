@@ -2,14 +2,18 @@
 
 Forward counts two contractions, Q Kᵀ and P V. Backward counts the four of the chain rule: dP, dV, dQ, dK. A fused backward
 computes the scores again to save memory. This recomputation is not counted, so the cost is the same for a fused kernel and
-for bmm and softmax on meta tensors. A causal or padding mask changes no contraction. Pointwise work per pair of query and
+for bmm and softmax on meta tensors. A causal or padding mask changes no contraction. Packed sequences count with their lengths
+where the values of the offsets are known, else with the length of the longest. Pointwise work per pair of query and
 key: softmax, 1 FLOP for a mask, 2 for dropout. Scaling queries and keys costs 1 FLOP per element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, needed_gradients, numel
 from profiler_kit.counting.formulas import formula
@@ -17,26 +21,38 @@ from profiler_kit.records.counts import Cost, TensorSpec
 
 
 def pairs_of(q: TensorSpec, k: TensorSpec) -> int:
-    """Pairs of query and key over all query heads. Shapes: q (..., s, d), k (..., t, d)."""
+    """Pairs of query and key over all query heads. Shapes: q (..., s, d), k (..., t, d); nested ones have lengths as values."""
+    if q.values is not None and k.values is not None and len(q.values) == len(k.values):
+        return prod(q.shape[1:-2]) * sum(s * t for s, t in zip(q.values, k.values, strict=True))
     return numel(q) // q.shape[-1] * k.shape[-2] if numel(q) else 0
 
 
-def attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, *, masked: bool = False, dropout: bool = False) -> Cost:
+def attention(
+    q: TensorSpec,
+    k: TensorSpec,
+    v: TensorSpec,
+    *,
+    pairs: int | None = None,
+    masked: bool = False,
+    dropout: bool = False,
+) -> Cost:
     """Forward: s t (d + e) MACs per query head, and the pointwise work.
 
-    Shapes: q (b, h, s, d), k (b, h', t, d), v (b, h', t, e); h' divides h (grouped queries).
+    Shapes: q (b, h, s, d), k (b, h', t, d), v (b, h', t, e); h' divides h (grouped queries). `pairs`: the pairs of query and key
+    over all query heads, if they are not all pairs.
     """
-    pairs = pairs_of(q, k)
+    pairs = pairs_of(q, k) if pairs is None else pairs
     flops = pairs * (SOFTMAX_FLOPS + masked + 2 * dropout)
     flops += numel(q) + numel(k) * group_size(q, k)
     return contraction(pairs * (q.shape[-1] + v.shape[-1]), q) + Cost(flops=flops)
 
 
 def attention_backward(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, needed: Sequence[bool] = (True, True, True), dropout: bool = False
-) -> Cost:
-    """Backward: the `needed` gradients of q, k and v."""
-    pairs = pairs_of(q, k)
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, *, pairs: int | None = None,
+    needed: Sequence[bool] = (True, True, True), dropout: bool = False,
+) -> Cost:  # fmt: skip
+    """Backward: the `needed` gradients of q, k and v. `pairs` as in `attention`."""
+    pairs = pairs_of(q, k) if pairs is None else pairs
     group = group_size(q, k)
     through_softmax = needed[0] or needed[1]
     macs = pairs * v.shape[-1] * (through_softmax + bool(needed[2])) + pairs * q.shape[-1] * (needed[0] + needed[1])
@@ -136,59 +152,153 @@ def overrideable_attention_backward(
     return attention_backward(q, k, v, needed=grad_input_mask)
 
 
-def varlen(q: TensorSpec, k: TensorSpec, cum_k: TensorSpec | None, max_k: int | None) -> tuple[TensorSpec, TensorSpec]:
-    """Queries and keys by heads. In packed sequences, every query meets as many keys as the longest sequence has."""
-    q, k = by_heads(q), by_heads(k)
-    if cum_k is not None and max_k:
-        k = TensorSpec(shape=(*k.shape[:-2], int(max_k), k.shape[-1]), dtype=k.dtype, nbytes=k.nbytes)
-    return q, k
+# The arguments that hold the lengths of packed sequences, under the names of all ops and torch versions.
+LENGTHS: Final = (
+    "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_q", "cu_seq_k", "seqused_k", "seqlen_k",
+)  # fmt: skip
 
 
-@formula("aten._flash_attention_forward")
+@dataclass(frozen=True, slots=True)
+class Sequences:
+    """Queries and keys by heads, and the pairs of a query and a key of the same sequence, over all query heads."""
+
+    q: TensorSpec
+    k: TensorSpec
+    pairs: int
+
+    def forward(self, v: TensorSpec, *, masked: bool = False, dropout: bool = False) -> Cost:
+        """Forward of attention."""
+        return attention(self.q, self.k, v, pairs=self.pairs, masked=masked, dropout=dropout)
+
+    def backward(self, v: TensorSpec, *, dropout: bool = False, needed: Sequence[bool] = (True, True, True)) -> Cost:
+        """The `needed` gradients."""
+        return attention_backward(self.q, self.k, v, pairs=self.pairs, needed=needed, dropout=dropout)
+
+
+def sequences(
+    q: TensorSpec, k: TensorSpec, offsets_q: TensorSpec | None, offsets_k: TensorSpec | None, longest_k: int | None,
+    used_k: TensorSpec | None = None,
+) -> Sequences:  # fmt: skip
+    """The sequences of one call. Without offsets, every query meets the keys of its row of the batch.
+
+    If lengths are unknown, every query meets as many keys as the longest sequence has, which is an upper bound.
+
+    Shapes: q (b, s, h, d) or packed (sum of lengths, h, d), k alike or paged (pages, page, h, d), offsets (b + 1,), used (b,).
+    """
+    lengths_q = (q.shape[1],) * q.shape[0] if len(q.shape) == 4 else None
+    if offsets_q is not None and numel(offsets_q):
+        lengths_q = None if offsets_q.values is None else differences(offsets_q.values)
+    is_dense = offsets_k is None or not numel(offsets_k)
+    longest = int(longest_k or 0) or k.shape[-3]
+    if used_k is not None:
+        lengths_k = used_k.values
+    elif is_dense:
+        lengths_k = (k.shape[-3],) * (1 if lengths_q is None else len(lengths_q))
+    else:
+        lengths_k = None if offsets_k is None or offsets_k.values is None else differences(offsets_k.values)
+    queries, keys = by_heads(q), by_heads(k)
+    heads = q.shape[-2]
+    if lengths_q is None or lengths_k is None:
+        return Sequences(queries, keys, numel(q) // max(1, q.shape[-1]) * longest)
+    return Sequences(queries, keys, heads * sum(s * t for s, t in zip(lengths_q, lengths_k, strict=False)))
+
+
+def differences(offsets: Sequence[int]) -> tuple[int, ...]:
+    """The lengths of sequences from their offsets."""
+    return tuple(end - start for start, end in pairwise(offsets))
+
+
+@formula("aten._flash_attention_forward", reads=LENGTHS)
 def flash_attention_forward(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int,
-    max_k: int, dropout_p: float, is_causal: bool, *_: Any, out: Any, **__: Any,
+    max_k: int, dropout_p: float, is_causal: bool, *_: Any, seqused_k: TensorSpec | None = None, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
     """Flash attention under its internal op name. Shapes: (b, s, h, d), or packed (sum of lengths, h, d)."""
-    queries, keys = varlen(q, k, cum_k, max_k)
-    return attention(queries, keys, v, masked=is_causal, dropout=dropout_p > 0)
+    return sequences(q, k, cum_q, cum_k, max_k, seqused_k).forward(v, masked=is_causal, dropout=dropout_p > 0)
 
 
-@formula("aten._flash_attention_forward_no_dropout_inplace")
+@formula("aten._flash_attention_forward_no_dropout_inplace", reads=LENGTHS)
 def flash_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
     """As `flash_attention_forward`, into an existing tensor."""
     return flash_attention_forward(*args, out=out, **options)
 
 
-@formula("aten._flash_attention_backward")
+@formula("aten._flash_attention_backward", reads=LENGTHS)
 def inner_flash_attention_backward(
     grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any,
     cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int, max_k: int, dropout_p: float, *_: Any,
     out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
     """Gradients of flash attention under its internal op name."""
-    queries, keys = varlen(q, k, cum_k if cum_k is not None and numel(cum_k) else None, max_k)
-    return attention_backward(queries, keys, v, dropout=dropout_p > 0)
+    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
 
 
-@formula("aten._efficient_attention_forward", "aten._cudnn_attention_forward")
+@formula("aten._efficient_attention_forward", reads=LENGTHS)
 def efficient_attention_forward(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, cum_q: TensorSpec | None,
-    cum_k: TensorSpec | None, max_q: int | None, max_k: int | None, *_: Any, out: Any, **__: Any,
+    cum_k: TensorSpec | None, max_q: int | None, max_k: int | None, dropout_p: float, mask_type: int, *_: Any,
+    seqlen_k: TensorSpec | None = None, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
-    """The memory-efficient kernel and cuDNN's under their internal op names. Shapes: (b, s, h, d)."""
-    queries, keys = varlen(q, k, cum_k, max_k)
-    return attention(queries, keys, v, masked=bias is not None)
+    """The memory-efficient kernel under its internal op name. Shapes: (b, s, h, d), or packed (1, sum of lengths, h, d)."""
+    masked = bias is not None or mask_type > 0
+    return sequences(q, k, cum_q, cum_k, max_k, seqlen_k).forward(v, masked=masked, dropout=dropout_p > 0)
 
 
-@formula("aten._efficient_attention_backward")
+@formula("aten._efficient_attention_backward", reads=LENGTHS)
 def inner_efficient_attention_backward(
     grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: Any, output: Any, cum_q: TensorSpec | None,
-    cum_k: TensorSpec | None, max_q: int, max_k: int, *_: Any, out: Any, **__: Any,
+    cum_k: TensorSpec | None, max_q: int, max_k: int, logsumexp: Any, dropout_p: float, *_: Any, out: Any, **__: Any,
 ) -> Cost:  # fmt: skip
     """Gradients of the memory-efficient kernel under its internal op name."""
-    queries, keys = varlen(q, k, cum_k, max_k)
-    return attention_backward(queries, keys, v)
+    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
+
+
+@formula("aten._cudnn_attention_forward", reads=LENGTHS)
+def cudnn_attention_forward(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, cum_q: TensorSpec | None,
+    cum_k: TensorSpec | None, max_q: int, max_k: int, keep: bool, dropout_p: float = 0.0, is_causal: bool = False,
+    *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """cuDNN's kernel under its internal op name. Shapes: packed (sum of lengths, h, d)."""
+    masked = bias is not None or is_causal
+    return sequences(q, k, cum_q, cum_k, max_k).forward(v, masked=masked, dropout=dropout_p > 0)
+
+
+@formula("aten._cudnn_attention_backward", reads=LENGTHS)
+def cudnn_attention_backward(
+    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, seed: Any, offset: Any,
+    bias: Any, cum_q: TensorSpec, cum_k: TensorSpec, max_q: int, max_k: int, dropout_p: float, *_: Any, out: Any,
+    **__: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of cuDNN's kernel under its internal op name."""
+    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
+
+
+@formula("torch_attn._varlen_attn", reads=LENGTHS)
+def varlen_attention(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: TensorSpec, cum_k: TensorSpec | None, max_q: int, max_k: int,
+    is_causal: bool = False, scale: float | None = None, window: Sequence[int] | None = None, enable_gqa: bool = False,
+    seqused_k: TensorSpec | None = None, *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """``torch.nn.attention.varlen``. Shapes: packed (sum of lengths, h, d). A window is a mask."""
+    masked = is_causal or any(size >= 0 for size in window or ())
+    return sequences(q, k, cum_q, cum_k, max_k, seqused_k).forward(v, masked=masked)
+
+
+@formula("torch_attn._varlen_attn_out", reads=LENGTHS)
+def varlen_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
+    """As `varlen_attention`, into an existing tensor."""
+    return varlen_attention(*args, out=out, **options)
+
+
+@formula("torch_attn._varlen_attn_backward", reads=LENGTHS)
+def varlen_attention_backward(
+    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, cum_q: TensorSpec,
+    cum_k: TensorSpec, max_q: int, max_k: int, *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of ``torch.nn.attention.varlen``."""
+    needed = needed_gradients("GeneratedBackwardFor_torch_attn__varlen_attn_default", 3)
+    return sequences(q, k, cum_q, cum_k, max_k).backward(v, needed=needed)
 
 
 @formula("higher_order.flex_attention")

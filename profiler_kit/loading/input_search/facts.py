@@ -234,7 +234,7 @@ def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapp
         yield space
         yield from _configs(space)
     # options that a script reads into global variables: ``opt = parser.parse_args()``
-    script = getattr(type(model).forward, "__globals__", {})
+    script = getattr(getattr(type(model), "forward", None), "__globals__", {})  # TorchScript classes refuse the first
     if not str(script.get("__name__", "")).startswith("torch."):
         yield {name: value for name, value in script.items() if type(value) in (int, tuple, list)}
         yield from _configs(script)

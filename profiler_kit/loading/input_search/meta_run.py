@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome
 from profiler_kit.loading.input_search.recorder import META, RUN_S, Recorder, check_channels, check_layer_input
 from profiler_kit.loading.user_environment import seeded
@@ -70,6 +71,7 @@ class MetaRunner:
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             stack.enter_context(seeded(self._seed))
             stack.enter_context(torch.no_grad())
+            stack.enter_context(control_flow_in_python())
             if self.reads_values:
                 stack.enter_context(ValueTracking())
             yield
