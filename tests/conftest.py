@@ -150,6 +150,9 @@ def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]
             yield Process(spec, visit, measure)
 
         monkeypatch.setattr("profiler_kit.measurement.sweep.spawn_run", spawn_run)
+        # as many processes in a round on every machine, whatever its cores and its free memory
+        monkeypatch.setattr("profiler_kit.measurement.turns.servers_together", lambda: 1)
+        monkeypatch.setattr("profiler_kit.process.processes_in_memory", lambda items, _: items)
         # or each repetition starts another server for forks, which nobody needs
         monkeypatch.setattr("profiler_kit.process.separate_forks", lambda work: None)
 

@@ -4,10 +4,11 @@ import os
 import signal
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from simulated_clock import let_time_pass_once
+from waiting import AMPLE_S, wait_for_end, written_number
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
@@ -22,26 +23,8 @@ def ended_after_a_line(code: str) -> Outcome:
     """The outcome of a program whose time is over once it has printed a line."""
     lines: list[str] = []
     with process.start_child([sys.executable, "-c", textwrap.dedent(code)], on_line=lines.append) as child:
-        while not lines:
-            assert not child.exits_within(0.05), "the program never got there"
+        assert not child.exits_within(AMPLE_S, unless=lambda: bool(lines)), "the program never got there"
         return child.finish(0.05)
-
-
-def alive(pid: int) -> bool:
-    """Whether `pid` runs; a zombie, which nobody may have collected yet, does not."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def gone(pid: int, within_s: float = 5.0) -> bool:
-    until = time.monotonic() + within_s
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 def open_files() -> int:
@@ -81,15 +64,15 @@ def test_working_folder_environment_and_stdin(tmp_path: Path) -> None:
 
 
 def test_stdin_is_empty_unless_given() -> None:
-    assert python("import sys; print(repr(sys.stdin.read()))", timeout_s=20).stdout == "''\n"
+    assert python("import sys; print(repr(sys.stdin.read()))").stdout == "''\n"
 
 
 def test_a_child_that_never_reads_a_large_stdin_ends() -> None:
-    assert python("print(1)", stdin_text="x" * 5_000_000, timeout_s=20).stdout == "1\n"
+    assert python("print(1)", stdin_text="x" * 5_000_000).stdout == "1\n"
 
 
-def test_a_hang_is_ended_with_its_whole_group() -> None:
-    began = time.monotonic()
+def test_a_hang_is_ended_with_its_whole_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.started, "GRACE_S", AMPLE_S)
     outcome = ended_after_a_line(
         """
         import subprocess, sys, time
@@ -101,8 +84,7 @@ def test_a_hang_is_ended_with_its_whole_group() -> None:
     assert outcome.timed_out
     assert not outcome.ok
     assert outcome.signal_name == "SIGTERM"
-    assert gone(int(outcome.stdout))
-    assert time.monotonic() - began < 20
+    wait_for_end(int(outcome.stdout))
 
 
 def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +102,8 @@ def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) ->
     assert outcome.stdout == "deaf\n"
 
 
-def test_sigterm_gives_time_to_clean_up(tmp_path: Path) -> None:
+def test_sigterm_gives_time_to_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.started, "GRACE_S", AMPLE_S)
     mark = tmp_path / "cleaned"
     outcome = ended_after_a_line(
         f"""
@@ -145,7 +128,6 @@ def test_a_child_without_stdout_still_times_out() -> None:
 
 
 def test_what_a_child_leaves_behind_is_killed() -> None:
-    began = time.monotonic()
     outcome = python(
         """
         import subprocess, sys
@@ -154,8 +136,7 @@ def test_what_a_child_leaves_behind_is_killed() -> None:
         """
     )
     assert outcome.returncode == 0
-    assert gone(int(outcome.stdout.splitlines()[0]))
-    assert time.monotonic() - began < 20
+    wait_for_end(int(outcome.stdout.splitlines()[0]))
 
 
 def test_huge_output_is_cut_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +182,6 @@ def test_lines_come_live_and_whole(tmp_path: Path) -> None:
         print("last, no newline", end="")
         """,
         on_line=answer,
-        timeout_s=20,
     )
     assert outcome.ok
     assert seen == ["first", "zweite ü", "last, no newline"]
@@ -221,7 +201,7 @@ def test_an_interrupt_ends_the_group_and_is_raised_again() -> None:
             python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=interrupt)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert gone(pids[0])
+    wait_for_end(pids[0])
 
 
 def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
@@ -249,17 +229,17 @@ def test_an_interrupt_while_waiting_ends_the_group(tmp_path: Path) -> None:
             os.kill(ours, signal.SIGINT)
 
     paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
-    outcome = run([sys.executable, "-c", program], cwd=tmp_path, env=paths, on_line=send, timeout_s=30)
+    outcome = run([sys.executable, "-c", program], cwd=tmp_path, env=paths, on_line=send)
     assert outcome.ok, outcome.log_tail
     assert lines[1:] == ["interrupted"]
-    assert gone(pids[0])
+    wait_for_end(pids[0])
 
 
 INTERRUPTED_PROGRAM = """
 import os, random, signal, sys, time
 from profiler_kit.process import run
 
-rounds, repeat_s = int(sys.argv[1]), float(sys.argv[2])
+rounds, repeat_s, sleep_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 random.seed(5)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -267,7 +247,7 @@ signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
 def interrupted_round():
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.03), repeat_s)
-        run(["/bin/sh", "-c", "echo a; sleep 0.02"], on_line=lambda line: None)
+        run(["/bin/sh", "-c", f"echo a; sleep {sleep_s}"], on_line=lambda line: None)
         return 0
     except KeyboardInterrupt:
         return 1
@@ -286,6 +266,8 @@ for _ in range(rounds):
         interrupts += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+while repeat_s and children():
+    time.sleep(0.01)
 print(interrupts, len(children()))
 """
 
@@ -295,12 +277,14 @@ print(interrupts, len(children()))
 def test_interrupts_at_random_moments_never_hang(rounds: int, repeat_s: float) -> None:
     """Also with an impatient user whose further interrupts meet the cleanup."""
     paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
-    outcome = run([sys.executable, "-c", INTERRUPTED_PROGRAM, str(rounds), str(repeat_s)], env=paths, timeout_s=60)
+    # With one each millisecond, an interrupt may meet the instruction before the kill, and a process then ends by itself.
+    sleep_s = 0.02 if repeat_s else 300
+    program = [sys.executable, "-c", INTERRUPTED_PROGRAM, str(rounds), str(repeat_s), str(sleep_s)]
+    outcome = run(program, env=paths)
     assert outcome.ok, outcome.log_tail
     interrupts, children = map(int, outcome.stdout.split())
-    assert interrupts > rounds / 4
-    # with one each millisecond, an interrupt may meet the instruction before the kill: a process then ends by itself
-    assert children <= (1 if repeat_s else 0)
+    assert interrupts > rounds / 4 if repeat_s else interrupts == rounds
+    assert children == 0
 
 
 def test_an_interrupt_during_the_start_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,14 +306,14 @@ def test_an_interrupt_during_the_start_ends_the_child(monkeypatch: pytest.Monkey
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
-    assert gone(pids[0])
+    wait_for_end(pids[0])
 
 
 def test_a_lock_that_an_interrupt_left_in_popen_keeps_nothing_waiting() -> None:
     """An exception of a signal handler inside `Popen.poll` leaves its lock held."""
     with process.start_child([sys.executable, "-c", "raise SystemExit(3)"]) as child:
         child._started.popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
-        assert child.finish(20).returncode == 3
+        assert child.finish(AMPLE_S).returncode == 3
     with process.start_child([sys.executable, "-c", "import time; time.sleep(300)"]) as child:
         child._started.popen._waitpid_lock.acquire()  # type: ignore[attr-defined]
 
@@ -341,7 +325,7 @@ def test_without_a_descriptor_of_the_exit_it_is_noticed_too(monkeypatch: pytest.
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
-    assert python("import os, sys, time; os.close(1); time.sleep(0.3); sys.exit(4)", timeout_s=20).returncode == 4
+    assert python("import os, sys, time; os.close(1); time.sleep(0.3); sys.exit(4)").returncode == 4
 
 
 def test_an_error_of_the_listener_ends_the_child() -> None:
@@ -353,7 +337,7 @@ def test_an_error_of_the_listener_ends_the_child() -> None:
 
     with pytest.raises(ZeroDivisionError):
         python("import os, time; print(os.getpid(), flush=True); time.sleep(300)", on_line=fail)
-    assert gone(pids[0])
+    wait_for_end(pids[0])
 
 
 def test_no_file_stays_open(tmp_path: Path) -> None:
@@ -387,7 +371,7 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
     lines: list[str] = []
     with process.start_child([sys.executable, "-c", code], accepts_line=True, on_line=lines.append) as child:
         child.send_line("go")
-        outcome = child.finish(20)
+        outcome = child.finish(AMPLE_S)
     assert outcome.ok
     assert lines == ["ready", "heard go "]
 
@@ -395,27 +379,26 @@ def test_a_started_child_runs_beside_and_hears_one_line() -> None:
 def test_a_child_that_has_ended_does_not_mind_being_told() -> None:
     before = open_files()
     with process.start_child([sys.executable, "-c", "raise SystemExit(4)"], accepts_line=True) as child:
-        time.sleep(0.5)
+        assert child.exits_within(AMPLE_S)
         child.send_line("go")
-        assert child.finish(20).returncode == 4
+        assert child.finish(AMPLE_S).returncode == 4
     assert open_files() == before
 
 
 def test_a_child_left_alone_is_ended_with_its_block(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
+    code = f"import os, time; print(os.getpid(), file=open({str(pid)!r}, 'w'), flush=True); time.sleep(300)"
     with process.start_child([sys.executable, "-c", code], accepts_line=True):
-        until = time.monotonic() + 20
-        while not (pid.exists() and pid.read_text()) and time.monotonic() < until:
-            time.sleep(0.02)
-    assert gone(int(pid.read_text()))
+        written_number(pid)
+    wait_for_end(written_number(pid))
 
 
-def test_the_time_limit_counts_from_where_the_end_is_waited_for() -> None:
+def test_the_time_limit_counts_from_where_the_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with process.start_child([sys.executable, "-c", "import sys; sys.stdin.readline()"], accepts_line=True) as child:
-        time.sleep(0.6)  # longer than the limit below: waiting to be told is not the child's time
+        # longer than the limit below: waiting to be told is not the child's time
+        let_time_pass_once(lambda: True, 2 * AMPLE_S, monkeypatch)
         child.send_line("go")
-        assert child.finish(0.5).ok
+        assert child.finish(AMPLE_S).ok
 
 
 def test_a_child_hears_the_end_of_its_input_though_others_were_started_since() -> None:
@@ -426,7 +409,7 @@ def test_a_child_hears_the_end_of_its_input_though_others_were_started_since() -
         process.start_child([sys.executable, "-c", "import time; time.sleep(300)"], accepts_line=True),
     ):
         first.send_line("go")
-        outcome = first.finish(20)
+        outcome = first.finish(AMPLE_S)
     assert outcome.ok
     assert outcome.stdout == "'go\\n'\n"
 
@@ -452,6 +435,6 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
         """
     )
     paths = {"PYTHONPATH": str(Path(process.__file__).resolve().parent.parent.parent)}
-    outcome = run([sys.executable, "-c", outer], env=paths, timeout_s=30)
+    outcome = run([sys.executable, "-c", outer], env=paths)
     assert outcome.signal_name == "SIGKILL", outcome.log_tail
-    assert gone(int(outcome.stdout))
+    wait_for_end(int(outcome.stdout))

@@ -5,23 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pool_work
 import pytest
+from waiting import wait_for_end, wait_until
 
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.process import in_processes, pool, workers_for
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_answers_come_in_the_items_order() -> None:
@@ -78,18 +69,13 @@ def test_leaving_early_ends_all_processes(tmp_path: Path) -> None:
     ours = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE
     )
-    until = time.monotonic() + 20
-    while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:
-        time.sleep(0.02)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     children = [int(file.name) for file in tmp_path.iterdir()]
-    assert len(children) == 2
     ours.send_signal(signal.SIGINT)  # to the parent alone: the children are in sessions of their own
-    _, errors = ours.communicate(timeout=20)
+    _, errors = ours.communicate()
     assert b"KeyboardInterrupt" in errors
-    until = time.monotonic() + 5
-    while any(map(alive, children)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not any(map(alive, children))
+    for child in children:
+        wait_for_end(child)
 
 
 def test_workers_are_bounded_by_items_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import is_running, written_number
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
@@ -16,14 +16,6 @@ from profiler_kit.process import Outcome, SlotCommand, run_in_slots
 
 def python(code: str, *arguments: str, timeout_s: float | None = None) -> SlotCommand:
     return SlotCommand(argv=[sys.executable, "-c", code, *arguments], timeout_s=timeout_s)
-
-
-def is_running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_every_item_runs_once_in_a_free_slot(tmp_path: Path) -> None:
@@ -45,11 +37,13 @@ def test_every_item_runs_once_in_a_free_slot(tmp_path: Path) -> None:
     assert {slot for _, slot, _ in ended} == {"a", "b"}
 
 
-def test_a_fast_item_does_not_wait_for_a_slow_one() -> None:
-    def command_of(item: float, _: int) -> SlotCommand:
-        return python("import sys, time; time.sleep(float(sys.argv[1]))", str(item))
-
-    assert [item for item, _, _ in run_in_slots((3.0, 0.0), range(2), command_of)] == [0.0, 3.0]
+def test_a_fast_item_does_not_wait_for_a_slow_one(tmp_path: Path) -> None:
+    programs = {"slow": "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)", "fast": ""}
+    ended = []
+    for item, _, _ in run_in_slots(programs, range(2), lambda item, _: python(programs[item], str(tmp_path / "fast"))):
+        ended.append(item)
+        (tmp_path / item).touch()  # the slow one ends after the fast one
+    assert ended == ["fast", "slow"]
 
 
 def test_much_output_does_not_block() -> None:
@@ -63,7 +57,7 @@ def test_much_output_does_not_block() -> None:
 
 def test_late_and_impossible_commands_are_outcomes() -> None:
     commands = {
-        "late": python("import time; time.sleep(60)", timeout_s=0.5),
+        "late": python("import time; time.sleep(300)", timeout_s=0.5),
         "missing": SlotCommand(argv=["/nowhere/program"]),
         "wrong": python("raise SystemExit(7)"),
     }
@@ -77,18 +71,15 @@ def test_late_and_impossible_commands_are_outcomes() -> None:
 
 
 def test_closing_stops_what_runs(tmp_path: Path) -> None:
-    code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(float(sys.argv[2]))"
-    items = {"short": "0", "long": "60"}
+    code = "import os, sys, time; print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True); time.sleep(float(sys.argv[2]))"
+    items = {"short": "0", "long": "300"}
 
     def command_of(item: str, _: int) -> SlotCommand:
         return python(code, str(tmp_path / item), items[item])
 
     with contextlib.closing(run_in_slots(items, range(2), command_of)) as ended:
         assert next(ended)[0] == "short"
-        until = time.monotonic() + 20
-        while not (tmp_path / "long").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        pid = int((tmp_path / "long").read_text())
+        pid = written_number(tmp_path / "long")
         assert is_running(pid)
     assert not is_running(pid)
 

@@ -59,14 +59,17 @@ def measured_until_sure(
     allowed: float,
     *,
     pair: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    chance: random.Random | None = None,
 ) -> tuple[list[Interval], list[Interval]]:
     """The steps of both sides, one for each process that `step_of` runs, until the verdict is sure or after the last look.
 
-    `pair` is entered around each process of the base and the one of the change that belongs to it.
+    `pair` is entered around each process of the base and the one of the change that belongs to it. `chance` decides which
+    of the two runs first.
     """
+    chance = chance or random.Random()
     sides: tuple[list[Interval], list[Interval]] = ([], [])
     for number in range(LOOKS[-1]):
-        order: tuple[Side, Side] = (0, 1) if random.random() < 0.5 else (1, 0)
+        order: tuple[Side, Side] = (0, 1) if chance.random() < 0.5 else (1, 0)
         with pair():
             for side in order:
                 sides[side].append(step_of(side))

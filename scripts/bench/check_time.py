@@ -76,7 +76,7 @@ def simulate(draw: Draw, allowed: float, planted: float, draws: int) -> tuple[Co
         return (slowed(process, planted) if side == 1 else process)[Sample.LOW]
 
     for _ in range(draws):
-        sides = measured_until_sure(step_of, allowed)
+        sides = measured_until_sure(step_of, allowed, chance=chance)
         outcomes[verdict_on_steps(*sides, allowed, "cpu").outcome] += 1
         counts.append(len(sides[0]))
     return outcomes, statistics.fmean(counts)

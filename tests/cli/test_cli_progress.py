@@ -8,14 +8,15 @@ import pty
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
 import pytest
+from simulated_clock import SimulatedClock
+from waiting import AMPLE_S, wait_until
 
 from profiler_kit.cli import progress as progress_module
-from profiler_kit.cli.progress import Progress, left_text
+from profiler_kit.cli.progress import LONG_S, Progress, left_text
 from profiler_kit.cli.terminal import print_message
 from profiler_kit.records.progress import ProcessStart
 
@@ -54,10 +55,7 @@ class Terminal:
             assert sys.stderr is self.stderr
 
     def wait_for(self, text: str) -> None:
-        until = time.monotonic() + 30
-        while text not in self.written:
-            assert time.monotonic() < until, self.written[-500:]
-            time.sleep(0.01)
+        wait_until(lambda: text in self.written)
 
     def screen(self) -> tuple[list[str], bool]:
         """The lines, without trailing spaces and empty lines, and whether the cursor is visible."""
@@ -85,6 +83,7 @@ class Terminal:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     new = Terminal()
     monkeypatch.setattr(progress_module, "TICK_S", 0.01)
+    monkeypatch.setattr(progress_module, "JOIN_S", AMPLE_S)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "100")
     for name in ("CI", "NO_COLOR", "FORCE_COLOR"):
@@ -94,8 +93,33 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
         new.close()
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
+    """The time that progress shows: it stands still but where a test lets it pass."""
+    return SimulatedClock().install(monkeypatch)
+
+
 def start(number: int, **fields: Any) -> ProcessStart:
     return ProcessStart(number=number, count=4, name=f"config{number}", **fields)
+
+
+class CountedTicks:
+    """Counts how often the thread of a `Progress` has looked."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        tick = Progress._tick
+
+        def counted(progress: Progress) -> None:
+            tick(progress)
+            self.count += 1
+
+        patch.setattr(Progress, "_tick", counted)
+
+    def wait(self, progress: Progress) -> None:
+        """Return when the thread has looked at all that was said before, or has ended."""
+        seen = self.count
+        wait_until(lambda: self.count >= seen + 2 or not progress._thread.is_alive())
 
 
 def plain(text: str) -> str:
@@ -140,11 +164,12 @@ def test_the_screen_is_clean_afterwards(terminal: Terminal, error: type[BaseExce
 
 
 def test_a_terminal_that_hangs_up_ends_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = CountedTicks(monkeypatch)
     with terminal.progress() as progress:
         progress.show("counting")
         terminal.wait_for("counting")
         os.dup2(os.open("/dev/full", os.O_WRONLY), terminal.stderr.fileno())
-        time.sleep(0.05)
+        ticks.wait(progress)
 
 
 @pytest.mark.parametrize("variable", [("CI", "true"), ("TERM", "dumb")])
@@ -158,29 +183,36 @@ def test_some_terminals_are_logs(
     assert terminal.written == "    0 s  [1/4] config1\r\n"
 
 
-def test_a_log_has_one_line_per_process(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_one_line_per_process(
+    capfd: pytest.CaptureFixture[str], clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress_module, "TICK_S", 0.005)
-    monkeypatch.setattr(progress_module, "LONG_S", 0.05)
+    ticks = CountedTicks(monkeypatch)
     with Progress(quiet=False) as progress:
         progress.show("short")
+        ticks.wait(progress)
         progress.show("counting\x1b[31m")
-        time.sleep(0.1)
+        clock.sleep(2 * LONG_S)
+        ticks.wait(progress)
         for number in (1, 2, 3):
             left_ns = None if number == 1 else 90_000_000_000 // number
             progress.start_process(start(number, left_ns=left_ns, is_bound=number == 2))
             for step in range(50):
                 progress.show(f"[{number}/4] config{number}: warm-up step {step + 1}")
-            time.sleep(0.1)
+            clock.sleep(2 * LONG_S)
+            ticks.wait(progress)
         progress.start_process(None)
-        time.sleep(0.1)
+        clock.sleep(2 * LONG_S)
+        ticks.wait(progress)
         progress.show("measuring the peaks")
-        time.sleep(0.1)
-    assert [re.sub(r"^ {3,4}\d+ s  ", "", line) for line in capfd.readouterr().err.splitlines()] == [
-        "counting\\x1b[31m",
-        "[1/4] config1",
-        "[2/4] config2 (at most 45 s left)",
-        "[3/4] config3 (about 30 s left)",
-        "measuring the peaks",
+        clock.sleep(2 * LONG_S)
+        ticks.wait(progress)
+    assert capfd.readouterr().err.splitlines() == [
+        "    2 s  counting\\x1b[31m",
+        "    2 s  [1/4] config1",
+        "    4 s  [2/4] config2 (at most 45 s left)",
+        "    6 s  [3/4] config3 (about 30 s left)",
+        "   12 s  measuring the peaks",
     ]
 
 
@@ -200,18 +232,21 @@ def test_a_message_in_a_log_has_one_time(capfd: pytest.CaptureFixture[str]) -> N
     assert capfd.readouterr().err == "    0 s  first result:\n         A step takes 3 ms.\n"
 
 
-def test_silence(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
-    monkeypatch.setattr(progress_module, "LONG_S", 0.01)
+def test_silence(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Terminal, clock: SimulatedClock
+) -> None:
+    ticks = CountedTicks(monkeypatch)
     with terminal.progress(quiet=True) as progress:
         progress.show("counting")
         progress.print("first result")
         progress.start_process(start(1))
-        time.sleep(0.05)
+        clock.sleep(2 * LONG_S)
     terminal.close()
     assert terminal.written == ""
     with Progress(quiet=False, silent_s=5.0) as progress:
         progress.show("counting")
-        time.sleep(0.05)
+        clock.sleep(2 * LONG_S)
+        ticks.wait(progress)
     assert capfd.readouterr() == ("", "")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cli_files import call, in_worker, net
+from waiting import is_written, wait_for_end, wait_until, written_number
 
 from profiler_kit.cli.commands import show
 from profiler_kit.cli.output import REPORT_FILES
@@ -21,7 +22,7 @@ from profiler_kit.errors import INTERRUPTED
 
 # A process that starts in the background ignores SIGINT, and Python then installs no handler.
 PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from profiler_kit.cli import entry; entry()"
-HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
+HANG = "import os, time\nprint(os.getpid(), file=open({pid!r}, 'w'), flush=True)\ntime.sleep(300)\n"
 
 
 class Running:
@@ -43,17 +44,14 @@ class Running:
 
     def hanging_child(self) -> int:
         """The id of the child, once it hangs."""
-        until = time.monotonic() + 60
-        while not (self.pid_file.exists() and self.pid_file.read_text()):
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < until, "the child never got there"
-            time.sleep(0.02)
-        return int(self.pid_file.read_text())
+        wait_until(lambda: is_written(self.pid_file) or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.communicate()
+        return written_number(self.pid_file)
 
     def end(self, number: signal.Signals) -> tuple[int, str, str]:
         """Sends the signal; exit status, stdout and stderr."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate()
         return self.process.returncode, out, err
 
     def left_behind(self) -> list[Path]:
@@ -82,15 +80,6 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[signal.Si
                 pipe.close()
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_ended_analysis_leaves_its_report_and_no_process(
     number: signal.Signals, hanging: dict[signal.Signals, Running]
@@ -101,7 +90,7 @@ def test_an_ended_analysis_leaves_its_report_and_no_process(
     assert code == INTERRUPTED, err
     assert "Traceback" not in err
     assert "interrupted: " in err
-    assert gone(child)
+    wait_for_end(child)
     assert running.left_behind() == []
     shown = json.loads(out)
     assert shown == json.loads((running.folder / "out" / "report.json").read_text())
@@ -130,7 +119,7 @@ def test_an_ended_check_takes_its_worktree_away(tmp_path: Path) -> None:
     assert (code, out) == (INTERRUPTED, ""), err
     assert err.endswith("interrupted\n")
     assert "Traceback" not in err
-    assert gone(child)
+    wait_for_end(child)
     assert running.left_behind() == []
     assert len(git("worktree", "list").splitlines()) == 1
 

@@ -35,7 +35,7 @@ sys.meta_path.insert(0, Refuse())
 def without(modules: str, code: str, *argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """`code` run in a Python where `modules` cannot be imported."""
     return subprocess.run(
-        [sys.executable, "-c", REFUSE + code, modules, *argv], capture_output=True, text=True, cwd=cwd, timeout=60
+        [sys.executable, "-c", REFUSE + code, modules, *argv], capture_output=True, text=True, cwd=cwd
     )
 
 
@@ -178,7 +178,7 @@ def test_an_ascii_terminal_gets_a_tree_in_ascii(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(dumps(transformer()))
     done = subprocess.run(
         [sys.executable, "-m", "profiler_kit", "show", str(tmp_path)],
-        capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\n` blocks.0-11 x12 " in done.stdout
@@ -191,7 +191,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "profiler_kit", "show", str(report), "-f", "json"],
-            stdout=write, stderr=subprocess.PIPE, text=True, timeout=60,
+            stdout=write, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
     finally:
         os.close(write)

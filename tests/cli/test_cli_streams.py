@@ -27,7 +27,7 @@ def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     """`line` run by a shell, which can close streams; ``{program}`` stands for the command line."""
     program = f"'{sys.executable}' -m profiler_kit"
     return subprocess.run(
-        ["/bin/sh", "-c", line.format(program=program)], cwd=folder, capture_output=True, text=True, timeout=120
+        ["/bin/sh", "-c", line.format(program=program)], cwd=folder, capture_output=True, text=True
     )
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_hides_a_librarys_module_is_named(tmp_path: Path, name: str)
 def test_threads_left_in_a_worker_keep_nothing_waiting(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lasting = "import threading, time; threading.Thread(target=time.sleep, args=(300,)).start()"
     (tmp_path / "lasting.py").write_text(in_worker(lasting))
-    line = [str(tmp_path / "lasting.py"), "--device", "cpu", "--steps", "1", "--timeout", "60s", "-q"]
+    line = [str(tmp_path / "lasting.py"), "--device", "cpu", "--steps", "1", "--timeout", "200s", "-q"]
     assert call(["analyze", *line, "--configs", "default", "--out", str(tmp_path / "out")], capfd).code == OK
 
 

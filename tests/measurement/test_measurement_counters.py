@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import AMPLE_S
 
 torch = pytest.importorskip("torch")
 
@@ -260,7 +261,7 @@ FAILURES = {
         f"end({dumps(CountersEnd(failure='net.py:3: ValueError: no.'))!r})",
         "net.py:3: ValueError: no.",
     ),
-    "too slow": ("time.sleep(60)", "2 s"),
+    "too slow": ("time.sleep(300)", "2 s"),
 }
 
 
@@ -269,7 +270,7 @@ FAILURES = {
 def test_a_failure_to_read_counters_is_one_note(name: str, tmp_path: Path) -> None:
     does, said = FAILURES[name]
     fake_ncu(tmp_path, does)
-    found, note = counted(timeout_s=2.0 if name == "too slow" else 60.0)
+    found, note = counted(timeout_s=2.0 if name == "too slow" else AMPLE_S)
     assert found is None
     assert note.startswith("Hardware counters were not read: ")
     assert said in note
@@ -479,7 +480,7 @@ def test_the_worker_reports_progress_and_the_reason_of_its_failure(tmp_path: Pat
     (tmp_path / "bad.py").write_text(NET.replace("x).relu()", "x).no_such()"))
     fake_ncu(tmp_path, "sys.exit(subprocess.run(child).returncode)")
     spec = TargetSpec(spec=str(tmp_path / "bad.py"))
-    found, notes = counters.count(spec, CONFIG, device="cuda", timeout_s=120.0, on_progress=said.append)
+    found, notes = counters.count(spec, CONFIG, device="cuda", timeout_s=AMPLE_S, on_progress=said.append)
     assert found is None
     assert said[0].startswith("loading ")
     (note,) = notes

@@ -10,6 +10,8 @@ from pathlib import Path
 import measure_models
 import pytest
 from measure_models import job, net
+from simulated_clock import let_time_pass_once
+from waiting import is_written
 
 torch = pytest.importorskip("torch")
 
@@ -70,13 +72,14 @@ def test_a_process_that_ends_badly_is_a_failed_run(name: str, tmp_path: Path) ->
     assert not trace.exists()
 
 
-def test_a_hang_is_terminated_and_the_message_names_the_option(tmp_path: Path) -> None:
+def test_a_hang_is_terminated_and_the_message_names_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = tmp_path / "pid"
-    hang = f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(300)"
-    done = measure(tmp_path, net(hang), timeout_s=8.0)
+    hang = f"print(os.getpid(), file=open({str(pid)!r}, 'w'), flush=True); time.sleep(300)"
+    let_time_pass_once(lambda: is_written(pid), 800.0, monkeypatch)
+    done = measure(tmp_path, net(hang), timeout_s=800.0)
     assert done.failure is not None
     assert done.failure.kind == "timeout"
-    assert "8 s" in done.failure.message
+    assert "800 s" in done.failure.message
     assert "--timeout" in done.failure.message
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

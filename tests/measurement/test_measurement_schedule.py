@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from measure_models import net
+from simulated_clock import READING_NS, SimulatedClock, let_time_pass_once
+from waiting import is_written
 
 torch = pytest.importorskip("torch")
 
@@ -88,15 +89,16 @@ def test_a_step_is_a_whole_training_step_with_labels_of_the_output_s_shape(
 
 
 def test_the_clock_excludes_the_preparation_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimulatedClock().install(monkeypatch)
     reshape_batch = schedule_worker.reshape_batch
 
     def slow(*args: object) -> object:
-        time.sleep(0.1)
+        clock.sleep(0.1)
         return reshape_batch(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(schedule_worker, "reshape_batch", slow)
-    steps, _ = run(tmp_path, conv(), "8,10")
-    assert min(step.ns for step in steps) < 50_000_000
+    steps, _ = run(tmp_path, conv("time.sleep(0.03)"), "8,10")
+    assert [step.ns for step in steps] == [pytest.approx(30_000_000, abs=10 * READING_NS)] * 6
 
 
 def test_inference_runs_forward_alone(tmp_path: Path) -> None:
@@ -240,12 +242,13 @@ def test_a_process_that_ends_badly_leaves_the_steps_before(action: str, words: s
     assert words in (found.failure or "")
 
 
-def test_a_hang_is_terminated_and_the_completed_steps_remain(tmp_path: Path) -> None:
+def test_a_hang_is_terminated_and_the_completed_steps_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = tmp_path / "pid"
-    stop = f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n                time.sleep(300)"
-    found = in_a_process(tmp_path, conv(f"if x.shape[2] == 12:\n                {stop}"), "8,12", timeout_s=8.0)
+    stop = f"print(os.getpid(), file=open({str(pid)!r}, 'w'), flush=True)\n                time.sleep(300)"
+    let_time_pass_once(lambda: is_written(pid), 800.0, monkeypatch)
+    found = in_a_process(tmp_path, conv(f"if x.shape[2] == 12:\n                {stop}"), "8,12", timeout_s=800.0)
     assert len(found.steps) == 1
-    assert "8 s" in (found.failure or "")
+    assert "800 s" in (found.failure or "")
     assert "--timeout" in (found.failure or "")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

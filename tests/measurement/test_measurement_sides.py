@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler_kit import process
 from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.progress import ProcessStart
@@ -77,6 +78,7 @@ def test_both_sides_are_in_one_round_where_their_steps_wait_for_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("profiler_kit.measurement.turns.servers_together", lambda: 2)
+    monkeypatch.setattr(process, "processes_in_memory", lambda items, _: items)
     starts: list[ProcessStart] = []
     file = tmp_path / "net.py"
     file.write_text(NET)

@@ -31,7 +31,7 @@ def test_sides_run_in_pairs_of_random_order_until_the_verdict_is_sure() -> None:
         order.append(side)
         return interval(1_000_000 + 1000 * (len(order) % 3) + 500_000 * side)
 
-    base, change = measured_until_sure(step_of, 0.05, pair=pair)
+    base, change = measured_until_sure(step_of, 0.05, pair=pair, chance=random.Random(1))
     assert [sorted(order[i : i + 2]) for i in range(0, len(order), 2)] == [[0, 1]] * LOOKS[0]
     assert pairs == [2] * LOOKS[0]
     assert len(base) == len(change) == LOOKS[0]
@@ -49,16 +49,16 @@ def test_the_order_within_pairs_has_no_rhythm() -> None:
         order.append(side)
         return interval(1_000_000 if side == 0 else 1_050_000)
 
-    for _ in range(20):
+    for seed in range(20):
         order.clear()
-        measured_until_sure(step_of, 0.05)
+        measured_until_sure(step_of, 0.05, chance=random.Random(seed))
         first += order[::2]
     assert 0 < first.count(0) < len(first)
 
 
 def test_noise_gives_no_verdict_and_the_smallest_change_that_would_be_seen() -> None:
-    chance = random.Random(3)
-    sides = measured_until_sure(lambda side: interval(round(1_000_000 * chance.uniform(0.5, 1.5))), 0.05)
+    samples = [random.Random(seed) for seed in (3, 4)]
+    sides = measured_until_sure(lambda side: interval(round(1_000_000 * samples[side].uniform(0.5, 1.5))), 0.05)
     assert len(sides[0]) == LOOKS[-1]
     verdict = verdict_on_steps(*sides, 0.05, "cpu")
     assert verdict.outcome == "inconclusive"

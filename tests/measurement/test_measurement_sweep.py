@@ -8,7 +8,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from measure_models import net
+from waiting import is_written, wait_for_end, wait_until
 
 torch = pytest.importorskip("torch")
 
@@ -233,27 +233,16 @@ list(sweep.measure_visits(target, visits, device="cpu", on_start=silent, on_prog
         [sys.executable, str(tmp_path / "sweep_three.py")], env={**os.environ, "TMPDIR": str(tmp_path)}
     )
     try:
-        until = time.monotonic() + 60
-        while not (stamps.exists() and len(pids := told(stamps)) == 3 and "forward" in stamps.read_text()):
-            assert time.monotonic() < until, "the children never got there"
-            assert parent.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: parent.poll() is not None or (is_written(stamps) and "forward" in stamps.read_text()))
+        wait_until(lambda: parent.poll() is not None or len(told(stamps)) == 3)
+        assert parent.poll() is None
+        pids = told(stamps)
     finally:
         parent.kill()
         parent.wait()
-    until = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}/stat").exists() and not is_zombie(pid) for pid in pids):
-        assert time.monotonic() < until, "a child outlived its parent"
-        time.sleep(0.05)
+    for pid in pids:
+        wait_for_end(pid)
 
 
 def told(stamps: Path) -> set[int]:
     return {int(line.split()[1]) for line in stamps.read_text().splitlines() if line.count(" ") == 2}
-
-
-def is_zombie(pid: int) -> bool:
-    """Whether it has ended, and nobody has collected it: init does not in every container."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True

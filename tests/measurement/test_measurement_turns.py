@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from measure_models import net
+from simulated_clock import let_time_pass_once
 
 pytest.importorskip("torch")
 
@@ -21,6 +22,7 @@ from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.worker import steps
 
 MS = 1_000_000
 STAMP = "open(os.environ['PK_STAMPS'], 'a').write(f'{os.getpid()} {time.monotonic_ns()}\\n')"
@@ -265,21 +267,32 @@ def test_processes_alternate_and_one_at_a_time_runs(tmp_path: Path, monkeypatch:
     assert stretches == [a, b, a, b, a, b, a]
 
 
-def test_a_process_that_dies_in_its_turn_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def eight_steps_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps in each turn on a slow machine as on a fast one: the 31st of a process is in its turns."""
+    monkeypatch.setattr(turns, "MIN_STEPS", turns.MAX_STEPS)
+    assert steps.MAX_WARMUP_STEPS + 2 < 31 < 3 + turns.MIN_TURNS * turns.MAX_STEPS
+
+
+@pytest.mark.usefixtures("eight_steps_a_turn")
+def test_a_process_that_dies_in_its_turn_is_a_failed_run(tmp_path: Path) -> None:
     dies = "if torch.backends.cudnn.benchmark and self.calls > 30: os._exit(3)"
-    slow = visit("b", 0.21, config=RunConfig(name="b", benchmark=True))
-    good, dead = measured(spec(tmp_path, dies), visit("a", 0.21), slow)
+    slow = visit("b", 0.4, config=RunConfig(name="b", benchmark=True))
+    good, dead = measured(spec(tmp_path, dies), visit("a", 0.4), slow)
     assert good.run.failure is None
     assert dead.run.failure == Failure(
         kind="crash", message="the process ended with exit status 3 and no result", log_tail=""
     )
 
 
+@pytest.mark.usefixtures("eight_steps_a_turn")
 def test_a_process_that_hangs_in_its_turn_takes_its_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs = "if torch.backends.cudnn.benchmark and self.calls > 30: time.sleep(300)"
-    slow = visit("b", 0.21, config=RunConfig(name="b", benchmark=True), timeout_s=6.0)
-    good, dead = measured(spec(tmp_path, hangs), visit("a", 0.21), slow)
+    hung = tmp_path / "hung"
+    hangs = f"if torch.backends.cudnn.benchmark and self.calls > 30: open({str(hung)!r}, 'w').close(); time.sleep(300)"
+    slow = visit("b", 0.4, config=RunConfig(name="b", benchmark=True), timeout_s=600.0)
+    let_time_pass_once(hung.exists, 600.0, monkeypatch)
+    good, dead = measured(spec(tmp_path, hangs), visit("a", 0.4), slow)
     assert good.run.failure is None
     assert dead.run.failure is not None
     assert dead.run.failure.kind == "timeout"
-    assert dead.took_s < 12
+    assert 600 <= dead.took_s < 1200, "one limit for all turns"

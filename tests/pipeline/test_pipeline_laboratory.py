@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated_clock import let_time_pass_once
+from waiting import wait_for_end
 
 torch = pytest.importorskip("torch")
 
@@ -73,6 +73,7 @@ class Net(nn.Module):
         return self.fc(x)
 example_inputs = torch.zeros(8, 4)
 """
+HANG = "if which == 'a': (HERE / 'hung').touch(); time.sleep(300)"
 A = RunConfig(name="a", benchmark=True)
 B = RunConfig(name="b", deterministic=True)
 C = RunConfig(name="c", allow_tf32=False)
@@ -84,29 +85,13 @@ AGAIN = replace(DEFAULT, name="default (again)", repeat_of="default")
 MeasuredBy = Callable[[Callable[..., Any]], None]
 
 
-def is_gone(pid: int, within_s: float = 10.0) -> bool:
-    """Whether the process ends. The server of forks, its parent, collects it a moment after it was killed.
-
-    If the server was killed first, this process has adopted it and collects it here.
-    """
-    until_s = time.monotonic() + within_s
-    while time.monotonic() < until_s:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
 class Place:
     """A folder with a model in it, and what its processes left there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = TargetSpec(spec=str(folder / "net.py"), mode="infer")
+        self.hung = folder / "hung"
 
     def write(self, act: str) -> None:
         (self.folder / "net.py").write_text(NET.replace("ACT", act))
@@ -118,7 +103,7 @@ class Place:
     def assert_tidy(self, *files: str) -> None:
         """Every process has gone, no temporary folder stays, and the report's folder holds whole files alone."""
         for line in (self.folder / "visits").read_text().splitlines():
-            assert is_gone(int(line.split()[1]))
+            wait_for_end(int(line.split()[1]))
         assert [path.name for path in (self.folder / "tmp").iterdir() if path.name.startswith("profiler_kit")] == []
         if (self.folder / "out").exists():
             written = {path.name for path in (self.folder / "out").iterdir()}
@@ -222,13 +207,14 @@ def test_what_fails_in_one_visit_only(place: Place, monkeypatch: pytest.MonkeyPa
 def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.write("if which == 'a': time.sleep(300)")
+    place.write(HANG)
     planned(monkeypatch, A, DEFAULT)
-    report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=4.0).report
+    let_time_pass_once(place.hung.exists, 400.0, monkeypatch)
+    report = analyze_spec(place.spec, device="cpu", steps=3, timeout_s=400.0).report
     hung, stands = report.runs
     kind, message = failure(hung)
     assert kind == "timeout"
-    assert "4 s" in message
+    assert "400 s" in message
     assert "--timeout" in message
     assert len(stands.steps_ns) == 3
     place.assert_tidy()
@@ -236,11 +222,12 @@ def test_a_hang_in_one_configuration_takes_its_time_limit_and_no_more(
 
 def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for it: its time limit comes from the baseline, and the time it took is not there for the next one."""
-    monkeypatch.setattr(session, "MIN_LIMIT_S", 4.0)
+    monkeypatch.setattr(session, "MIN_LIMIT_S", 4000.0)
     monkeypatch.setattr(session, "MAX_SLOWDOWN", 1.0)
-    place.write("if which == 'a': time.sleep(300)")
+    place.write(HANG)
     planned(monkeypatch, DEFAULT, optional=(A, B))
-    report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8.0, timeout_s=200.0).report
+    let_time_pass_once(place.hung.exists, 4000.0, monkeypatch)
+    report = analyze_spec(place.spec, device="cpu", steps=3, budget_s=8000.0, timeout_s=9000.0).report
     runs = by_name(report.runs)
     assert list(runs) == ["default", "a"]
     kind, message = failure(runs["a"])
@@ -297,7 +284,6 @@ def test_ctrl_c_on_the_way_back_ends_the_command_as_on_a_terminal(tmp_path: Path
         env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert ended.returncode == INTERRUPTED, ended.stderr
@@ -521,10 +507,10 @@ def test_ctrl_c_while_the_findings_are_made_costs_no_measurement(
     place.write("pass")
     measured_by(quick)
     planned(monkeypatch, DEFAULT)
-    asked: list[float] = []
+    asked: list[Report] = []
 
     def diagnose(report: Report) -> tuple[Finding, ...]:
-        asked.append(time.monotonic())
+        asked.append(report)
         if len(asked) == 1:
             raise KeyboardInterrupt
         return ()

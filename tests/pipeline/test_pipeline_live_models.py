@@ -105,7 +105,7 @@ class Failing(nn.Linear):
             if self.end == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.end == "hang":
-                time.sleep(60)
+                time.sleep(300)
             raise torch.OutOfMemoryError("out of memory")
         return super().forward(x)
 
@@ -122,7 +122,7 @@ def test_a_process_that_ends_early_is_a_failed_run(end: str, kind: str) -> None:
 
 def test_ctrl_c_leaves_no_file_and_no_process(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
-    text = SCRIPT.replace("return self.activation", "import time; x.is_meta or time.sleep(60); return self.activation")
+    text = SCRIPT.replace("return self.activation", "import time; x.is_meta or time.sleep(300); return self.activation")
     text = text.replace("budget_s=2,", "budget_s=2, on_progress=lambda line: print(line, flush=True),").replace(
         ".failure", ".failure.kind"
     )

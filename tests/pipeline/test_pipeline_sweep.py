@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import is_written, wait_until
 
 from profiler_kit.cli import main
 from profiler_kit.errors import INTERRUPTED, OK, ReportError, UsageError
@@ -229,11 +229,7 @@ def test_a_killed_sweep_loses_only_what_was_running(nets: Path) -> None:
     with subprocess.Popen(
         argv, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ) as first:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            if (nets / "out" / JOURNAL).exists() and lines(nets / "out"):
-                break
-            time.sleep(0.02)
+        wait_until(lambda: is_written(nets / "out" / JOURNAL))
         first.send_signal(signal.SIGKILL)
     kept = [line["task"]["model"] for line in lines(nets / "out")]
     assert kept

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import is_written, wait_until
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.timeout(300)
@@ -57,9 +58,7 @@ def test_tasks_of_a_lost_node_run_again_and_the_result_says_so(cluster: Any, tmp
     out = tmp_path / "out"
 
     def lose_a_node() -> None:
-        until = time.monotonic() + 120
-        while time.monotonic() < until and not ((out / JOURNAL).exists() and (out / JOURNAL).read_text()):
-            time.sleep(0.05)
+        wait_until(lambda: is_written(out / JOURNAL))
         time.sleep(1.0)  # both nodes are in their next task
         nodes.remove_node(second, allow_graceful=False)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from sample_reports import count_only, hostile, v0_cuda
+from waiting import AMPLE_S
 
 from profiler_kit.cli import main
 from profiler_kit.pipeline.reports import with_verdict
@@ -32,7 +33,6 @@ pytest.importorskip("tensorboard", reason="pip install tensorboard")
 pytest.importorskip("torch_tb_profiler", reason="the profiler tab is missing: pip install torch-tb-profiler")
 
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
-START_LIMIT_S = 60
 PLUGIN = "pytorch_profiler"
 
 
@@ -64,7 +64,7 @@ class Server:
         self.url = url
 
     def get(self, path: str, **query: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=30) as response:
+        with urllib.request.urlopen(f"{self.url}{path}?{urllib.parse.urlencode(query)}", timeout=AMPLE_S) as response:
             data = response.read()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         return json.loads(data) if data[:1] in b"[{" else data
@@ -92,7 +92,7 @@ def server(logdir: Path) -> Iterator[Server]:
 
 
 def _wait(process: subprocess.Popen[bytes], logdir: Path) -> Server:
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + AMPLE_S
     log = logdir / "server.log"
     expected = {str(file.parent.relative_to(logdir / "log")) for file in logdir.glob(f"log/*/*/{EVENTS_FILE}")}
     while time.monotonic() < deadline and process.poll() is None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from simulated_clock import SimulatedClock
+from waiting import AMPLE_S, wait_until
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.rendezvous import meeting
@@ -90,7 +92,7 @@ def test_runs_and_results_travel(meetings: tuple[Meeting, Meeting]) -> None:
     assert announced == (number, "the job", 12.5)
     trace = bytes(range(256)) * ((2 * PIECE_BYTES) // 256) + b"\x00\xff"  # three pieces, with bytes that are no text
     second.send(number, "the result", trace)
-    assert first.receive(number, 1, 5.0) == ("the result", trace)
+    assert first.receive(number, 1, AMPLE_S) == ("the result", trace)
     first.end()
     assert second.next_run() is None
 
@@ -101,7 +103,7 @@ def test_a_rank_waits_for_the_next_run(meetings: tuple[Meeting, Meeting]) -> Non
     waiting = threading.Thread(target=lambda: received.append(second.next_run()))
     waiting.start()
     first.announce("late", 1.0)
-    waiting.join(10)
+    waiting.join()
     assert received == [(1, "late", 1.0)]
 
 
@@ -114,10 +116,7 @@ def test_all_ranks_learn_of_a_failure(meetings: tuple[Meeting, Meeting]) -> None
     first, second = meetings
     assert not first.is_stopped(1)
     second.stop(1)
-    end_s = time.monotonic() + 10
-    while not first.is_stopped(1):  # the store confirms no message, so another rank can ask before it arrives
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    wait_until(lambda: first.is_stopped(1))  # the store confirms no message, so another rank can ask before it arrives
     assert not first.is_stopped(2)
 
 
@@ -137,30 +136,28 @@ def test_a_lost_store_is_one_message() -> None:
             pass
 
 
-def test_the_store_lives_until_the_others_know_the_end() -> None:
+def test_the_store_lives_until_the_others_know_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setattr(meeting, "END_S", AMPLE_S)
     launch = launches()
     ends: list[object] = []
-    left_s: list[float] = []
     with join(launch[0]) as first, join(launch[1]) as second:
         first.introduce()
 
         def late() -> None:
-            time.sleep(1.0)
+            time.sleep(1.0)  # rank 0 leaves the block meanwhile
             ends.append(second.next_run())
-            left_s.append(time.monotonic())
 
         other = threading.Thread(target=late)
         other.start()
-    assert ends == [None], "leaving the block waits for the other rank"
-    assert time.monotonic() - left_s[0] < meeting.END_S
+    assert first._store.check(["end/1"]), "leaving the block waits for the other rank"
     other.join()
+    assert ends == [None]
 
 
 def test_rank_0_does_not_wait_forever_for_a_rank_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(meeting, "END_S", 0.5)
-    begin_s = time.monotonic()
+    clock = SimulatedClock().install(monkeypatch)
     with join(launches()[0]):
-        pass
-    assert 0.5 <= time.monotonic() - begin_s < 10
+        begin_ns = clock.now_ns
+    assert meeting.END_S <= (clock.now_ns - begin_ns) * 1e-9 < meeting.END_S + 1

@@ -104,7 +104,6 @@ def test_changes_of_a_sandbox_are_listed(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.timeout(120)
 def test_a_run_reports_the_counted_model(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "exit.py").write_text(source_of("exit.py"))

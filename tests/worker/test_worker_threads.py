@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from measure_models import net
+from simulated_clock import READING_NS, SimulatedClock
 
 torch = pytest.importorskip("torch")
 
@@ -17,7 +17,7 @@ from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402
 from profiler_kit.worker.threads import MIN_CALLS, time_new_thread  # noqa: E402
 
-FIRST_S = 0.05
+FIRST_S, STEADY_S = 0.05, 0.002
 
 
 def runner(folder: Path, on_call: Callable[[], None], **words: object) -> Runner:
@@ -27,19 +27,21 @@ def runner(folder: Path, on_call: Callable[[], None], **words: object) -> Runner
     return Runner(target)
 
 
-def test_per_thread_state_shows_in_the_first_pass(tmp_path: Path) -> None:
+def test_per_thread_state_shows_in_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimulatedClock().install(monkeypatch)
     kept = threading.local()
     calls: list[int] = []
 
     def on_call() -> None:
         calls.append(threading.get_ident())
         if not hasattr(kept, "plan"):
-            time.sleep(FIRST_S)
+            clock.sleep(FIRST_S)
             kept.plan = True
+        clock.sleep(STEADY_S)
 
     found = time_new_thread(runner(tmp_path, on_call))
-    assert found.first_ns > FIRST_S * 1e9
-    assert found.steady_ns < found.first_ns / 5
+    assert found.first_ns == pytest.approx((FIRST_S + STEADY_S) * 1e9, abs=10 * READING_NS)
+    assert found.steady_ns == pytest.approx(STEADY_S * 1e9, abs=10 * READING_NS)
     main, other = dict.fromkeys(calls)
     assert main == threading.get_ident()
     assert calls.count(main) >= MIN_CALLS

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import time
 
 import pytest
+from simulated_clock import READING_NS, SimulatedClock
 
 torch = pytest.importorskip("torch")
 
@@ -15,21 +15,22 @@ from profiler_kit.worker.environment import threads_limited  # noqa: E402
 from profiler_kit.worker.turns import Gate, total_load  # noqa: E402
 
 
-def test_a_gate_counts_the_time_for_which_it_was_open() -> None:
+def test_a_gate_counts_the_time_for_which_it_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimulatedClock().install(monkeypatch)
     told: list[str] = []
 
     class Slow(io.BytesIO):
         def readline(self, *_: int) -> bytes:  # type: ignore[override]
-            time.sleep(0.2)
+            clock.sleep(0.2)
             return super().readline()
 
     gate = Gate(Slow(b"go\ngo\n"), told.append)
     assert gate.held_ns == 0
     gate.wait()
-    time.sleep(0.05)
+    clock.sleep(0.05)
     gate.wait()
     assert told == [PREPARED, PREPARED]
-    assert 0.05e9 <= gate.held_ns < 0.2e9
+    assert gate.held_ns == pytest.approx(0.05e9, abs=10 * READING_NS)
     with pytest.raises(SystemExit, match="parent"):
         gate.wait()
 
