@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.records.target import IN_PYTHON, TargetSpec
 
-PROGRAM = "profiler-kit"
 _INPUT_TEXT: Final = re.compile(
     r"(?:(?P<name>\w+)=)?(?P<dims>\(\)|\d+(?:,\d+)*)(?::(?P<dtype>\w+))?(?:\[(?P<low>\d+):(?P<high>\d+)\])?"
 )
@@ -49,7 +48,7 @@ def next_command(
         arguments.append("--no-slice")
     if "--device" in add and spec.command[0] not in MEASURING:
         arguments[0] = MEASURING[0]  # `count` has no --device
-    return f"{PROGRAM} {shlex.join([*arguments, *add])}"
+    return kit_command(*arguments, *add)
 
 
 def _call(spec: TargetSpec, inputs: Sequence[str], add: Sequence[str]) -> str:
@@ -86,4 +85,4 @@ def _tensor(text: re.Match[str]) -> str:
 
 def bare_command(spec: TargetSpec, target: str) -> str:
     """The command of `spec` for another target, without options."""
-    return f"{PROGRAM} {shlex.join([word or target for word in spec.command])}"
+    return kit_command(*(word or target for word in spec.command))

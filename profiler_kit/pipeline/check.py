@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, NotComparableError, TargetError, UsageError
 from profiler_kit.gate.base import COUNT_TIMEOUT_S, CountCommand, TargetFiles, count_command, saved_base, target_files
 from profiler_kit.gate.budgets import parse_budget, with_strict_budget
@@ -300,7 +301,7 @@ def _head_report(outcome: Outcome, name: str) -> Report:
     if outcome.ok:
         return loads_report(outcome.stdout, name)
     message, hint = outcome.error
-    raise TargetError(message, hint=hint or f"run profiler-kit count {name}")
+    raise TargetError(message, hint=hint or f"run {kit_command('count', name)}")
 
 
 def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:
