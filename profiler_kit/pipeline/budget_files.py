@@ -50,8 +50,12 @@ def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, fo
     return Change(file_name, tuple(block.splitlines()))
 
 
-def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str, folder: Path) -> Change | None:
-    """Raise the broken budgets of each result to its values in pyproject.toml; None if none is broken.
+def accept(
+    results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str, folder: Path, *, writes: bool = True
+) -> Change | None:
+    """Raise the broken budgets of each result to its values in pyproject.toml; None if none of that file is broken.
+
+    With `writes` False, the file stays unchanged.
 
     Raises:
         UsageError: no reason, no pyproject.toml, or a limit that cannot be raised there. Then the file is unchanged.
@@ -62,9 +66,7 @@ def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str,
         )
     file = pyproject_file(folder)
     if file is None:
-        raise UsageError(
-            "no pyproject.toml", where=str(folder), hint="write the budgets with: profiler-kit init TARGET"
-        )
+        return None
     file_name = os.path.relpath(file, folder)
     content = _content(file, file_name)
     lines: list[str] = []
@@ -73,7 +75,8 @@ def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str,
         lines += changes
     if not lines:
         return None
-    _write(file, content, file_name)
+    if writes:
+        _write(file, content, file_name)
     return Change(file_name, tuple(lines))
 
 
