@@ -51,7 +51,9 @@ _BUILDER_NAMES: Final = frozenset(
 )
 _END: Final = re.compile(r", or |; |\)")
 _WORD: Final = r"(?:'[^']*'|\S+)"
-_PREFIX: Final = re.compile(rf"(?:cd (?P<folder>{_WORD}) && |touch (?P<file>{_WORD}) && |PYTHONPATH=(?P<path>{_WORD}) )$")
+_PREFIX: Final = re.compile(
+    rf"(?:cd (?P<folder>{_WORD}) && |touch (?P<file>{_WORD}) && |PYTHONPATH=(?P<path>{_WORD}) )$"
+)
 _REQUIREMENT: Final = re.compile(r"--no-deps|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[(?P<extra>\w+)\])?")
 _VARIABLE: Final = re.compile(r"'[^']*'|[\w./-]+\.(?:py|json|gz)\b(?::\w+)?|\d+")
 
@@ -233,7 +235,9 @@ def _builders(tree: ast.AST, function: str) -> Iterator[str]:
 
 def _commands(hint: Hint) -> Iterator[tuple[re.Match[str] | None, str]]:
     """Each command of the hint, with the shell words before it that change the folder or the path."""
-    starts = sorted({match.start() for text in (PROGRAM, *hint.commands) for match in re.finditer(re.escape(text), hint.text)})
+    starts = sorted(
+        {match.start() for text in (PROGRAM, *hint.commands) for match in re.finditer(re.escape(text), hint.text)}
+    )
     end = 0
     for start in starts:
         if start < end:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hint_replay import check, record
 
+from profiler_kit import command_lines
 from profiler_kit.cli import main
 from profiler_kit.errors import TargetError
-from profiler_kit import command_lines
 from profiler_kit.loading import load, targets
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.records.target import TargetSpec

@@ -21,31 +21,43 @@ if TYPE_CHECKING:
     from profiler_kit.records.lanes import StepTimeline
     from profiler_kit.records.report import Report, TraceReport
 
+CONFIGURATIONS: Final = ("configs", "also", "changes")  # options with names of configurations
 REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
 GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 ASCII_SUBSTITUTES = str.maketrans("├│└×±", "||`x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
-def check_options(options: argparse.Namespace, *, inputs: Iterable[str | Path] = ()) -> None:
-    """Raise UsageError, before anything is read or measured, for an unknown format, suffix or column, or an unusable path.
+def check_options(
+    options: argparse.Namespace, *, inputs: Iterable[str | Path] = (), kind: str | None = "report"
+) -> None:
+    """Raise UsageError, before anything is read or measured, for an option that fails later, or an unusable path.
 
-    `inputs`: the files that the command reads; no output may replace them. Texts that name no file are ignored.
+    That is an unknown format, suffix, column or configuration, and a format that cannot show the `kind` of the result (None:
+    it is not known yet). `inputs`: the files that the command reads; no output may replace them. Texts that name no file are
+    ignored.
     """
-    from profiler_kit import render
-
-    if options.format is not None:
-        render.renderer_by_name(options.format)
-    for file in options.output:
-        render.renderer_by_suffix(file)
+    check_formats(options, kind)
     files.check_outputs(options.output, inputs, hint="use another path with -o")
+    names = [name for option in CONFIGURATIONS for name in getattr(options, option, None) or ()]
+    if names:
+        from profiler_kit.configurations.naming import check_names
+
+        check_names(names)
     if getattr(options, "sort", None) is not None:
         from profiler_kit.report.tables import check_sort
 
         # Without --by the report decides which table is shown, so any table's column is accepted here.
         check_sort(options.sort, options.by or "layer")
-    out = getattr(options, "out", None)
-    if out is not None:
-        check_folder(out, "--out")
+
+
+def check_formats(options: argparse.Namespace, kind: str | None) -> None:
+    """Raise UsageError for an unknown format or suffix, or one that cannot show the `kind` of the result; None: any kind."""
+    from profiler_kit import render
+
+    requested = [render.renderer_by_name(options.format)] if options.format is not None else []
+    for renderer in (*requested, *map(render.renderer_by_suffix, options.output)):
+        if kind is not None:
+            renderer.require(kind)
 
 
 def check_folder(folder: Path, option: str) -> None:

@@ -29,8 +29,30 @@ class Change:
 
 
 def require_new_target(name: str, folder: Path) -> None:
-    """Raise UsageError if the target `name` has budgets in pyproject.toml already, or the file has a mistake."""
+    """Raise UsageError if the target `name` has budgets in pyproject.toml already, or the file has a mistake or is read-only."""
     require_new(read_settings(folder), name)
+    _require_writable(pyproject_file(folder) or folder / "pyproject.toml", folder)
+
+
+def require_acceptable(reason: str, folder: Path) -> None:
+    """Raise UsageError, before anything is counted, if `reason` is no reason or pyproject.toml is read-only."""
+    if not reason.strip():
+        raise UsageError(
+            "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'
+        )
+    file = pyproject_file(folder)
+    if file is not None:
+        _require_writable(file, folder)
+
+
+def _require_writable(file: Path, folder: Path) -> None:
+    """Raise UsageError if `file`, which may not exist yet, cannot be replaced."""
+    if not os.access(file.parent, os.W_OK | os.X_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        raise UsageError(
+            "cannot write the file: permission denied",
+            where=os.path.relpath(file, folder),
+            hint="check the permissions of the file and of its folder",
+        )
 
 
 def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, folder: Path) -> Change:
@@ -58,12 +80,8 @@ def accept(
     With `writes` False, the file stays unchanged.
 
     Raises:
-        UsageError: no reason, no pyproject.toml, or a limit that cannot be raised there. Then the file is unchanged.
+        UsageError: a limit that cannot be raised there. Then the file is unchanged.
     """
-    if not reason.strip():
-        raise UsageError(
-            "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'
-        )
     file = pyproject_file(folder)
     if file is None:
         return None

@@ -21,14 +21,12 @@ from profiler_kit.cli.options import (
 from profiler_kit.cli.progress import Progress
 from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.records.counts import DEFAULT_CONVENTION
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.check import CheckTarget, TargetSettings
     from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
 
-_DEFAULTS: Final = {"base_input": [], "base_kw": [], "device": "auto", "convention": DEFAULT_CONVENTION}
 _BASE_OPTIONS: Final = {"base_input": "-i", "base_kw": "--kw"}
 
 
@@ -88,7 +86,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
-    output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
+    output.check_options(options, inputs=[*options.targets, options.base or "", *options.input], kind="check")
+    if options.accept is not None:
+        from profiler_kit.pipeline.budget_files import require_acceptable
+
+        require_acceptable(options.accept, Path.cwd())
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         targets, results = _check(options, progress)
         if options.accept is not None and _accept(options, targets, results):
@@ -168,10 +170,13 @@ def _with_command(
 
 def _words(options: argparse.Namespace, budgets: Sequence[str], strict: bool) -> list[str]:
     """The options of the command line, without those of the target and of the output, with other `budgets` and `strict`."""
+    from profiler_kit.records.counts import DEFAULT_CONVENTION
+
     words = []
+    defaults = {"base_input": [], "base_kw": [], "device": "auto", "convention": DEFAULT_CONVENTION}
     for name in ("base", "base_target", "base_input", "base_kw", "new", "deleted", "gpu", "device", "convention"):
         value = getattr(options, name)
-        if value != _DEFAULTS.get(name):
+        if value != defaults.get(name):
             for each in value if isinstance(value, list) else [value]:
                 words += [f"--{name.replace('_', '-')}", each]
     words += [word for budget in budgets for word in ("--budget", budget)]
@@ -268,6 +273,8 @@ def _repeated(values: Mapping[str, list[str]]) -> list[str]:
 
 def _common_arguments(options: argparse.Namespace) -> list[str]:
     """The options that both sides share as arguments of the command line, because a separate process counts the base."""
+    from profiler_kit.records.counts import DEFAULT_CONVENTION
+
     arguments = ["--mode", options.mode, "--seed", str(options.seed)]
     for name in ("loss", "optimizer", "dtype", "amp", "batch"):
         value = getattr(options, name)
