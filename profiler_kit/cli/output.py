@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
 from profiler_kit.cli import files, streams, terminal
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.temporary_files import folder_problem
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis, Traced
@@ -62,19 +63,9 @@ def check_formats(options: argparse.Namespace, kind: str | None) -> None:
 
 def check_folder(folder: Path, option: str) -> None:
     """Raise UsageError if `folder`, the value of `option`, cannot be created or is not writable."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    if not existing.is_dir():
-        raise UsageError(
-            "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file",
-            where=str(folder),
-            hint=f"use another folder with {option}",
-        )
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(
-            "cannot write into this folder: permission denied",
-            where=str(folder),
-            hint=f"use another folder with {option}",
-        )
+    problem = folder_problem(folder)
+    if problem:
+        raise UsageError(problem, where=str(folder), hint=f"use another folder with {option}")
 
 
 @contextlib.contextmanager
