@@ -535,7 +535,8 @@ def test_nan_of_the_baseline_is_on_the_first_screen() -> None:
     finding = one(report(run), "not_finite")
     assert finding.severity == "high"
     assert value(finding, "NaN in", "default").value == "loss and gradients"
-    sentences = with_verdict(diagnose(report(run))).verdict.sentences
+    measured = replace(report(run), findings=tuple(diagnose(report(run))))
+    sentences = with_verdict(measured).verdict.sentences
     assert sum("loss and gradients contain NaN" in sentence for sentence in sentences) == 1
     assert silent(report(V0.runs[0]), "not_finite")
 
