@@ -30,9 +30,14 @@ def import_command(module: str) -> str:
 
     Raises ValueError for what is not the dotted name of one, such as the path of a file.
     """
-    if not all(part.isidentifier() for part in module.split(".")):
+    if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{module!r} is not the name of a module")
     return shlex.join([sys.executable, "-c", f"import {module}"])
+
+
+def git_command(*words: str) -> str:
+    """The command line ``git WORDS``."""
+    return shlex.join(["git", *words])
 
 
 def install_command(*words: str) -> str:

@@ -47,7 +47,7 @@ LIMIT_S: Final = 30.0
 PACKAGE: Final = Path(profiler_kit.__file__).resolve().parent
 _BUILDERS: Final = (PACKAGE / "command_lines.py", PACKAGE / "loading" / "command.py")
 _BUILDER_NAMES: Final = frozenset(
-    {"kit_command", "file_command", "import_command", "install_command", "next_command", "bare_command"}
+    {"kit_command", "file_command", "import_command", "install_command", "git_command", "next_command", "bare_command"}
 )
 _END: Final = re.compile(r", or |; |\)")
 _WORD: Final = r"(?:'[^']*'|\S+)"
@@ -179,6 +179,11 @@ def _problems(hint: Hint) -> Iterator[str]:
         words = shlex.split(command)
         if words[0] == sys.executable:
             yield from _python_problems(words[1:], command, hint)
+            continue
+        if words[0] == "git":  # which may need a network; 129 is the status of the help of a command that exists
+            verb = next(word for word in words[1:] if not word.startswith(("-", ".", "/")) and "/" not in word)
+            if subprocess.run(["git", verb, "-h"], capture_output=True).returncode != 129:
+                yield f"git has no such command: {command}"
             continue
         words = words[1:]
         if "--help" in words or not words:

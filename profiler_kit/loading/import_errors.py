@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from profiler_kit.command_lines import file_command, import_command, install_command
+from profiler_kit.command_lines import file_command, git_command, import_command, install_command
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.progress import report_progress
@@ -153,7 +153,7 @@ def _missing(spec: TargetSpec, file: Path | None, name: str, where: str) -> Targ
     for folder in folders:
         submodule = _submodule(folder, top)
         if submodule is not None:
-            fetch = shlex.join(["git", "-C", display_path(folder), "submodule", "update", "--init", submodule])
+            fetch = git_command("-C", display_path(folder), "submodule", "update", "--init", submodule)
             return TargetError(message, where=where, hint=f"fetch the submodule: {fetch}")
         # a name that the repository has must never be installed: a package index may have somebody else's of that name
         if "." in name and (folder / top).is_dir():

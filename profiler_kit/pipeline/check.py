@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
-from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, NotComparableError, TargetError, UsageError
 from profiler_kit.gate.base import COUNT_TIMEOUT_S, CountCommand, TargetFiles, count_command, saved_base, target_files
 from profiler_kit.gate.budget_tables import raised_options
@@ -313,7 +312,7 @@ def _head_report(outcome: Outcome, name: str) -> Report:
     if outcome.ok:
         return loads_report(outcome.stdout, name)
     message, hint = outcome.error
-    raise TargetError(message, hint=hint or f"run {kit_command('count', name)}")
+    raise TargetError(message, hint=hint)
 
 
 def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:
