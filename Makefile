@@ -66,7 +66,8 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 ifeq ($(TORCH),)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
-	-$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib  # pip would use one core
+# pip compiles with one core. Packages contain files that no Python 3 compiles.
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 else
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"  # the first that installs dependency groups

@@ -10,8 +10,18 @@ Any other exception is a bug in profiler_kit and is printed with its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OK, BUDGET_BROKEN, USAGE, TARGET_FAILED, NOT_COMPARABLE = 0, 1, 2, 3, 4
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """The end of a message about an unknown `name`: ``; did you mean benchmark?``; empty if no choice is near."""
+    from difflib import get_close_matches  # most commands fail in no name
+
+    near = get_close_matches(name, list(choices), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class KitError(Exception):

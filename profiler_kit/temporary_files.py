@@ -24,6 +24,16 @@ FOLDER_NAME: Final = re.compile(f"{PREFIX}[a-z]+_[0-9]+_{RANDOM}")
 PARTIAL: Final = ".partial"
 
 
+def folder_problem(folder: Path) -> str:
+    """Why files cannot be written into `folder`, which may not exist yet; empty if they can."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        return "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return "cannot write into this folder: permission denied"
+    return ""
+
+
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
     """A folder that is removed when the block is left. Its name contains `purpose`, in small letters, and the process id.

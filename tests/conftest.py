@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import examples
 import fork_server
@@ -16,6 +18,7 @@ import pytest
 from hypothesis import settings
 from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cuda
 
+from profiler_kit.command_lines import PROGRAM
 from profiler_kit.measurement import ceiling_store
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.ceilings import MAX_SPREAD_PERCENT, Ceilings
@@ -41,25 +44,65 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
 
 
 _replayed_hints: set[tuple[str, str]] = set()
+_replayed_sites: set[str] = set()  # functions of the package that built a command which was replayed
+MAX_REPLAYED: Final = 3  # commands of one function that are in no hint
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The console script is on PATH, as where the package is installed, so that hints name it."""
+    script = tmp_path_factory.mktemp("bin") / PROGRAM
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m profiler_kit "$@"\n')
+    script.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Replay the hints that the test produced, at its end and while its files exist: each must lead somewhere.
+    """Replay the commands that the test produced, at its end and while its files exist: each must lead somewhere.
 
-    Hints of one shape are replayed once per process. A test that plants bad hints has the marker ``bad_hints``.
+    Commands of one shape are replayed once per process. A test that plants bad hints has the marker ``bad_hints``.
     """
     if item.get_closest_marker("bad_hints") is not None:
         return (yield)
     with hint_replay.record() as recorder:
         result = yield
         recorder.is_active = False
-        new_hints = {hint.shape: hint for hint in recorder.hints if hint.shape not in _replayed_hints}
+        new_hints = {hint.shape: hint for hint in recorder.texts if _is_new(hint)}
         _replayed_hints.update(new_hints)
+        _replayed_sites.update(site for hint in new_hints.values() for site in hint.commands.values())
         problems = hint_replay.check(new_hints.values())
     if problems:
         pytest.fail("hints that lead nowhere:\n" + "\n".join(problems), pytrace=False)
     return result
+
+
+def _is_new(hint: hint_replay.Hint) -> bool:
+    if hint.shape in _replayed_hints:
+        return False
+    return bool(hint.message) or sum(site == hint.site for site, _ in _replayed_hints) < MAX_REPLAYED
+
+
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """In the main process of a parallel run: take the sites of a worker."""
+    _replayed_sites.update(getattr(node, "workeroutput", {}).get("replayed_sites", ()))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a complete run in which no test replayed the commands of some function that builds commands."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["replayed_sites"] = sorted(_replayed_sites)
+        return
+    options = config.option
+    is_complete = config.args_source is not config.ArgsSource.ARGS and not (options.keyword or options.lf)
+    missing = sorted(hint_replay.builder_sites() - _replayed_sites)
+    if is_complete and exitstatus == 0 and options.markexpr == "not gpu" and missing:
+        print("\ncommands of these functions are in messages, and no test replays them:", *missing, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True, scope="session")

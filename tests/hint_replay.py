@@ -1,8 +1,11 @@
-"""Replays the commands in hints: a hint must lead somewhere.
+"""Replays the commands in messages: a hint must lead somewhere.
 
-`record` collects every KitError with a hint that is constructed inside its block, with the command that was tried. `check`
-runs each ``profiler-kit`` command of these hints. A command must succeed, or differ from the command that was tried and fail
-in another way. The suite replays hints at the end of the test that produced them, while its files exist.
+`record` collects every KitError with a hint that is constructed inside its block, and every command that the package builds
+with `profiler_kit.command_lines`, with the command that was tried. `check` runs each ``profiler-kit`` command. A command must
+succeed, or differ from the command that was tried and fail in another way. A ``python`` command must show the error, so it must
+fail. Packages are not installed; their names and extras are checked. The suite replays commands at the end of the test that
+produced them, while its files exist. After a complete run it fails for each line of the package that builds a command and
+whose commands were never replayed (`builder_sites`).
 
 In a hint a command ends at the end of the text or before ", or ", "; " or ")". A command with "..." has a blank that the user
 must fill in: only its options are checked.
@@ -10,22 +13,31 @@ must fill in: only its options are checked.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import inspect
 import io
 import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 import profiler_kit
+from profiler_kit import command_lines
 from profiler_kit.errors import KitError
 from profiler_kit.records.target import TargetSpec
 
@@ -33,8 +45,16 @@ PROGRAM: Final = "profiler-kit "
 BLANK: Final = "..."
 LIMIT_S: Final = 30.0
 PACKAGE: Final = Path(profiler_kit.__file__).resolve().parent
+_BUILDERS: Final = (PACKAGE / "command_lines.py", PACKAGE / "loading" / "command.py")
+_BUILDER_NAMES: Final = frozenset(
+    {"kit_command", "file_command", "import_command", "install_command", "git_command", "next_command", "bare_command"}
+)
 _END: Final = re.compile(r", or |; |\)")
-_PREFIX: Final = re.compile(r"(?:cd (?P<folder>\S+) && |touch (?P<file>\S+) && |PYTHONPATH=(?P<path>\S+) )$")
+_WORD: Final = r"(?:'[^']*'|\S+)"
+_PREFIX: Final = re.compile(
+    rf"(?:cd (?P<folder>{_WORD}) && |touch (?P<file>{_WORD}) && |PYTHONPATH=(?P<path>{_WORD}) )$"
+)
+_REQUIREMENT: Final = re.compile(r"--no-deps|[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[(?P<extra>\w+)\])?")
 _VARIABLE: Final = re.compile(r"'[^']*'|[\w./-]+\.(?:py|json|gz)\b(?::\w+)?|\d+")
 
 
@@ -43,7 +63,8 @@ class Hint:
     """A hint, the `message` of its error, and where it comes from.
 
     - `site`: file and function of the package that constructed the error.
-    - `commands`: the exact texts of the commands that the package built for this hint, where known.
+    - `commands`: the exact texts of the commands that the package built for this hint, where known, and the functions that
+      built them.
     - `tried`: the command line or the target spec that led to the error; None if neither is on the stack.
     """
 
@@ -51,7 +72,7 @@ class Hint:
     message: str
     site: str
     folder: Path
-    commands: tuple[str, ...]
+    commands: Mapping[str, str]
     tried: Sequence[str] | TargetSpec | None
 
     @property
@@ -65,52 +86,66 @@ class Recorder:
     """The hints of a block. `is_active` is False while hints are replayed."""
 
     hints: list[Hint] = field(default_factory=list)
-    commands: list[str] = field(default_factory=list)
+    commands: list[Hint] = field(default_factory=list)
     is_active: bool = True
+
+    @property
+    def texts(self) -> list[Hint]:
+        """The hints, and the commands that are in none of them, such as those of notes."""
+        in_hints = {text for hint in self.hints for text in hint.commands}
+        return [*self.hints, *(command for command in self.commands if command.text not in in_hints)]
 
 
 @contextlib.contextmanager
 def record() -> Iterator[Recorder]:
     """Record the hints of the errors that are constructed inside the block."""
-    from profiler_kit.loading import command
-
     recorder = Recorder()
     construct = KitError.__init__
+    join = shlex.join
 
     def recording(self: KitError, message: str, *, hint: str | None = None, where: str | None = None) -> None:
         construct(self, message, hint=hint, where=where)
-        if recorder.is_active and hint is not None and PROGRAM in hint:
-            frame = inspect.currentframe()
-            recorder.hints.append(
-                Hint(
-                    text=hint, message=message, site=_site(frame), folder=Path.cwd(), tried=_tried(frame),
-                    commands=tuple(text for text in dict.fromkeys(recorder.commands) if text in hint),
-                )
-            )  # fmt: skip
+        if recorder.is_active and hint is not None:
+            commands = {command.text: command.site for command in recorder.commands if command.text in hint}
+            if commands or PROGRAM in hint:
+                frame = inspect.currentframe()
+                recorder.hints.append(
+                    Hint(
+                        text=hint, message=message, site=_site(frame), folder=Path.cwd(), tried=_tried(frame),
+                        commands=commands,
+                    )
+                )  # fmt: skip
 
     class RecordingShlex:
-        """`shlex` of `loading.command`, which joins the words of every command."""
+        """`shlex` of `command_lines`, which joins the words of every command."""
 
         @staticmethod
         def join(words: Iterable[str]) -> str:
-            text = shlex.join(words)
-            recorder.commands.append(PROGRAM + text)
+            text = join(words)
+            if recorder.is_active:
+                frame = inspect.currentframe()
+                site = _site(frame)
+                recorder.commands.append(
+                    Hint(
+                        text=text, message="", site=site, folder=Path.cwd(), tried=_tried(frame), commands={text: site}
+                    )
+                )
             return text
 
-    original_shlex = command.shlex
+    original_shlex = command_lines.shlex
     KitError.__init__ = recording  # type: ignore[method-assign]
-    command.shlex = RecordingShlex  # type: ignore[assignment]
+    command_lines.shlex = RecordingShlex  # type: ignore[assignment]
     try:
         yield recorder
     finally:
         KitError.__init__ = construct  # type: ignore[method-assign]
-        command.shlex = original_shlex
+        command_lines.shlex = original_shlex
 
 
 def _site(frame: FrameType | None) -> str:
     while frame is not None:
         file = Path(frame.f_code.co_filename)
-        if PACKAGE in file.parents:
+        if PACKAGE in file.parents and file not in _BUILDERS:
             return f"{file.relative_to(PACKAGE)}:{frame.f_code.co_name}"
         frame = frame.f_back
     return "tests"
@@ -141,12 +176,22 @@ def check(hints: Iterable[Hint]) -> list[str]:
 
 def _problems(hint: Hint) -> Iterator[str]:
     for prefix, command in _commands(hint):
-        words = shlex.split(command)[1:]
-        if "--help" in words:
+        words = shlex.split(command)
+        if words[0] == sys.executable:
+            yield from _python_problems(words[1:], command, hint)
+            continue
+        if words[0] == "git":  # which may need a network; 129 is the status of the help of a command that exists
+            verb = next(word for word in words[1:] if not word.startswith(("-", ".", "/")) and "/" not in word)
+            if subprocess.run(["git", verb, "-h"], capture_output=True).returncode != 129:
+                yield f"git has no such command: {command}"
+            continue
+        words = words[1:]
+        if "--help" in words or not words:
             continue
         if not prefix and _canonical(words) in (_canonical_tried(hint.tried), None):
             invalid = _canonical(words) is None
-            yield f"not a valid command: {command}" if invalid else f"the hint repeats the command: {command}"
+            if invalid or hint.message:
+                yield f"not a valid command: {command}" if invalid else f"the hint repeats the command: {command}"
             continue
         if BLANK in command or not _can_run_here(words):
             continue
@@ -155,16 +200,59 @@ def _problems(hint: Hint) -> Iterator[str]:
             yield f"fails in the same way: {command}"
 
 
+def _python_problems(words: Sequence[str], command: str, hint: Hint) -> Iterator[str]:
+    """What is wrong with the command ``PYTHON WORDS``, which installs packages or shows an error."""
+    if words[:3] == ["-m", "pip", "install"]:
+        for word in words[3:]:
+            match = _REQUIREMENT.fullmatch(word)
+            if match is None or (match["extra"] or "") not in ("", *_extras()):
+                yield f"not a package: {word} in {command}"
+        return
+    ended = subprocess.run(
+        [sys.executable, *words], cwd=hint.folder, capture_output=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
+    )
+    if ended.returncode == 0 or b'File "<string>"' in ended.stderr.splitlines()[-3:]:
+        yield f"does not show the error: {command}"
+
+
+@functools.cache
+def _extras() -> tuple[str, ...]:
+    return tuple(tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+
+
+@functools.cache
+def builder_sites() -> frozenset[str]:
+    """The functions of the package that build a command, as in `Hint.commands`."""
+    return frozenset(
+        f"{file.relative_to(PACKAGE)}:{name}"
+        for file in PACKAGE.rglob("*.py")
+        if file not in _BUILDERS
+        for name in _builders(ast.parse(file.read_text(encoding="utf-8")), "<module>")
+    )
+
+
+def _builders(tree: ast.AST, function: str) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _BUILDER_NAMES:
+            yield function
+        yield from _builders(node, node.name if isinstance(node, ast.FunctionDef) else function)
+
+
 def _commands(hint: Hint) -> Iterator[tuple[re.Match[str] | None, str]]:
     """Each command of the hint, with the shell words before it that change the folder or the path."""
-    start = 0
-    while (start := hint.text.find(PROGRAM, start)) >= 0:
+    starts = sorted(
+        {match.start() for text in (PROGRAM, *hint.commands) for match in re.finditer(re.escape(text), hint.text)}
+    )
+    end = 0
+    for start in starts:
+        if start < end:
+            continue
         tail = hint.text[start:]
         exact = [text for text in hint.commands if tail.startswith(text)]
-        end = _END.search(tail)
-        command = max(exact, key=len) if exact else tail[: end.start()] if end else tail
+        stop = _END.search(tail)
+        command = max(exact, key=len) if exact else tail[: stop.start()] if stop else tail
         yield _PREFIX.search(hint.text[:start]), command
-        start += len(command)
+        end = start + len(command)
 
 
 def _parse(words: Sequence[str]) -> Any:
@@ -211,11 +299,12 @@ def _replay(words: Sequence[str], prefix: re.Match[str] | None, hint: Hint) -> s
     with contextlib.ExitStack() as stack:
         stack.enter_context(_in_folder(hint.folder))
         groups = prefix.groupdict() if prefix is not None else {}
-        if groups.get("folder"):
+        groups = {name: shlex.split(word)[0] for name, word in groups.items() if word}
+        if "folder" in groups:
             os.chdir(groups["folder"])
-        if groups.get("file"):
+        if "file" in groups:
             Path(groups["file"]).touch()
-        if groups.get("path"):
+        if "path" in groups:
             sys.path.insert(0, str(Path(groups["path"]).resolve()))
         stack.enter_context(_time_limit())
         stack.enter_context(contextlib.redirect_stderr(io.StringIO()))

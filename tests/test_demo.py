@@ -6,6 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from profiler_kit.cli.commands import commands
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,3 +34,22 @@ def test_demo_prints_the_lines_in_readme() -> None:
     assert any("3.33x the work" in line for line in shown)
     assert any("16x16 kernel" in line for line in shown)
     assert [line for line in shown if line not in printed] == []
+
+
+def test_the_install_commands_of_the_pages_name_this_folder_and_its_extras() -> None:
+    """In the folder that `git clone` and `cd` leave the reader in."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"])
+    installs = re.findall(r"^(cd \S+)\n(pip install -e '\.\[(\w+)\]')$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert [(cd, extra in extras) for cd, _, extra in installs] == [("cd profiler_kit", True)]
+
+
+def test_the_environment_is_created_without_an_ignored_error() -> None:
+    """make prints "Error 1 (ignored)" for a recipe line that begins with a dash."""
+    assert not re.findall(r"^\t[@+]*-", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_security_lists_every_command() -> None:
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(command.name for command in commands())

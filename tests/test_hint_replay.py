@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hint_replay import check, record
 
+from profiler_kit import command_lines
 from profiler_kit.cli import main
 from profiler_kit.errors import TargetError
-from profiler_kit.loading import command, load, targets
+from profiler_kit.loading import load, targets
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.records.target import TargetSpec
 
@@ -121,4 +122,4 @@ def test_the_command_line_is_what_was_tried(
         recorder.is_active = False
         assert "repeats the command" in check(recorder.hints)[0]
     assert recorder.hints[0].tried == ("count", "net.py:Broken", "-i", "2,4", "-q")
-    assert command.shlex.__name__ == "shlex"  # the recorder is removed
+    assert command_lines.shlex.__name__ == "shlex"  # the recorder is removed

@@ -10,17 +10,18 @@ from pathlib import Path
 import profiler_kit
 
 PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
-GROUND = {"errors", "units", "_family", "temporary_files"}
+GROUND = {"errors", "units", "_family", "temporary_files", "command_lines"}
 
 # room -> rooms it may import; a room may always import itself
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "_family": set(),
+    "command_lines": set(),
     "temporary_files": set(),
     "_version": set(),
     "process": {"errors"},
-    "records": {"errors", "units"},
+    "records": {"errors", "units", "command_lines"},
     "statistics": GROUND | {"records"},
     "devices": GROUND,
     "configurations": GROUND | {"records"},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
 from profiler_kit.cli import files, streams, terminal
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.temporary_files import folder_problem
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis, Traced
@@ -21,48 +22,50 @@ if TYPE_CHECKING:
     from profiler_kit.records.lanes import StepTimeline
     from profiler_kit.records.report import Report, TraceReport
 
+CONFIGURATIONS: Final = ("configs", "also", "changes")  # options with names of configurations
 REPORT_FILES: Final = ("report.html", "report.json", "report.md", "layers.csv")  # of `analyze`, in its folder
 GZIP_LEVEL: Final = 5  # 90 % of the best level's savings in a third of its time
 ASCII_SUBSTITUTES = str.maketrans("├│└×±", "||`x~")  # noqa: RUF001 for an ASCII stdout; the width stays the same
 
 
-def check_options(options: argparse.Namespace, *, inputs: Iterable[str | Path] = ()) -> None:
-    """Raise UsageError, before anything is read or measured, for an unknown format, suffix or column, or an unusable path.
+def check_options(
+    options: argparse.Namespace, *, inputs: Iterable[str | Path] = (), kind: str | None = "report"
+) -> None:
+    """Raise UsageError, before anything is read or measured, for an option that fails later, or an unusable path.
 
-    `inputs`: the files that the command reads; no output may replace them. Texts that name no file are ignored.
+    That is an unknown format, suffix, column or configuration, and a format that cannot show the `kind` of the result (None:
+    it is not known yet). `inputs`: the files that the command reads; no output may replace them. Texts that name no file are
+    ignored.
     """
-    from profiler_kit import render
-
-    if options.format is not None:
-        render.renderer_by_name(options.format)
-    for file in options.output:
-        render.renderer_by_suffix(file)
+    check_formats(options, kind)
     files.check_outputs(options.output, inputs, hint="use another path with -o")
+    names = [name for option in CONFIGURATIONS for name in getattr(options, option, None) or ()]
+    if names:
+        from profiler_kit.configurations.naming import check_names
+
+        check_names(names)
     if getattr(options, "sort", None) is not None:
         from profiler_kit.report.tables import check_sort
 
         # Without --by the report decides which table is shown, so any table's column is accepted here.
         check_sort(options.sort, options.by or "layer")
-    out = getattr(options, "out", None)
-    if out is not None:
-        check_folder(out, "--out")
+
+
+def check_formats(options: argparse.Namespace, kind: str | None) -> None:
+    """Raise UsageError for an unknown format or suffix, or one that cannot show the `kind` of the result; None: any kind."""
+    from profiler_kit import render
+
+    requested = [render.renderer_by_name(options.format)] if options.format is not None else []
+    for renderer in (*requested, *map(render.renderer_by_suffix, options.output)):
+        if kind is not None:
+            renderer.require(kind)
 
 
 def check_folder(folder: Path, option: str) -> None:
     """Raise UsageError if `folder`, the value of `option`, cannot be created or is not writable."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    if not existing.is_dir():
-        raise UsageError(
-            "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file",
-            where=str(folder),
-            hint=f"use another folder with {option}",
-        )
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UsageError(
-            "cannot write into this folder: permission denied",
-            where=str(folder),
-            hint=f"use another folder with {option}",
-        )
+    problem = folder_problem(folder)
+    if problem:
+        raise UsageError(problem, where=str(folder), hint=f"use another folder with {option}")
 
 
 @contextlib.contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from profiler_kit._version import VERSION
 from profiler_kit.cli.commands import commands
-from profiler_kit.errors import UsageError
+from profiler_kit.command_lines import kit_command
+from profiler_kit.errors import UsageError, did_you_mean
 
 DESCRIPTION: Final = "Show where a PyTorch model's FLOPs, memory and time go, and why."
 EXIT_STATUS: Final = """\
@@ -22,12 +24,27 @@ exit status:
 """
 
 
+_UNKNOWN: Final = re.compile(
+    r"(?:unrecognized arguments: (?P<option>-[\w-]+)|.*invalid choice: '(?P<choice>[^']*)' \(choose from (?P<choices>.*)\))"
+)
+
+
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that raises UsageError (exit status 2) for invalid arguments."""
+    """An argparse parser that raises UsageError (exit status 2) for invalid arguments.
+
+    `chosen`: the parser of the command on the command line, where that is known.
+    """
+
+    chosen: Parser | None = None
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError, where argparse would print its usage and exit."""
-        raise UsageError(message, hint=f"run {self.prog} --help")
+        parser = self.chosen or self
+        unknown = _UNKNOWN.match(message)
+        if unknown is not None:
+            choices = unknown["choices"] or parser.format_usage()
+            message += did_you_mean(unknown["option"] or unknown["choice"], re.findall(r"[\w-]+", choices))
+        raise UsageError(message, hint=f"run {kit_command(*parser.prog.split()[1:], '--help')}")
 
 
 def build_parser(arguments: Sequence[str]) -> Parser:
@@ -54,4 +71,5 @@ def build_parser(arguments: Sequence[str]) -> Parser:
         sub.set_defaults(command=command)
         if command.name == name:
             command.add_options(sub)
+            main_parser.chosen = sub
     return main_parser

@@ -73,7 +73,7 @@ def stdin_copy() -> Iterator[Path]:
     """The path of a temporary file with the contents of standard input. Raises UsageError if that is a terminal."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
-            "standard input is a terminal", where="-", hint="redirect a trace: profiler-kit inspect - < TRACE"
+            "standard input is a terminal", where="-", hint="redirect a trace into the command with <, or give its file"
         )
     from profiler_kit.temporary_files import temporary_folder
 

@@ -64,7 +64,7 @@ def _sum_ranks(traces: Sequence[TraceSummary], name: str) -> TraceSummary:
         raise NotComparableError(
             f"its ranks' traces contain {min(counts)} to {max(counts)} steps",
             where=name,
-            hint="record the same steps on all ranks, or compare two ranks: profiler-kit compare A.json.gz B.json.gz",
+            hint="record the same steps on all ranks, or compare the files of one rank each",
         )
     steps = [trace.step_ns for trace in traces if trace.step_ns is not None]
     marks = [trace.host_step_ns for trace in traces if trace.host_step_ns is not None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from shlex import quote
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, plural, signed, text
@@ -46,7 +46,7 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
     if _are_ranks_of_a_job(a, b):
         lines.append(
             f"The traces are of ranks {a.rank} and {b.rank}. To see which rank waits for which, inspect them together: "
-            f"profiler-kit inspect {quote(a.file)} {quote(b.file)}"
+            f"{kit_command('inspect', a.file, b.file)}"
         )
     lines.append(_noise_note(compared))
     if any(change.kind == "device" for change in compared.kinds):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 import profiler_kit.configurations.axes as family
 from profiler_kit._family import members
 from profiler_kit.configurations.axis import ON, Axis
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.records.configs import NamedValue, RunConfig
 
 DEFAULT_CONFIG: Final = "default"
@@ -67,11 +68,21 @@ def parse_config(name: str, plain: RunConfig) -> RunConfig:
             values.setdefault(key, []).append(_value(axis, value.strip() if has_value else axis.bare, word))
             flags.update({axis.flag} - {""})
         elif word != DEFAULT_CONFIG:
-            raise UsageError(f"configuration {name!r}: unknown word {word!r}", hint=f"choose from {config_choices()}")
+            near = did_you_mean(key, (DEFAULT_CONFIG, *CUDNN_FLAGS, *axes))
+            raise UsageError(
+                f"configuration {name!r}: unknown word {word!r}{near}", hint=f"choose from {config_choices()}"
+            )
     for key, axis_values in values.items():
         _require_compatible(axes[key], axis_values, values, name)
     settings = tuple(NamedValue(name=key, value=",".join(sorted(set(values[key])))) for key in sorted(values))
     return with_name(replace(_with_flags(plain, flags), settings=settings))
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raise UsageError if one of `names` is not the name of a configuration. What a device lacks is found out later."""
+    plain = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+    for name in names:
+        parse_config(name, plain)
 
 
 def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:

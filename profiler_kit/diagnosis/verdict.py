@@ -44,9 +44,11 @@ MIN_UNEXPLAINED: Final = 0.05
 MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
+NOT_FINITE: Final = "not_finite"
 BUSY_HOST: Final = "busy_host"
 COLD_START: Final = "cold_start"
 FAILED_RUNS: Final = "failed_runs"
+READ_FIRST: Final = (NOT_FINITE, BUSY_HOST)  # rules about the measurement as a whole
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step|forward pass)")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
@@ -85,7 +87,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
         _cost(report),
-        _busy_host(report.findings),
+        *_warnings(report.findings),
         _bound(parts) if parts is not None else _largest_count(report),
         *_cause(report, parts, cause),
         _after_failure(report.findings, cause) or _remedy(useful, cause) or _untried(report, parts, cause),
@@ -104,12 +106,12 @@ def verdict(report: Report | TraceReport) -> Verdict:
     )
 
 
-def _busy_host(findings: tuple[Finding, ...]) -> str:
-    """A warning that other work took the cores while the baseline was measured."""
-    for number, finding in enumerate(findings, start=1):
-        if finding.rule == BUSY_HOST and finding.severity in ("high", "medium"):
-            return f"Read first: {_clause(finding.title)} [{number}]."
-    return ""
+def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
+    """Warnings that the baseline computes NaN, or that other work took the cores while it was measured."""
+    for rule in READ_FIRST:
+        for number, finding in enumerate(findings, start=1):
+            if finding.rule == rule and finding.severity in ("high", "medium"):
+                yield f"Read first: {_clause(finding.title)} [{number}]."
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
@@ -123,7 +125,7 @@ def _main_cause(findings: tuple[Finding, ...]) -> int | None:
 def _first_serious(findings: tuple[Finding, ...]) -> int | None:
     """The number of the first serious finding that the verdict does not state anyway."""
     serious = (i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium"))
-    return next((i for i in serious if findings[i - 1].rule != BUSY_HOST), None)
+    return next((i for i in serious if findings[i - 1].rule not in READ_FIRST), None)
 
 
 def _after_failure(findings: tuple[Finding, ...], cause: int | None) -> str:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from profiler_kit.errors import UsageError
+from profiler_kit.gate.budgets import COMMAND_LINE, STRICT, parse_budget
 from profiler_kit.gate.metrics import GateMetric, gate_metric, metric_value
 from profiler_kit.gate.settings import Settings
 from profiler_kit.gate.toml_text import comment_text, parse_toml, toml_key, toml_value, with_block, with_key, with_value
@@ -32,6 +33,8 @@ def limit_value(value: int, unit: Unit) -> str | int:
     """The smallest short limit that allows `value`: ``"25.33G"``, ``"170.8MiB"``, ``"42.6%"``, or a small count as it is."""
     if unit == "basis_points":
         return f"{_decimal(Fraction(math.ceil(Fraction(value, 10)), 10))}%"
+    if unit == "ns":
+        return f"{_decimal(Fraction(math.ceil(Fraction(value, 1000))))}us"
     if unit == "bytes":
         power = min((value.bit_length() - 1) // 10 if value else 0, len(_BYTE_UNITS) - 1)
         factor, parse, suffix = 1024**power, parse_bytes, _BYTE_UNITS[power]
@@ -125,6 +128,18 @@ def _value(report: Report, key: str) -> tuple[GateMetric, int | None]:
     return metric, metric_value(metric, "", report, None, is_base=True)
 
 
+def raised_options(options: Sequence[str], strict: bool, rows: Sequence[BudgetRow]) -> tuple[list[str], bool]:
+    """The values of ``--budget``, and whether ``--strict`` stays, so that they allow the broken `rows` of the command line."""
+    raised = {
+        (row.metric, row.module): f"{_key(row)}={limit_value(row.head, row.unit)}"
+        for row in rows
+        if row.outcome == "broken" and row.head is not None and row.where.startswith(COMMAND_LINE)
+    }
+    is_refused = any(row.where == STRICT and row.outcome == "broken" for row in rows)
+    values = [raised.pop(parse_budget(option).key, option) for option in options]
+    return [*values, *raised.values()], strict and not is_refused
+
+
 def with_accepted(
     content: str, result: CheckResult, budgets: Sequence[Budget], reason: str, file_name: str
 ) -> tuple[str, list[str]]:
@@ -133,13 +148,15 @@ def with_accepted(
     An absolute limit is raised. A limit over the base stays and gets ``accepted``, an absolute value that it allows whatever the
     base is: once the base has that value, the old limit holds again. Limits of all targets stay; this target gets its own.
 
+    Limits of the command line are in no file: `raised_options` raises them.
+
     Raises:
-        UsageError: a limit is of the command line, is on a measured time, or cannot be edited in place.
+        UsageError: a limit is on a measured time, or cannot be edited in place.
     """
     changes = []
     by_key = {budget.key: budget for budget in budgets}
     for row in result.budgets:
-        if row.outcome == "broken" and row.head is not None:
+        if row.outcome == "broken" and row.head is not None and not row.where.startswith(COMMAND_LINE):
             budget = by_key[row.metric, row.module]
             content, change = _with_accepted(content, row, budget, result.name, reason, file_name)
             changes.append(change)
@@ -152,17 +169,11 @@ def _with_accepted(
     metric = gate_metric(row.metric)
     assert metric is not None
     assert row.head is not None
-    if budget.where.startswith("--"):
-        raise UsageError(
-            f"{budget.where} is a limit of the command line",
-            where="--accept",
-            hint=f"raise it there, or set it in {file_name}",
-        )
     if metric.is_measured:
         raise UsageError(
             "a measured time cannot be accepted: machines differ", where=budget.where, hint="raise its increase by hand"
         )
-    key = f"{row.metric}@{row.module}" if row.module else row.metric
+    key = _key(row)
     new_limit = limit_value(row.head, metric.unit)
     general: dict[str, Any] = parse_toml(content, file_name)[_TOOL[0]][_TOOL[1]]["budgets"]
     own: dict[str, Any] | None = general.get(name) if gate_metric(name) is None else None
@@ -181,6 +192,10 @@ def _with_accepted(
         added = {_TOOL[0]: {_TOOL[1]: {"budgets": {name: {key: new_value}}}}}
         content = with_block(content, block, added, file_name)
     return content, f"[{_header('budgets', name)}] {toml_key(key)} = {toml_value(new_value)}"
+
+
+def _key(row: BudgetRow) -> str:
+    return f"{row.metric}@{row.module}" if row.module else row.metric
 
 
 def _accepted_value(old: object, budget: Budget, new_limit: str | int) -> object:

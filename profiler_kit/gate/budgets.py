@@ -16,6 +16,8 @@ from profiler_kit.gate.metrics import ORDER, GateMetric, find_metric, nearest
 from profiler_kit.records.check import Budget, BudgetSeverity
 from profiler_kit.units import Unit, parse_bytes, parse_count, parse_seconds
 
+COMMAND_LINE: Final = "--"  # begins the place of a budget that no file has
+STRICT: Final = "--strict"
 FIELDS: Final = frozenset({"increase", "limit", "accepted", "severity"})
 SEVERITIES: Final[tuple[BudgetSeverity, ...]] = get_args(BudgetSeverity)
 _PERCENT: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*%\Z")
@@ -33,6 +35,21 @@ def merge_budgets(*sources: Iterable[Budget]) -> tuple[Budget, ...]:
     return tuple(sorted(active, key=lambda budget: (ORDER[budget.metric], budget.module)))
 
 
+def parse_budgets(options: Sequence[str]) -> tuple[Budget, ...]:
+    """Parse the values of ``--budget``. Raises UsageError, also for two limits on the same."""
+    budgets: dict[tuple[str, str], Budget] = {}
+    for option in options:
+        budget = parse_budget(option)
+        if budget.key in budgets:
+            raise UsageError(
+                f"the same metric is limited twice, also by {budgets[budget.key].where}",
+                where=budget.where,
+                hint="keep one of the two",
+            )
+        budgets[budget.key] = budget
+    return tuple(budgets.values())
+
+
 def parse_budget(option: str) -> Budget:
     """Parse ``flops=+10%``, ``params@encoder=26M`` or ``uncounted=off``. Raises UsageError."""
     where = f"--budget {option}"
@@ -46,7 +63,7 @@ def parse_budget(option: str) -> Budget:
 
 def with_strict_budget(budgets: Sequence[Budget]) -> tuple[Budget, ...]:
     """`budgets` with the budget of ``--strict``: no call of an op without a formula."""
-    return merge_budgets(budgets, [replace(parse_budget("uncounted=0"), where="--strict")])
+    return merge_budgets(budgets, [replace(parse_budget("uncounted=0"), where=STRICT)])
 
 
 def parse_table_budget(name: str, value: object, where: str) -> Budget:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
-from profiler_kit.errors import UsageError
+from profiler_kit.command_lines import git_command
+from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.process import Outcome
 from profiler_kit.temporary_files import FOLDER_NAME, temporary_folder
 
@@ -37,8 +38,8 @@ class Revision:
 def find_base(rev: str | None, repo: Path) -> Revision:
     """The merge base of HEAD and `rev`, or of HEAD and the first of `DEFAULT_BASES` that exists. Raises UsageError."""
     repository_root(repo)
-    names = (rev,) if rev is not None else DEFAULT_BASES
-    base_name = next((name for name in names if commit_of(repo, name) is not None), None)
+    base_names = (rev,) if rev is not None else DEFAULT_BASES
+    base_name = next((name for name in base_names if commit_of(repo, name) is not None), None)
     if base_name is None:
         if rev is None:
             raise UsageError(
@@ -46,11 +47,7 @@ def find_base(rev: str | None, repo: Path) -> Revision:
                 where=str(repo),
                 hint="name a revision or a saved report with --base",
             )
-        raise UsageError(
-            f"unknown revision {rev!r}",
-            where=str(repo),
-            hint="fetch it (git fetch origin main), or give a saved report: --base report.json",
-        )
+        raise unknown_revision(repo, base_names[0], str(repo))
     head = commit_of(repo, "HEAD")
     if head is None:
         raise UsageError(
@@ -64,7 +61,7 @@ def find_base(rev: str | None, repo: Path) -> Revision:
         raise UsageError(
             f"HEAD and {base_name} have no common commit" + (" in this shallow clone" if shallow else ""),
             where=str(repo),
-            hint="run git fetch --unshallow (GitHub Actions: actions/checkout with fetch-depth: 0)"
+            hint=f"{git_command('fetch', '--unshallow')} (GitHub Actions: actions/checkout with fetch-depth: 0)"
             if shallow
             else "name another revision with --base",
         )
@@ -73,6 +70,18 @@ def find_base(rev: str | None, repo: Path) -> Revision:
     if commit == head:
         return Revision(commit, f"HEAD (the working tree is compared with the last commit, {short_hash})")
     return Revision(commit, f"commit {short_hash} (merge base of HEAD and {base_name})")
+
+
+def unknown_revision(repo: Path, rev: str, where: str) -> UsageError:
+    """The error for a revision that the repository does not have, with the nearest name."""
+    names = _git(repo, "for-each-ref", "--format=%(refname:short)").stdout.split()
+    remotes = _git(repo, "remote").stdout.split()
+    fetch = f"fetch it: {git_command('fetch', remotes[0])}, or " if remotes else ""
+    return UsageError(
+        f"unknown revision {rev!r}{did_you_mean(rev, names)}",
+        where=where,
+        hint=f"{fetch}name a branch, a tag or a commit of this repository",
+    )
 
 
 def merge_base(folder: Path, first: str, second: str) -> str:
@@ -100,7 +109,7 @@ def worktree(top: Path, commit: str) -> Iterator[Path]:
                 raise UsageError(
                     f"git could not check out {commit[:SHORT_HASH_CHARS]}: {_last_line(checkout.log_tail)}",
                     where=str(top),
-                    hint="check the free disk space and that git worktree add works here",
+                    hint="check the free disk space, and that git can add a worktree here",
                 )
             _add_submodules(top, commit, folder)
             yield folder

@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profiler_kit.command_lines import git_command
 from profiler_kit.errors import UsageError
-from profiler_kit.gate.git import SHORT_HASH_CHARS, commit_of, files_at, merge_base, repository_root, worktree
+from profiler_kit.gate.git import (
+    SHORT_HASH_CHARS,
+    commit_of,
+    files_at,
+    merge_base,
+    repository_root,
+    unknown_revision,
+    worktree,
+)
 from profiler_kit.records.checkouts import Checkout
 
 RANGES: Final = ("...", "..")
@@ -45,7 +54,7 @@ def split_range(text: str, target: str, folder: Path) -> tuple[str, str]:
         left = merge_base(folder, left, right or "HEAD")
     for rev in filter(None, (left, right)):
         if commit_of(folder, rev) is None:
-            raise UsageError(f"unknown revision {rev!r}", where=text, hint="fetch it: git fetch origin main")
+            raise unknown_revision(folder, rev, text)
     return f"{left}:{target}", f"{right}:{target}" if right else target
 
 
@@ -77,14 +86,14 @@ def revision_targets(texts: Sequence[str], folder: Path) -> Iterator[dict[str, R
         for text, (rev, target) in parts.items():
             commit = commit_of(folder, rev)
             if commit is None:
-                raise UsageError(f"unknown revision {rev!r}", where=text, hint="fetch it: git fetch origin main")
+                raise unknown_revision(folder, rev, text)
             name, colon, attribute = target.partition(":")
             file = (folder / name).resolve()
             if not file.is_relative_to(top) or not files_at(top, commit, file.relative_to(top)):
                 raise UsageError(
                     f"{name} does not exist at {rev} ({commit[:SHORT_HASH_CHARS]})",
                     where=text,
-                    hint=f"git ls-tree --name-only -r {rev} lists the files",
+                    hint=f"{git_command('ls-tree', '--name-only', '-r', rev)} lists the files",
                 )
             if commit not in checkouts:
                 checkouts[commit] = stack.enter_context(worktree(top, commit))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError
 from profiler_kit.integrations.session import LoopSession, session
 
@@ -23,7 +24,7 @@ else:
         (name for name in _NAMES if importlib.util.find_spec(name.partition(".")[0]) is not None), None
     )
     if _PACKAGE is None:
-        raise KitError("the callback needs Lightning", hint=f"{sys.executable} -m pip install lightning")
+        raise KitError("the callback needs Lightning", hint=install_command("lightning"))
     Callback = importlib.import_module(_PACKAGE).Callback
 
 

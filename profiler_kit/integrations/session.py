@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.temporary_files import replacement
+from profiler_kit.temporary_files import folder_problem, replacement
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,6 +37,10 @@ POLL_S: Final = 0.1
 WARMUP, TIMED, TRACED = 5, 20, 3
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+_LOCK: Final = threading.Lock()
+_RUNNING: Final[list[tuple[LoopSession, threading.Thread]]] = []  # the session that started last, and its thread
 
 
 class LoopSession:
@@ -72,18 +77,38 @@ class LoopSession:
     def __enter__(self) -> LoopSession:
         from profiler_kit.recording.loop import Recorder
 
-        if self._recorder is not None and not self._recorder.is_done:
+        if self.is_recording:
             raise UsageError("this session is already running", hint="use a second session for a second loop")
+        _require_folder(self.folder)
         from profiler_kit.recording.distributed import distributed_rank, job_size
 
         self.report = self.ranks = None
         self._rank, self._job_size = distributed_rank() or 0, job_size()
         trace = self._trace_of(self._rank)
-        with contextlib.suppress(OSError):  # writing into such a folder fails later, with a message
+        with contextlib.suppress(OSError):  # writing such a file fails later, with a message
             trace.unlink(missing_ok=True)  # rank 0 must not take the trace of an earlier run for this one's
-        self._recorder = Recorder(self._model, trace=trace, **self._counts)
-        self._recorder.start()
+        with _LOCK:
+            self._end_earlier()
+            self._recorder = Recorder(self._model, trace=trace, **self._counts)
+            self._recorder.start()
+            _RUNNING[:] = [(self, threading.current_thread())]
         return self
+
+    def _end_earlier(self) -> None:
+        """End a session that its loop left without an end, such as by an exception. Raises UsageError if its loop may run.
+
+        Hooks and the profiler are those of the process: two sessions at a time would remove each other's.
+        """
+        for earlier, thread in _RUNNING:
+            if not earlier.is_recording:
+                continue
+            if thread is not threading.current_thread() and thread.is_alive():
+                raise UsageError(
+                    f"a session is running in the thread {thread.name}, and a process can record one loop at a time",
+                    hint="start this session after that one has ended, or in another process",
+                )
+            earlier.__exit__(None, None, None)
+            self._report_failure("the session before this one had no end; its loop was over")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -144,7 +169,7 @@ class LoopSession:
         observed = self._recorder.observations
         if not observed.steps_ns:
             needed = self._counts["warmup"] + 1
-            self._say(
+            self._report_failure(
                 f"no report: the loop ended before a timed step; {needed} steps are needed, and step() after each"
             )
             return
@@ -161,7 +186,7 @@ class LoopSession:
             if self._job_size > 1 and observed.trace is not None:
                 files += self._write_ranks()
         except (KitError, OSError) as error:
-            self._say(f"no report: {error}")
+            self._report_failure(f"no report: {error}")
             return
         took_s = time.monotonic() - start_s
         self._say(
@@ -183,7 +208,7 @@ class LoopSession:
         missing = [rank for rank, file in traces.items() if not file.exists()]
         if missing:
             ranks = ", ".join(map(str, missing))
-            self._say(f"no trace of rank {ranks} after {RANK_WAIT_S:g} s in {self._trace_of(0).parent}")
+            self._report_failure(f"no trace of rank {ranks} after {RANK_WAIT_S:g} s in {self._trace_of(0).parent}")
         if len(present) < 2:
             return ()
         inspection = inspect(present, timelines=True)
@@ -195,7 +220,11 @@ class LoopSession:
 
     def _say(self, text: str) -> None:
         if not self._quiet:
-            print(f"profiler_kit: {text}", file=sys.stderr)
+            self._report_failure(text)
+
+    def _report_failure(self, text: str) -> None:
+        """Print `text`, also where the session is quiet."""
+        print(f"profiler_kit: {text}", file=sys.stderr)
 
 
 def session(
@@ -224,7 +253,8 @@ def session(
     rank 0, and ``ranks.html`` compares all ranks.
 
     Raises:
-        UsageError: `model` is not a module, or a number of steps is negative.
+        UsageError: `model` is not a module, or a number of steps is negative. Entering the session raises it if the folder
+            cannot be written, or if a session runs in another thread.
     """
     from profiler_kit.recording.loop import require_module
 
@@ -249,8 +279,12 @@ def trace_handler(out: str | Path) -> Callable[[profile], None]:
 
     The files are ``trace_0.json.gz`` with ``report_0.html`` and ``report_0.json``, and so on. In a distributed job their names
     begin with the rank.
+
+    Raises:
+        UsageError: the folder cannot be written.
     """
     folder = Path(out)
+    _require_folder(folder)
     written = 0
 
     def handle(profiler: profile) -> None:
@@ -280,6 +314,13 @@ def trace_handler(out: str | Path) -> Callable[[profile], None]:
             print(f"profiler_kit: report: {folder / f'report_{label}.html'}", file=sys.stderr)
 
     return handle
+
+
+def _require_folder(folder: Path) -> None:
+    """Raise UsageError, before a step runs, if `folder` cannot be written."""
+    problem = folder_problem(folder)
+    if problem:
+        raise UsageError(problem, where=str(folder), hint="use another folder: out=...")
 
 
 def write_report(report: Report, folder: Path, timeline: StepTimeline | None) -> None:

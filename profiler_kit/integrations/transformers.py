@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError
 from profiler_kit.integrations.session import LoopSession, session
 
@@ -16,7 +16,7 @@ else:
         from transformers import TrainerCallback
     except ModuleNotFoundError as error:
         raise KitError(
-            f"the callback needs {error.name}", hint=f"{sys.executable} -m pip install transformers accelerate"
+            f"the callback needs {error.name}", hint=install_command("transformers", "accelerate")
         ) from error
 
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from torch import nn
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.candidates.building import uses_missing_package
-from profiler_kit.loading.command import PROGRAM, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.source import Source
@@ -76,7 +77,7 @@ def _runs_inference(rebuild: Callable[..., Target]) -> bool:
 
 def _with_hint(error: TargetError, checked: str) -> TargetError:
     """`error` with a hint whose first command is that of `checked`; at the end if the hint has no other."""
-    parts = (checked, error.hint) if error.hint and PROGRAM in error.hint else (error.hint, checked)
+    parts = (checked, error.hint) if error.hint and kit_command() in error.hint else (error.hint, checked)
     hint = "; ".join(filter(None, parts))
     changed = TargetError(error.message, where=error.where, hint=hint)
     changed.__cause__ = error.__cause__

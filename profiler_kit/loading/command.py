@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.records.target import IN_PYTHON, TargetSpec
 
-PROGRAM = "profiler-kit"
 _INPUT_TEXT: Final = re.compile(
     r"(?:(?P<name>\w+)=)?(?P<dims>\(\)|\d+(?:,\d+)*)(?::(?P<dtype>\w+))?(?:\[(?P<low>\d+):(?P<high>\d+)\])?"
 )
-MEASURING = ("analyze", "compare")  # the verbs that run the model on a device of the user's choice
+MEASURING = ("analyze", "compare", "tune")  # the verbs that run the model on a device of the user's choice
 
 
 def next_command(
@@ -27,6 +26,9 @@ def next_command(
         return _call(spec, spec.inputs if inputs is None else inputs, add)
     target_text = target if target is not None else spec.spec
     arguments = [word or target_text for word in spec.command]
+    if "--device" in add:  # only these verbs have one, and a static comparison runs on none
+        measures = spec.command[0] in MEASURING
+        arguments = [word for word in arguments if word != "--static"] if measures else [MEASURING[0], target_text]
     for text in spec.inputs if inputs is None else inputs:
         arguments += ["-i", text]
     for text in spec.kwargs:
@@ -47,9 +49,7 @@ def next_command(
         arguments.append("--channels-last")
     if not spec.sliced:
         arguments.append("--no-slice")
-    if "--device" in add and spec.command[0] not in MEASURING:
-        arguments[0] = MEASURING[0]  # `count` has no --device
-    return f"{PROGRAM} {shlex.join([*arguments, *add])}"
+    return kit_command(*arguments, *add)
 
 
 def _call(spec: TargetSpec, inputs: Sequence[str], add: Sequence[str]) -> str:
@@ -86,4 +86,4 @@ def _tensor(text: re.Match[str]) -> str:
 
 def bare_command(spec: TargetSpec, target: str) -> str:
     """The command of `spec` for another target, without options."""
-    return f"{PROGRAM} {shlex.join([word or target for word in spec.command])}"
+    return kit_command(*(word or target for word in spec.command))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from profiler_kit.command_lines import file_command, git_command, import_command, install_command
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.progress import report_progress
@@ -62,6 +63,9 @@ def _running_line(stack: Stack, file: Path | None) -> tuple[str, int] | None:
 def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) -> TargetError:
     """A TargetError that explains why importing the target raised `error`."""
     where = user_place(error) or spec.spec
+    is_import = file is not None or isinstance(error, UnavailableError)  # else a call of the model raised it
+    if file is None and spec.spec.partition(":")[0].endswith(".py"):
+        file = Path(spec.spec.partition(":")[0])
     if isinstance(error, UnavailableError):
         where, unavailable = error.where, error
         if error.cause is None:
@@ -87,7 +91,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
     return TargetError(
         f"import failed: {one_line_message(error)}",
         where=where,
-        hint=f"fix it until this works: {_import_command(file, spec)}",
+        hint=f"fix it; for all frames, run {_import_command(file, spec)}" if is_import else "fix it",
     )
 
 
@@ -98,10 +102,10 @@ def _script_hint(spec: TargetSpec, code: str) -> str:
 
 
 def _import_command(file: Path | None, spec: TargetSpec) -> str:
-    location = spec.spec.split(":")[0]
+    location = spec.spec.partition(":")[0]
     if file is None and not location.endswith(".py"):
-        return f'{sys.executable} -c "import {location}"'
-    return f"{sys.executable} {display_path(file or location)}"
+        return import_command(location)
+    return file_command(Path(display_path(file or location)))
 
 
 def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> TargetError:
@@ -112,11 +116,11 @@ def _relative(spec: TargetSpec, file: Path, error: ImportError, where: str) -> T
         return TargetError(
             f"relative import beyond the package {top.name!r}",
             where=where,
-            hint=f"touch {display_path(top.parent / '__init__.py')} && {next_command(spec)}",
+            hint=f"touch {shlex.quote(display_path(top.parent / '__init__.py'))} && {next_command(spec)}",
         )
     package = file.parent
     attr = f":{spec.spec.rpartition(':')[2]}" if ":" in spec.spec else ":Net"
-    cd = "" if package.parent == Path.cwd() else f"cd {display_path(package.parent)} && "
+    cd = "" if package.parent == Path.cwd() else f"cd {shlex.quote(display_path(package.parent))} && "
     return TargetError(
         f"relative import, but {file.name} was not imported as part of the package {package.name!r}",
         where=where,
@@ -151,9 +155,8 @@ def missing_module(spec: TargetSpec, file: Path | None, name: str, where: str, m
     for folder in folders:
         submodule = _submodule(folder, top)
         if submodule is not None:
-            return TargetError(
-                message, where=where, hint=f"fetch the submodule: git submodule update --init {submodule}"
-            )
+            fetch = git_command("-C", display_path(folder), "submodule", "update", "--init", submodule)
+            return TargetError(message, where=where, hint=f"fetch the submodule: {fetch}")
         # a name that the repository has must never be installed: a package index may have somebody else's of that name
         if "." in name and (folder / top).is_dir():
             return TargetError(
@@ -167,9 +170,7 @@ def missing_module(spec: TargetSpec, file: Path | None, name: str, where: str, m
             return TargetError(
                 message,
                 where=where,
-                hint=f"it is in {display_path(folder)}, so run PYTHONPATH={display_path(folder)} {next_command(spec)}",
+                hint=f"set the path of its folder: PYTHONPATH={shlex.quote(display_path(folder))} {next_command(spec)}",
             )
     package = _INSTALLED_AS.get(top, top)
-    return TargetError(
-        message, where=where, hint=f"install it in this environment: {sys.executable} -m pip install {package}"
-    )
+    return TargetError(message, where=where, hint=f"install it in this environment: {install_command(package)}")

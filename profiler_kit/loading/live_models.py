@@ -24,6 +24,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.batch import NO_INPUTS, Batch, forward_of, tensors_in
 from profiler_kit.loading.compilation import uncompiled_path
@@ -159,7 +160,7 @@ def _write(live: LiveModel, file: Path, name: str) -> None:
         raise TargetError(
             f"measuring a live model needs {error.name}",
             where=name,
-            hint=f"{sys.executable} -m pip install {error.name}",
+            hint=install_command(error.name or ""),
         ) from error
 
     values = {

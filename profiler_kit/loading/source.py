@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from profiler_kit.command_lines import file_command
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.command import bare_command, next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
@@ -227,7 +228,7 @@ def _parse(file: Path) -> ast.Module:
         raise TargetError(
             f"syntax error: {error.msg}",
             where=display_path(file) if error.lineno is None else f"{display_path(file)}:{error.lineno}",
-            hint=f"for the full error, run {sys.executable} {display_path(file)}",
+            hint=f"for the full error, run {file_command(Path(display_path(file)))}",
         ) from error
     except (OSError, ValueError) as error:
         raise TargetError(

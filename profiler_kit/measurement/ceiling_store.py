@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -66,7 +67,7 @@ def load_or_measure(
         unsteady = (
             f"The peaks of {key[0]} varied by up to {ceilings.largest_spread_percent:.0f} % while they were measured, because "
             "something else used the device. They are neither cached nor used as a roof. "
-            "Run profiler-kit env when the machine is idle."
+            f"Run {kit_command('env')} when the machine is idle."
         )
         return ceilings, (unsteady,)
     return ceilings, _write(file, CachedCeilings(key=key, ceilings=ceilings))

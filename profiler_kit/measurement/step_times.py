@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-import shlex
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import TargetError
 from profiler_kit.measurement.worker_process import run_worker, worker_forks
 from profiler_kit.process.protocol import OnProgress
@@ -133,5 +133,5 @@ def _step(spec: TargetSpec, device: str) -> Interval:
     raise TargetError(
         f"the step could not be timed: {message}",
         where=spec.spec,
-        hint=f"run it once: profiler-kit analyze {shlex.quote(spec.spec)}",
+        hint=f"run it once: {kit_command('analyze', spec.spec)}",
     )

@@ -29,8 +29,30 @@ class Change:
 
 
 def require_new_target(name: str, folder: Path) -> None:
-    """Raise UsageError if the target `name` has budgets in pyproject.toml already, or the file has a mistake."""
+    """Raise UsageError if the target `name` has budgets in pyproject.toml already, or the file has a mistake or is read-only."""
     require_new(read_settings(folder), name)
+    _require_writable(pyproject_file(folder) or folder / "pyproject.toml", folder)
+
+
+def require_acceptable(reason: str, folder: Path) -> None:
+    """Raise UsageError, before anything is counted, if `reason` is no reason or pyproject.toml is read-only."""
+    if not reason.strip():
+        raise UsageError(
+            "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'
+        )
+    file = pyproject_file(folder)
+    if file is not None:
+        _require_writable(file, folder)
+
+
+def _require_writable(file: Path, folder: Path) -> None:
+    """Raise UsageError if `file`, which may not exist yet, cannot be replaced."""
+    if not os.access(file.parent, os.W_OK | os.X_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        raise UsageError(
+            "cannot write the file: permission denied",
+            where=os.path.relpath(file, folder),
+            hint="check the permissions of the file and of its folder",
+        )
 
 
 def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, folder: Path) -> Change:
@@ -50,21 +72,19 @@ def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, fo
     return Change(file_name, tuple(block.splitlines()))
 
 
-def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str, folder: Path) -> Change | None:
-    """Raise the broken budgets of each result to its values in pyproject.toml; None if none is broken.
+def accept(
+    results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str, folder: Path, *, writes: bool = True
+) -> Change | None:
+    """Raise the broken budgets of each result to its values in pyproject.toml; None if none of that file is broken.
+
+    With `writes` False, the file stays unchanged.
 
     Raises:
-        UsageError: no reason, no pyproject.toml, or a limit that cannot be raised there. Then the file is unchanged.
+        UsageError: a limit that cannot be raised there. Then the file is unchanged.
     """
-    if not reason.strip():
-        raise UsageError(
-            "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'
-        )
     file = pyproject_file(folder)
     if file is None:
-        raise UsageError(
-            "no pyproject.toml", where=str(folder), hint="write the budgets with: profiler-kit init TARGET"
-        )
+        return None
     file_name = os.path.relpath(file, folder)
     content = _content(file, file_name)
     lines: list[str] = []
@@ -73,7 +93,8 @@ def accept(results: Sequence[tuple[CheckResult, Sequence[Budget]]], reason: str,
         lines += changes
     if not lines:
         return None
-    _write(file, content, file_name)
+    if writes:
+        _write(file, content, file_name)
     return Change(file_name, tuple(lines))
 
 

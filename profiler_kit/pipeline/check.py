@@ -13,7 +13,8 @@ from typing import Final
 from profiler_kit import process
 from profiler_kit.errors import KitError, NotComparableError, TargetError, UsageError
 from profiler_kit.gate.base import COUNT_TIMEOUT_S, CountCommand, TargetFiles, count_command, saved_base, target_files
-from profiler_kit.gate.budgets import parse_budget, with_strict_budget
+from profiler_kit.gate.budget_tables import raised_options
+from profiler_kit.gate.budgets import parse_budgets, with_strict_budget
 from profiler_kit.gate.git import (
     Revision,
     changed_files,
@@ -27,6 +28,7 @@ from profiler_kit.gate.git import (
 from profiler_kit.gate.metrics import STEP_TIME
 from profiler_kit.gate.settings import Settings, TargetSettings, read_settings, require_targets
 from profiler_kit.gate.verdict import ADD_TIME, combine, failed_result, judge_budgets, judge_deleted, judge_new
+from profiler_kit.loading.command import next_command
 from profiler_kit.measurement.step_times import compare_steps
 from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process import Outcome
@@ -39,7 +41,17 @@ from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.uncounted import register_hint, uncounted_text
 
-__all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
+__all__ = [
+    "CheckTarget",
+    "TargetSettings",
+    "check_reports",
+    "check_targets",
+    "next_command",
+    "parse_budgets",
+    "raised_options",
+    "settings_for",
+    "timer",
+]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
 SAVED_BASE: Final = "the base is a saved report; name a revision with --base"
@@ -300,7 +312,7 @@ def _head_report(outcome: Outcome, name: str) -> Report:
     if outcome.ok:
         return loads_report(outcome.stdout, name)
     message, hint = outcome.error
-    raise TargetError(message, hint=hint or f"run profiler-kit count {name}")
+    raise TargetError(message, hint=hint)
 
 
 def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:

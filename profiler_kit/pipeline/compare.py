@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.gate.revisions import RevisionTarget
@@ -28,7 +29,7 @@ PASSES: Final = 3  # further processes of each configuration and side, interleav
 FURTHER_SHARE: Final = 0.5  # of the budget, which processes after these may take while a verdict is open
 HEAD_BYTES: Final = 4096  # enough of a file to recognize our reports by their first keys
 SAME_KIND_HINT: Final = "give two traces, or two targets or reports"
-SINGLE_TRACE_HINT: Final = "give one trace per side: profiler-kit compare A.json.gz B.json.gz"
+SINGLE_TRACE_HINT: Final = "give one trace per side"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ def report_sides(
         if failed is not None and isinstance(
             side, TargetSpec
         ):  # the static parts are compared, but the requested times are missing
-            hint = f"see the log: profiler-kit analyze {side.spec}"
+            hint = f"see the log: {kit_command('analyze', side.spec)}"
             failures.append(TargetError(failed.message, where=side.spec, hint=hint))
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
 

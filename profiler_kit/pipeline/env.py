@@ -7,7 +7,7 @@ import platform
 from dataclasses import replace
 
 from profiler_kit._version import VERSION
-from profiler_kit.pipeline.packages import INSTALL_TORCH, packages
+from profiler_kit.pipeline.packages import install_torch, packages
 from profiler_kit.process import usable_cores
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.machine import Machine
@@ -33,7 +33,7 @@ def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = 
         reason = "is not installed" if isinstance(error, ModuleNotFoundError) and error.name == "torch" else str(error)
         note = (
             f"torch {reason}: saved reports and traces can be read, but targets cannot be counted or measured. "
-            f"To install torch, run: {INSTALL_TORCH}"
+            f"To install torch, run: {install_torch()}"
         )
         return replace(machine, notes=(note,))
     return _with_torch(machine, device, fresh, on_progress)

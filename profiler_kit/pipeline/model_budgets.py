@@ -28,7 +28,9 @@ def read_budgets(tables: Sequence[Mapping[str, object]], *, where: str, has_base
         assert metric is not None
         if metric.is_measured:
             raise UsageError(
-                "a counted report has no measured time", where=budget.where, hint="profiler-kit check --time"
+                "a counted report has no measured time",
+                where=budget.where,
+                hint="limit it in check --time",
             )
         if not has_baseline and (budget.limit is None or metric.needs_base):
             raise UsageError(

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError
 from profiler_kit.records.machine import Package
-
-INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
 
 # (distribution, purpose): the requirements and extras of pyproject.toml, and packages for some targets and options.
 PACKAGES: Final = (
@@ -42,6 +41,11 @@ def packages() -> tuple[Package, ...]:
     return tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES)
 
 
+def install_torch() -> str:
+    """The command that installs torch."""
+    return install_command("profiler-kit[torch]")
+
+
 def require_torch() -> None:
     """Raise TargetError with the install command if torch is not installed."""
     try:
@@ -49,7 +53,7 @@ def require_torch() -> None:
     except ImportError:
         installed = False
     if not installed:
-        raise TargetError("counting and measuring need torch, which is not installed", hint=INSTALL_TORCH)
+        raise TargetError("counting and measuring need torch, which is not installed", hint=install_torch())
 
 
 @contextmanager
@@ -70,7 +74,7 @@ def missing_package(error: Exception) -> TargetError | None:
     purpose = dict(PACKAGES).get(name or "")
     if purpose is None:
         return None
-    hint = INSTALL_TORCH if name == "torch" else f"pip install {name}"
+    hint = install_torch() if name == "torch" else install_command(name or "")
     return TargetError(f"the package {name} is not installed; profiler_kit needs it for {purpose}", hint=hint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from profiler_kit.errors import KitError, ReportError, UsageError
+from profiler_kit.errors import KitError, ReportError, UsageError, did_you_mean
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.sweep_engines import Engine, LocalEngine, RayEngine, TaskEnd
@@ -30,6 +31,7 @@ from profiler_kit.statistics.noise import noise_of
 from profiler_kit.temporary_files import replacement
 
 JOURNAL: Final = "results.jsonl"
+LISTED_ZOOS: Final = ("timm", "torchvision")
 REPORTS: Final = "reports"
 PATTERN: Final = re.compile(r"[*?\[]")
 DEFAULT_TASK_TIMEOUT_S: Final = 1800.0
@@ -177,7 +179,14 @@ def _lines(file: Path) -> list[str]:
 
 
 def _expanded(model: str) -> tuple[str, ...]:
-    if PATTERN.search(model) is None or model.partition(":")[0].endswith(".py"):
+    """The TARGET texts of `model`. Raises UsageError for a name that no task could load."""
+    place, _, _ = model.partition(":")
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            near = did_you_mean(Path(place).name, [file.name for file in Path(place).parent.glob("*.py")])
+            raise UsageError(f"no such file{near}", where=place, hint="check the path; nothing was started")
+        return (model,)
+    if PATTERN.search(model) is None and not (place in LISTED_ZOOS and importlib.util.find_spec(place)):
         return (model,)
     from profiler_kit.loading.zoo.patterns import zoo_models
 

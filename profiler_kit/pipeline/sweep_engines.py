@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from profiler_kit import process
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.process import Outcome
 from profiler_kit.process.protocol import OnProgress
@@ -28,7 +29,6 @@ COMMAND_CODE: Final = (
 )
 RETRIES: Final = 3  # of a task whose worker or node is lost; an error of the model is not tried again
 WAIT_S: Final = 1.0
-INSTALL_RAY: Final = "install it: pip install 'profiler-kit[ray]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,9 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise UsageError("Ray is not installed", where="--engine ray", hint=INSTALL_RAY) from error
+            raise UsageError(
+                "Ray is not installed", where="--engine ray", hint=install_command("profiler-kit[ray]")
+            ) from error
         is_ours = not ray.is_initialized()
         if is_ours:
             try:

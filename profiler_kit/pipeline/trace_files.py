@@ -62,7 +62,7 @@ def _check_path(path: Path) -> None:
         raise UsageError(
             "neither a file nor a folder: a pipe or a device can be read only once",
             where=place,
-            hint="write the trace to a file, or read it from standard input: profiler-kit inspect - < TRACE",
+            hint="write the trace to a file, or read it from standard input with - as the trace",
         )
 
 

@@ -206,7 +206,9 @@ class Recorder:
             self._stage = "done"
             self.stop()
             return
-        if torch._C._autograd._profiler_enabled():
+        if (
+            torch._C._autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled
+        ):  # here, in any thread
             self.observations.notes.append(
                 "No times by layer: another profiler ran in the loop, and only one can. Stop it, or give its trace to inspect."
             )

@@ -109,6 +109,7 @@ class CheckResult(Views, Saved, kind="check"):
     - `posts`: whether a comment on the pull request is useful: False if nothing changed and every budget is kept; None in
       older files.
     - `time`: the measured step time; None without ``--time``.
+    - `accept`: the command that raises the broken budgets to the values of this change; empty where there is none.
     """
 
     target: str
@@ -127,6 +128,7 @@ class CheckResult(Views, Saved, kind="check"):
     base: str = ""
     posts: bool | None = None
     time: StepTimeCheck | None = None
+    accept: str = ""
 
     def __repr__(self) -> str:
         return f"<CheckResult {self.target}: {self.verdict}>"

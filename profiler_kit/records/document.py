@@ -49,12 +49,13 @@ class Table:
     totals: tuple[tuple[Value, ...], ...] = ()
 
 
-Role = Literal["text", "note", "warning", "log", "code"]
+Role = Literal["text", "note", "warning", "log", "code", "command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """One or more sentences of plain text. A renderer may style `role`; a ``log`` and ``code`` (Python to copy) keep their lines.
+    """One or more sentences of plain text. A renderer may style `role`; a ``log``, ``code`` (Python to copy) and a ``command``
+    (of a shell, to copy) keep their lines.
 
     A paragraph with `detail` is left out of a one-screen summary.
     """

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import ReportError
 from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, SCHEMA
 
@@ -70,4 +71,4 @@ def _guess(header: _Header) -> str | None:
 
 
 def _trace(where: str) -> ReportError:
-    return ReportError("a trace, not a report", where=where, hint=f"profiler-kit inspect {where}")
+    return ReportError("a trace, not a report", where=where, hint=kit_command("inspect", where))

@@ -164,6 +164,8 @@ class ConfigRun(Saved, kind="run"):
     - `repeatable`: True if three forward and backward passes in one process are bitwise equal. `repeatable_outputs`,
       `repeatable_loss`, `repeatable_gradients`: the same by part.
     - `output_digest`, `loss_digest`, `gradient_digest`: hashes of the results from the seeded start, to compare processes.
+    - `nan_in`, `infinity_in`: which of ``outputs``, ``loss`` and ``gradients`` contain NaN, or infinity without NaN, in the first
+      pass from the seeded start.
     - `max_relative_error`: the largest difference between outputs and float64 outputs, divided by the largest float64 output.
     - `l2_relative_error`: the norm of this difference divided by the norm of the float64 outputs.
     - `gradient_l2_relative_error`: the same for all gradients as one vector, where it was cheap to measure.
@@ -213,6 +215,8 @@ class ConfigRun(Saved, kind="run"):
     gradient_digest: str | None = None
     repeatable_loss: bool | None = None
     loss_digest: str | None = None
+    nan_in: tuple[str, ...] = ()
+    infinity_in: tuple[str, ...] = ()
     max_relative_error: float | None = None
     l2_relative_error: float | None = None
     gradient_l2_relative_error: float | None = None

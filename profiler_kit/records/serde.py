@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import ReportError
 from profiler_kit.records.check import CheckResult, CheckResults
 from profiler_kit.records.comparison import Comparison
@@ -155,7 +156,7 @@ def _report(record: SavedRecord, where: str) -> Report:
 
 
 def _wrong_kind(kind: str, expected: str, where: str) -> ReportError:
-    hint = f"to render it, run profiler-kit show {where}" if kind in SAVED_KINDS else HINT_GIVE_REPORT
+    hint = f"to render it, run {kit_command('show', where)}" if kind in SAVED_KINDS else HINT_GIVE_REPORT
     return ReportError(f"{kind_words(kind)}, not {kind_words(expected)}", where=where, hint=hint)
 
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from profiler_kit._family import members
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.records.document import Document
 
 
@@ -33,13 +34,27 @@ class RenderOptions:
 
 @dataclass(frozen=True, slots=True)
 class Renderer:
-    """A format: `name` and `aliases` for ``-f``, `suffixes` of its files, one line of `doc`, and the function `render`."""
+    """A format: `name` and `aliases` for ``-f``, `suffixes` of its files, one line of `doc`, and the function `render`.
+
+    `kinds`: the kinds of saved results that it can show; empty if all.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     doc: str
     render: Callable[[Document, RenderOptions], str]
     aliases: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    def require(self, kind: str) -> None:
+        """Raise UsageError if the format cannot show results of this `kind`."""
+        if self.kinds and kind not in self.kinds:
+            raise UsageError(
+                f"the format {self.name} is for results of check", hint="use another format, such as json or markdown"
+            )
+
+
+CHECK_KINDS: Final = ("check", "checks")
 
 
 def renderers() -> tuple[Renderer, ...]:
@@ -53,7 +68,8 @@ def renderer_by_name(name: str) -> Renderer:
     for renderer in renderers():
         if name in (renderer.name, *renderer.aliases):
             return renderer
-    raise UsageError(f"unknown format {name!r}", hint=f"choose one of: {', '.join(format_names())}")
+    near = did_you_mean(name, format_names())
+    raise UsageError(f"unknown format {name!r}{near}", hint=f"choose one of: {', '.join(format_names())}")
 
 
 def format_names() -> tuple[str, ...]:

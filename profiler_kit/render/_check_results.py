@@ -35,7 +35,9 @@ def target_results(document: Document, format_name: str) -> tuple[TargetResult, 
     data = json.loads(document.json)
     kind = data.get("kind") if isinstance(data, dict) else None
     if kind not in ("check", "checks"):
-        raise UsageError(f"the format {format_name} is for results of check", hint="use -f json or -f markdown")
+        raise UsageError(
+            f"the format {format_name} is for results of check", hint="use another format, such as json or markdown"
+        )
     entries = data["results"] if kind == "checks" else [data]
     return tuple(_result(entry) for entry in entries)
 

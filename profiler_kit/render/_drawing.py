@@ -9,6 +9,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import UsageError
 from profiler_kit.render._text import one_line
 from profiler_kit.units import Unit, text
@@ -57,7 +58,7 @@ def require_matplotlib() -> ModuleType:
         import matplotlib
     except ModuleNotFoundError as error:
         raise UsageError(
-            "charts as pictures need matplotlib, which is not installed", hint="pip install 'profiler-kit[plots]'"
+            "charts as pictures need matplotlib, which is not installed", hint=install_command("profiler-kit[plots]")
         ) from error
     return matplotlib
 

@@ -70,7 +70,7 @@ class Links:
 
 def paragraph_markup(paragraph: Paragraph) -> str:
     """A paragraph, styled by its role."""
-    if paragraph.role in ("log", "code"):
+    if paragraph.role in ("log", "code", "command"):
         return f'<pre tabindex="0">{escape(chr(10).join(lines(paragraph.text)))}</pre>'
     role = f' class="{paragraph.role}"' if paragraph.role != "text" else ""
     return f"<p{role}>{_sentences(paragraph.text)}</p>"

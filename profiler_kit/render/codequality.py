@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from profiler_kit.records.document import Document
-from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
 from profiler_kit.render._check_results import problems, target_results
 from profiler_kit.render._text import one_line, without_commands
 
@@ -27,4 +27,6 @@ def render(document: Document, options: RenderOptions) -> str:
     return without_commands(json.dumps(entries, indent=1), ":", "\\u005b") + "\n"
 
 
-RENDERER = Renderer("codequality", (".codequality.json",), "GitLab Code Quality report of check", render)
+RENDERER = Renderer(
+    "codequality", (".codequality.json",), "GitLab Code Quality report of check", render, kinds=CHECK_KINDS
+)

@@ -52,6 +52,8 @@ def _comment(document: Document, sections: tuple[Section, ...], rows: int, chara
 
 
 def _shortened(block: Block, rows: int, characters: int) -> tuple[Block, ...]:
+    if isinstance(block, Paragraph) and block.role == "command":
+        return (block,)
     if isinstance(block, Paragraph):
         return (replace(block, text=_cut(block.text, characters)),)
     if not isinstance(block, Table):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import quoteattr
 
 from profiler_kit.records.document import Document
-from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
 from profiler_kit.render._check_results import TargetResult, budget_name, problems, target_results
 from profiler_kit.render._text import one_line, without_commands
 
@@ -51,4 +51,4 @@ def _attribute(written: str) -> str:
     return quoteattr(one_line(written))
 
 
-RENDERER = Renderer("junit", (".xml",), "JUnit XML of check, one case per budget", render)
+RENDERER = Renderer("junit", (".xml",), "JUnit XML of check, one case per budget", render, kinds=CHECK_KINDS)

@@ -113,7 +113,7 @@ def _block(block: Block) -> str:
 
 def _paragraph(paragraph: Paragraph) -> str:
     match paragraph.role:
-        case "log" | "code":
+        case "log" | "code" | "command":
             rows = [_log_line(line) for line in lines(paragraph.text)]
             return _inside("quote", "\\footnotesize\\ttfamily\n" + "\\\\\n".join(rows))
         case "warning":

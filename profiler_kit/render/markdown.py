@@ -21,6 +21,7 @@ _BLOCK_START: Final = re.compile(r"\A(\d*)([-+=.)>])")
 _LINK: Final = re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)")
 # GitHub detects mentions and issue numbers after removing backslashes, so only an extra character prevents them.
 _MENTION: Final = re.compile(r"@(?=\w)|(?<=#)(?=\d)|(?i:(?<=\bGH-)(?=\d))")
+_FENCED: Final = {"log": "text", "code": "python", "command": "sh"}
 _NO_BREAK: Final = "\u200b"
 # Detail sections longer than this are folded: about a dozen table rows, or a log.
 MIN_FOLDED_CHARACTERS: Final = 2_000
@@ -83,10 +84,10 @@ def _block(block: Block) -> str:
 
 def _paragraph(paragraph: Paragraph) -> str:
     match paragraph.role:
-        case "log" | "code":
+        case "log" | "code" | "command":
             body = lines(paragraph.text)
             fence = _fence("\n".join(body), shortest=3)
-            return "\n".join([f"{fence}{'text' if paragraph.role == 'log' else 'python'}", *body, fence])
+            return "\n".join([f"{fence}{_FENCED[paragraph.role]}", *body, fence])
         case "warning":
             return f"> **Warning:** {escape(paragraph.text)}"
         case "note":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from profiler_kit.records.document import Document
-from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
 from profiler_kit.render._check_results import target_results
 from profiler_kit.render._text import one_line, without_commands
 
@@ -31,5 +31,9 @@ def _label(written: str) -> str:
 
 
 RENDERER = Renderer(
-    "openmetrics", (".prom", ".metrics.txt"), "OpenMetrics text of check, for GitLab's metrics report", render
+    "openmetrics",
+    (".prom", ".metrics.txt"),
+    "OpenMetrics text of check, for GitLab's metrics report",
+    render,
+    kinds=CHECK_KINDS,
 )

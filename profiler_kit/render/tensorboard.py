@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import UsageError
 from profiler_kit.records.dashboard import Dashboard, DashboardRun, Series
 from profiler_kit.records.document import Chart, Document, Section
@@ -19,7 +20,6 @@ from profiler_kit.render._text import one_line
 if TYPE_CHECKING:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-HINT: Final = "pip install 'profiler-kit[tensorboard]'"
 EVENTS_FILE: Final = "events.out.tfevents.0.profiler_kit"
 REPORT_RUN: Final = "report"  # the run with texts and charts
 TRACE_SUFFIX: Final = ".pt.trace.json.gz"  # by which torch-tb-profiler recognizes traces
@@ -37,7 +37,10 @@ def require_tensorboard() -> None:
         try:
             __import__(package)
         except ModuleNotFoundError as error:
-            raise UsageError(f"--tensorboard needs {package}, which is not installed", hint=HINT) from error
+            raise UsageError(
+                f"--tensorboard needs {package}, which is not installed",
+                hint=install_command("profiler-kit[tensorboard]"),
+            ) from error
 
 
 def run_folders(dashboard: Dashboard) -> dict[str, str]:

@@ -151,7 +151,7 @@ class _Page:
         match paragraph.role:
             case "log":
                 return self._log(paragraph.text)
-            case "code":
+            case "code" | "command":
                 return self._code(paragraph.text)
             case "warning":
                 return self._wrap(paragraph.text, mark="! ", style=WARNING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from profiler_kit.records.check import CheckResult, CheckResults, StepTimeCheck
 from profiler_kit.records.document import Block, Document, Paragraph, Section
@@ -20,8 +19,6 @@ from profiler_kit.report.comparison import (
     note_sections,
 )
 from profiler_kit.units import text
-
-IN_PYTHON: Final = "@"  # begins the place of a budget of a decorator, which the command line cannot raise
 
 
 def check_document(result: CheckResult) -> Document:
@@ -113,8 +110,8 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
             blocks.append(Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning"))
             if row.why and row.metric not in explained:  # the section of the comparison has the others
                 blocks.append(Paragraph(text=row.why))
-    if any(row.outcome == "broken" and not row.where.startswith(IN_PYTHON) for row in result.budgets):
-        blocks.append(
-            Paragraph(text='How to accept: profiler-kit check --accept "reason" raises the limit in pyproject.toml.')
-        )
+    if result.accept:
+        reason = ", with the reason in place of REASON" if "--accept" in result.accept else ""
+        blocks.append(Paragraph(text=f"How to accept{reason}:"))
+        blocks.append(Paragraph(text=result.accept, role="command"))
     return tuple(blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.check import CheckResult
 from profiler_kit.records.comparison import Comparison
@@ -87,7 +88,7 @@ def _frame(data: Table) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise KitError(
-            "pandas is not installed, but data frames need it", hint="pip install 'profiler-kit[pandas]'"
+            "pandas is not installed, but data frames need it", hint=install_command("profiler-kit[pandas]")
         ) from error
     frame: pandas.DataFrame = pandas.DataFrame(
         {head.key: _series(data, i, pandas) for i, head in enumerate(data.heads)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError
 from profiler_kit.traces.table import NONE, Kind, Mask, Table
 
@@ -183,7 +184,7 @@ def data_frame(events: Events) -> pandas.DataFrame:
         import pandas
     except ImportError as error:
         raise KitError(
-            "data frames need pandas, which is not installed", hint="pip install 'profiler-kit[pandas]'"
+            "data frames need pandas, which is not installed", hint=install_command("profiler-kit[pandas]")
         ) from error
     columns = {column.name: _series(column, events.length, pandas) for column in events.columns}
     frame: pandas.DataFrame = pandas.DataFrame(columns, index=pandas.RangeIndex(events.length, name="row"), copy=False)

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.inspect_options import EventFormat
 from profiler_kit.traces.columns import Column, Events
@@ -146,7 +147,7 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise KitError(
             "Parquet needs pyarrow, which is not installed",
-            hint="pip install 'profiler-kit[tables]', or write CSV or SQLite",
+            hint=f"{install_command('profiler-kit[tables]')}; or write CSV or SQLite",
         ) from error
     return pyarrow
 

@@ -22,11 +22,16 @@ PASSES: Final = 3  # with a race between two orders of addition, three equal pas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digests:
-    """Hashes of one pass: outputs, loss, gradients. None in inference, or if the output has no tensors."""
+    """Hashes of one pass: outputs, loss, gradients. None in inference, or if the output has no tensors.
+
+    `nan_in`, `infinity_in`: the parts that contain NaN, and those that contain infinity without NaN.
+    """
 
     output: str | None
     loss: str | None
     gradient: str | None
+    nan_in: tuple[str, ...] = ()
+    infinity_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +86,18 @@ def pass_digests(runner: Runner, start: State) -> Digests:
     with seeded(target.spec.seed):
         batch = restore_state(runner, start)
         if not runner.train:
-            return Digests(output=_digest([runner.forward(batch)]), loss=None, gradient=None)
+            output = runner.forward(batch)
+            nan_in, infinity_in = _non_finite(outputs=[output])
+            return Digests(output=_digest([output]), loss=None, gradient=None, nan_in=nan_in, infinity_in=infinity_in)
         target.model.zero_grad(set_to_none=True)
         # hash immediately: the next replay of a captured graph overwrites its outputs
         output, loss = runner.forward_backward(batch)
+        gradients = [parameter.grad for parameter in parameters]
+        nan_in, infinity_in = _non_finite(outputs=[output], loss=[loss], gradients=gradients)
         digests = Digests(
-            output=_digest([output]), loss=_digest([loss]), gradient=_digest(parameter.grad for parameter in parameters)
-        )
+            output=_digest([output]), loss=_digest([loss]), gradient=_digest(gradients), nan_in=nan_in,
+            infinity_in=infinity_in,
+        )  # fmt: skip
         target.model.zero_grad(set_to_none=True)
     return digests
 
@@ -107,6 +117,20 @@ def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 
 def _all_equal(first: str | None, others: Iterable[str | None]) -> bool | None:
     return all(other == first for other in others) if first is not None else None
+
+
+def _non_finite(**parts: list[object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the `parts` that contain NaN, and of those that contain infinity without NaN."""
+    nan_in, infinity_in = [], []
+    for name, values in parts.items():
+        floats = [tensor for tensor in tensors(values) if tensor.is_floating_point()]
+        # the maximum of absolute values is NaN where one is; float8 has no such operations
+        largest = [piece.float().abs().amax() for tensor in floats for (piece,) in pieces(tensor) if piece.numel()]
+        if any(value.isnan() for value in largest):
+            nan_in.append(name)
+        elif any(value.isinf() for value in largest):
+            infinity_in.append(name)
+    return tuple(nan_in), tuple(infinity_in)
 
 
 def _digest(values: Iterable[object]) -> str | None:

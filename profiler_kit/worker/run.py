@@ -252,7 +252,10 @@ def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progres
 
 
 def _with_digests(run: ConfigRun, digests: checks.Digests) -> ConfigRun:
-    return replace(run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient)
+    return replace(
+        run, output_digest=digests.output, loss_digest=digests.loss, gradient_digest=digests.gradient,
+        nan_in=digests.nan_in, infinity_in=digests.infinity_in,
+    )  # fmt: skip
 
 
 def _with_note(run: ConfigRun, note: str) -> ConfigRun:

@@ -24,7 +24,8 @@ from torch import nn
 from profiler_kit.comparison.alignment import align
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import OK
-from profiler_kit.pipeline.check import check_reports, parse_budget
+from profiler_kit.gate.budgets import parse_budget
+from profiler_kit.pipeline.check import check_reports
 from profiler_kit.pipeline.count import count
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount

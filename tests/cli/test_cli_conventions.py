@@ -247,7 +247,8 @@ def test_a_cross_check_without_fvcore_says_how_to_get_it(
     ended = call(["count", "net.py", "-q", "--cross-check"], capfd)
     assert ended.code == OK
     shown = " ".join(ended.out.split())
-    assert "fvcore is not installed (pip install fvcore" in shown
+    assert "fvcore is not installed (" in shown
+    assert "-m pip install fvcore" in shown
     assert "Cross-check with FlopCounterMode" in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -96,3 +97,69 @@ def test_a_new_file_where_there_is_none(repo: Path) -> None:
     assert (
         (repo / "pyproject.toml").read_text().startswith('[tool.profiler-kit.targets.small]\ntarget = "net.py:Net"\n')
     )
+
+
+WIDER = NET.replace("width: int = 8", "width: int = 64")
+TARGET = """
+[tool.profiler-kit.targets.small]
+target = "net.py:Net"
+
+[tool.profiler-kit.budgets]
+params = { increase = "10%" }
+"""
+UNKNOWN_OP = NET.replace(".relu()", ".relu() + mix(x).sum()").replace(
+    "class Net",
+    """
+if not hasattr(torch.ops.cli_init, "mix"):
+    torch.library.define("cli_init::mix", "(Tensor a) -> Tensor")
+    torch.library.impl("cli_init::mix", "CompositeExplicitAutograd")(lambda a: torch.empty_like(a))
+mix = torch.ops.cli_init.mix
+
+
+class Net""",
+)
+
+
+def how_to_accept(shown: str) -> list[str]:
+    """The words of the command that a result prints below "How to accept"."""
+    lines = shown.splitlines()
+    (start,) = (i for i, line in enumerate(lines) if line.startswith("How to accept"))
+    words = shlex.split(lines[start + 1])
+    assert words[0] == "profiler-kit"
+    return words[1:]
+
+
+@pytest.mark.parametrize(
+    ("tables", "target", "words"),
+    [
+        ('[tool.profiler-kit.budgets]\nparams = "+10%"\n', "net.py", []),
+        ("", "net.py", ["--budget", "flops=+10%", "--budget", "params@hid*=+1%", "--budget", "macs=+1000%"]),
+        ('[tool.profiler-kit.budgets.net]\npeak = "1B"\n', "net.py", ["--budget", "largest_layer=1%"]),
+        (TARGET, "small", []),
+        ("", "net.py", ["--gpu", "A100", "--budget", "device_step=+0%", "--budget", "device_peak=1KiB"]),
+        ("", "net.py", ["--strict"]),
+    ],
+)
+def test_the_printed_command_accepts(
+    repo: Path, capsys: pytest.CaptureFixture[str], tables: str, target: str, words: list[str]
+) -> None:
+    """Each with a saved report as the base, so that this process counts both sides."""
+    (repo / "pyproject.toml").write_text(tables)
+    assert main(["count", "net.py", "-q", "--gpu", "A100", "--hardware", "A100", "-o", "base.json"]) == OK
+    (repo / "net.py").write_text(UNKNOWN_OP if "--strict" in words else WIDER)
+    capsys.readouterr()
+    assert main(["check", target, "-q", "--base", "base.json", *words]) == BUDGET_BROKEN
+    accepting = how_to_accept(capsys.readouterr().out)
+    assert accepting[:4] == ["check", target, "--base", "base.json"]
+    assert "--strict" not in accepting
+    assert main(accepting) == OK
+    assert ("REASON" in (repo / "pyproject.toml").read_text()) == bool(tables)
+
+
+@pytest.mark.parametrize("values", [("flops=+10%", "flops=+50%"), ("params@head=3", "params@head=off")])
+def test_two_limits_on_one_metric_are_refused(
+    repo: Path, capsys: pytest.CaptureFixture[str], values: tuple[str, str]
+) -> None:
+    commit()
+    assert main(["check", "net.py", "-q", *(word for value in values for word in ("--budget", value))]) == USAGE
+    assert f"--budget {values[0]}" in capsys.readouterr().err

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from sample_reports import transformer, v0_cuda
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TARGET_FAILED
-from profiler_kit.pipeline.packages import INSTALL_TORCH, PACKAGES, missing_package
+from profiler_kit.pipeline.packages import PACKAGES, missing_package
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.serde import dumps
 
@@ -65,7 +66,7 @@ def test_the_list_of_verbs_loads_no_records_and_no_formats(tmp_path: Path) -> No
 from profiler_kit.cli import main
 assert main(["--help"]) == 0
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("profiler_kit.")}
-print(sorted(rooms - {"_version", "_family", "cli", "errors", "units"}), file=sys.stderr)
+print(sorted(rooms - {"_version", "_family", "cli", "command_lines", "errors", "units"}), file=sys.stderr)
 records = sorted(name for name in sys.modules if name.startswith("profiler_kit.records."))
 assert records == ["profiler_kit.records.inspect_options"]
 """
@@ -111,7 +112,7 @@ assert not REFUSED & set(sys.modules)
     assert '"ceilings": null' in done.stdout
 
 
-INSTALL = "pip install 'profiler-kit[torch]'"
+INSTALL = install_command("profiler-kit[torch]")
 
 
 def test_what_needs_no_torch_works_without(report: Path, tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_a_missing_package_is_one_message_with_the_install_command(package: str,
     assert done.returncode == TARGET_FAILED
     (purpose,) = (purpose for name, purpose in PACKAGES if name == package)
     assert done.stderr == (
-        f"error: the package {package} is not installed; profiler_kit needs it for {purpose}\nhint: pip install {package}\n"
+        f"error: the package {package} is not installed; profiler_kit needs it for {purpose}\nhint: {install_command(package)}\n"
     )
 
 
@@ -217,4 +218,4 @@ def test_only_packages_of_the_tool_are_missing_packages() -> None:
     assert missing_package(ImportError("cannot import name", name="numpy")) is None
     error = missing_package(ModuleNotFoundError("no", name="torch"))
     assert error is not None
-    assert error.hint == INSTALL_TORCH
+    assert error.hint == INSTALL

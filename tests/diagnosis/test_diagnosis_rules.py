@@ -32,6 +32,7 @@ from diagnose_cases import (
 from sample_reports import v0_h100, v1_h100
 
 from profiler_kit.diagnosis import diagnose
+from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Finding, Report
@@ -524,6 +525,32 @@ def test_cudnn_off_that_is_faster_is_advice() -> None:
     assert (finding.severity, finding.config) == ("low", "cudnn-off")
     assert finding.trial is not None
     assert finding.trial.verdict == "better"
+
+
+# --- not_finite
+
+
+def test_nan_of_the_baseline_is_on_the_first_screen() -> None:
+    run = replace(V0.runs[0], nan_in=("loss", "gradients"))
+    finding = one(report(run), "not_finite")
+    assert finding.severity == "high"
+    assert value(finding, "NaN in", "default").value == "loss and gradients"
+    measured = replace(report(run), findings=tuple(diagnose(report(run))))
+    sentences = with_verdict(measured).verdict.sentences
+    assert sum("loss and gradients contain NaN" in sentence for sentence in sentences) == 1
+    assert silent(report(V0.runs[0]), "not_finite")
+
+
+def test_nan_under_another_configuration_is_of_this_configuration() -> None:
+    other = replace(V0.runs[1], nan_in=("outputs",))
+    finding = one(report(V0.runs[0], other), "not_finite")
+    assert finding.severity == "medium"
+    assert V0.runs[1].config.name in finding.title
+
+
+def test_infinite_outputs_alone_may_be_a_mask() -> None:
+    run = replace(V0.runs[0], infinity_in=("outputs",))
+    assert one(report(run), "not_finite").severity == "info"
 
 
 # --- not_repeatable

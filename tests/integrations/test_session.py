@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -256,18 +257,78 @@ def test_wrong_use(tmp_path: Path) -> None:
         s.phase("fwd")  # type: ignore[arg-type]
 
 
-def test_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The loop goes on."""
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     model = Net()
+    with pytest.raises(UsageError, match="is a file"), profiler_kit.session(model, blocked / "out"):
+        pass
+    with pytest.raises(UsageError, match="not a folder"):
+        profiler_kit.trace_handler(blocked)
+    assert not model._forward_hooks
+
+
+def test_a_failure_is_printed_by_a_quiet_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder is replaced by a file while the loop runs, and the loop goes on."""
+    model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with profiler_kit.session(model, blocked / "out", **COUNTS) as s:
+    with profiler_kit.session(model, tmp_path / "out", quiet=True, **COUNTS) as s:
+        (tmp_path / "out").write_text("")
         for _ in range(STEPS):
             train(model, optimizer)
             s.step()
     assert "no report" in capsys.readouterr().err
     assert s.report is not None
+
+
+@pytest.mark.parametrize("steps", [1, 4, 8])  # a warm-up step, a timed one, a traced one
+def test_two_threads(tmp_path: Path, steps: int) -> None:
+    """Hooks and the profiler are those of the process: the second session is refused, and the first one is complete."""
+    model, other = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    errors: list[UsageError] = []
+
+    def second() -> None:
+        try:
+            with profiler_kit.session(other, tmp_path / "second", quiet=True, **COUNTS):
+                raise AssertionError("two sessions at a time")
+        except UsageError as error:
+            errors.append(error)
+
+    with profiler_kit.session(model, tmp_path / "first", quiet=True, **COUNTS) as s:
+        for i in range(STEPS):
+            if i == steps:
+                thread = threading.Thread(target=second)
+                thread.start()
+                thread.join()
+            train(model, optimizer)
+            s.step()
+    assert len(errors) == 1
+    assert "one loop at a time" in errors[0].message
+    _, run = recorded(s)
+    assert (len(run.steps_ns), run.traced_steps) == (COUNTS["steps"], COUNTS["traced"])
+    assert not other._forward_hooks
+    with profiler_kit.session(other, tmp_path / "second", quiet=True, **COUNTS) as s:  # now it may
+        assert s.is_recording
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_a_session_without_an_end_gives_way(tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int) -> None:
+    """A trainer that fails leaves its session running; the next training in the notebook is recorded."""
+    model, other = Net(), Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    abandoned = profiler_kit.session(model, tmp_path / "first", quiet=True, **COUNTS).__enter__()
+    for _ in range(steps):
+        train(model, optimizer)
+        abandoned.step()
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    with profiler_kit.session(other, tmp_path / "second", quiet=True, **COUNTS) as s:
+        assert not model._forward_hooks
+        for _ in range(STEPS):
+            train(other, optimizer)
+            s.step()
+    assert recorded(s)[1].traced_steps == COUNTS["traced"]
+    assert "the session before this one had no end" in capsys.readouterr().err
 
 
 def test_trace_handler(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from sample_reports import hostile, v0_h100
 from trace_reports import convnet, nested, traces, two_ranks
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Chart, ChartKind, Document
 from profiler_kit.render.figures import figure, image
@@ -191,4 +192,4 @@ def test_matplotlib_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="need matplotlib") as raised:
         image(chart("bars"))
-    assert raised.value.hint == "pip install 'profiler-kit[plots]'"
+    assert raised.value.hint == install_command("profiler-kit[plots]")

@@ -22,6 +22,7 @@ from sample_reports import count_only, hostile, v0_cuda
 from waiting import AMPLE_S
 
 from profiler_kit.cli import main
+from profiler_kit.command_lines import install_command
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import dumps, read_saved
@@ -285,5 +286,5 @@ def test_a_missing_package_is_an_error_before_anything_runs(
         assert main(command) == 2
         error = capsys.readouterr().err
         assert "--tensorboard needs tensorboard, which is not installed" in error
-        assert "pip install 'profiler-kit[tensorboard]'" in error
+        assert install_command("profiler-kit[tensorboard]") in error
     assert not list(tmp_path.iterdir())

@@ -89,6 +89,31 @@ def test_output_loss_and_gradients_are_compared_separately(
     assert (found.outputs, found.loss, found.gradients) == parts
 
 
+@pytest.mark.parametrize(
+    ("forward", "nan_in", "infinity_in"),
+    [
+        (PLAIN, (), ()),
+        ("self.out(self.fc(x).relu()).sub(1e9).log()", ("outputs", "loss", "gradients"), ()),
+        ("self.out(self.fc(x).relu()) * 1e30 * 1e30", ("loss", "gradients"), ("outputs",)),
+        ("self.out(self.fc(x).relu() * 0).sqrt()", None, None),
+    ],
+)
+def test_nan_and_infinity_are_found_by_part(
+    tmp_path: Path, forward: str, nan_in: tuple[str, ...] | None, infinity_in: tuple[str, ...] | None
+) -> None:
+    of = runner(tmp_path, net(result=forward))
+    digests = checks.pass_digests(of, checks.seeded_state(of))
+    output, loss = of.forward_backward(of.target.batch)
+    gradients = [parameter.grad for parameter in of.target.model.parameters()]
+    parts = {"outputs": [output], "loss": [loss], "gradients": gradients}
+    if nan_in is not None:
+        assert (digests.nan_in, digests.infinity_in) == (nan_in, infinity_in)
+    for name, values in parts.items():
+        has_nan = any(bool(value.isnan().any()) for value in values)
+        has_infinity = any(bool(value.isinf().any()) for value in values)
+        assert (name in digests.nan_in, name in digests.infinity_in) == (has_nan, has_infinity and not has_nan)
+
+
 def test_nan_repeats(tmp_path: Path) -> None:
     assert bits(tmp_path, net(result="self.out(self.fc(x)) * float('nan')")).outputs is True
 

@@ -91,6 +91,8 @@ def _run(options: argparse.Namespace, job: JoinedJob | None) -> int:
         configs, budget_s = QUICK_CONFIGS, min(budget_s, QUICK_BUDGET_S)
     report_files = [folder / name for name in output.REPORT_FILES if (folder / name).exists()]
     files.check_outputs(report_files, inputs, hint="use another folder with --out")
+    for part in (folder, folder / "traces", *([folder / tensorboard.FOLDER] if options.tensorboard else [])):
+        output.check_folder(part, "--out")
     tensorboard.check_tensorboard(options)
     with output.errors_at_end() as attempt:
         with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,7 @@ from profiler_kit.cli.options import (
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
-    output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
+    output.check_options(options, inputs=[*options.targets, options.base or "", *options.input], kind="check")
+    if options.accept is not None:
+        from profiler_kit.pipeline.budget_files import require_acceptable
+
+        require_acceptable(options.accept, Path.cwd())
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         targets, results = _check(options, progress)
         if options.accept is not None and _accept(options, targets, results):
@@ -108,14 +113,12 @@ def _import_report() -> None:
 
 def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
     """The targets of the command line or of pyproject.toml, and their results."""
-    from dataclasses import replace
-
-    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
+    from profiler_kit.pipeline.check import check_targets, parse_budgets, settings_for, timer
 
     names = [output.folder_name(target) for target in options.targets]
     settings = settings_for(Path.cwd(), names)
     settings = replace(settings, new=options.new or settings.new, deleted=options.deleted or settings.deleted)
-    limits = [parse_budget(text) for text in options.budget]
+    limits = parse_budgets(options.budget)
     configured = settings.targets
     selected = options.targets or _all_targets(list(configured), settings.file_name)
     targets = [
@@ -135,7 +138,50 @@ def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckT
         while_waiting=_import_report,
         on_progress=progress.show,
     )
-    return targets, results
+    pairs = zip(selected, targets, results.results, strict=True)
+    accepted = tuple(
+        _with_command(options, text if text in configured else None, target, result) for text, target, result in pairs
+    )
+    return targets, replace(results, results=accepted)
+
+
+def _with_command(
+    options: argparse.Namespace, name: str | None, target: CheckTarget, result: CheckResult
+) -> CheckResult:
+    """`result` with the command that accepts its broken budgets, or with a note why there is none.
+
+    `name` is that of a target of pyproject.toml, which has the options of its table.
+    """
+    from profiler_kit.pipeline.budget_files import accept
+    from profiler_kit.pipeline.check import next_command, raised_options
+
+    if not any(row.outcome == "broken" for row in result.budgets):
+        return result
+    try:
+        is_in_file = accept([(result, target.budgets)], "REASON", Path.cwd(), writes=False) is not None
+    except UsageError as error:
+        return replace(result, notes=(*result.notes, f"How to accept: {error.message}: {error.hint}."))
+    budgets, strict = raised_options(options.budget, options.strict, result.budgets)
+    words = ("check", "", *_words(options, budgets, strict), *(("--accept", "REASON") if is_in_file else ()))
+    if name is not None:
+        return replace(result, accept=kit_command(*(word or name for word in words)))
+    return replace(result, accept=next_command(replace(target.spec, command=words)))
+
+
+def _words(options: argparse.Namespace, budgets: Sequence[str], strict: bool) -> list[str]:
+    """The options of the command line, without those of the target and of the output, with other `budgets` and `strict`."""
+    from profiler_kit.records.counts import DEFAULT_CONVENTION
+
+    words = []
+    defaults = {"base_input": [], "base_kw": [], "device": "auto", "convention": DEFAULT_CONVENTION}
+    for name in ("base", "base_target", "base_input", "base_kw", "new", "deleted", "gpu", "device", "convention"):
+        value = getattr(options, name)
+        if value != defaults.get(name):
+            for each in value if isinstance(value, list) else [value]:
+                words += [f"--{name.replace('_', '-')}", each]
+    words += [word for budget in budgets for word in ("--budget", budget)]
+    flags = {"--time": options.time, "--strict": strict}
+    return [*words, *(flag for flag, is_set in flags.items() if is_set)]
 
 
 def _accept(options: argparse.Namespace, targets: list[CheckTarget], results: CheckResults) -> bool:
@@ -176,13 +222,13 @@ def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...])
     sides = [_repeated({name: side[name] or own[name] for name in _BASE_OPTIONS}) for side in (own, base)]
     return CheckTarget(
         name=output.folder_name(text),
-        spec=_spec(options, text),
+        spec=_spec(options, text, options),
         options=(*sides[0], *common),
         budgets=budgets,
         base_target=options.base_target,
         base_options=(*sides[1], *common) if sides[0] != sides[1] else None,
         base_spec=replace(
-            _spec(options, text),
+            _spec(options, text, options),
             inputs=tuple(options.base_input or options.input),
             kwargs=tuple(options.base_kw or options.kw),
         ),
@@ -204,10 +250,9 @@ def _configured_target(
         raise UsageError(
             str(error), where=f"[tool.profiler-kit.targets.{settings.name}]", hint="correct the value in pyproject.toml"
         ) from error
-    parsed.base = options.base
     return CheckTarget(
         name=settings.name,
-        spec=_spec(parsed, settings.target),
+        spec=_spec(parsed, settings.target, options),
         options=settings.options,
         budgets=budgets,
         base_target=settings.base_target,
@@ -216,9 +261,9 @@ def _configured_target(
     )
 
 
-def _spec(options: argparse.Namespace, text: str) -> TargetSpec:
-    command = ("check", "", *(("--base", options.base) if options.base is not None else ()))
-    return target_spec(options, text, allow_guess=False, command=command)
+def _spec(target_options: argparse.Namespace, text: str, options: argparse.Namespace) -> TargetSpec:
+    command = ("check", "", *_words(options, options.budget, options.strict))
+    return target_spec(target_options, text, allow_guess=False, command=command)
 
 
 def _repeated(values: Mapping[str, list[str]]) -> list[str]:

@@ -10,6 +10,7 @@ from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import TARGET_HELP, add_target_options, target_spec
 from profiler_kit.cli.progress import Progress
+from profiler_kit.command_lines import kit_command
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     with output.stdout_errors():
         print(f"added to {change.file_name}:\n")
         print("\n".join(change.lines))
-        print(f"\nnext: profiler-kit check {name}")
+        print(f"\nnext: {kit_command('check', name)}")
     return errors.OK
 
 

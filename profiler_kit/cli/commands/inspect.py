@@ -130,8 +130,8 @@ def _inputs(traces: Sequence[str]) -> list[str | Path]:
     """The files that the command reads; also those in folders."""
     from profiler_kit.pipeline.trace_files import trace_files
 
-    folders = [trace for trace in traces if Path(trace).is_dir()]
-    return [*traces, *(trace_files(folders).files if folders else ())]
+    named = [trace for trace in traces if trace != STDIN]
+    return [*traces, *(trace_files(named).files if named else ())]
 
 
 def _check_options(options: argparse.Namespace, inputs: Sequence[str | Path]) -> None:
@@ -147,6 +147,9 @@ def _check_options(options: argparse.Namespace, inputs: Sequence[str | Path]) ->
         )
     paths = [path for path in (*options.output, annotated, options.events) if path is not None and path != STDOUT]
     files.check_outputs([path for path in paths if not path.is_dir()], inputs)
+    if STDIN not in options.traces:
+        extra_files = _extra_files([file for file in inputs if isinstance(file, Path)], options)
+        files.check_outputs([path for _, _, path in extra_files if path != STDOUT], inputs)
     if options.events is not None and not options.events.is_dir() and options.events != STDOUT:
         _event_format(options.events, options.to)
     if options.events == STDOUT and options.to not in (None, "csv"):

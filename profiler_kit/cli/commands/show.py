@@ -34,9 +34,10 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.records.saved import kind_words
     from profiler_kit.records.serde import read_saved
 
-    output.check_options(options, inputs=[options.report])
+    output.check_options(options, inputs=[options.report], kind=None)
     tensorboard.check_tensorboard(options)
     saved = read_saved(options.report)
+    output.check_formats(options, saved.kind)
     if isinstance(saved, TraceReport):
         output.emit_traces(with_verdict(saved), options)
         if options.tensorboard:

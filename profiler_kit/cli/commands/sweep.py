@@ -77,6 +77,8 @@ def run(options: argparse.Namespace) -> int:
     lists = [model for model in options.models if model.endswith(".txt")]
     written = [options.out / name for name in (*SWEEP_FILES, PARQUET, JOURNAL)]
     output.check_options(options, inputs=[*options.models, *options.input])
+    for part in (options.out, options.out / "reports"):
+        output.check_folder(part, "--out")
     files.check_outputs([file for file in written if file.exists()], lists, hint="use another folder with --out")
     sweep_options = SweepOptions(
         verb="count" if options.count else "analyze",

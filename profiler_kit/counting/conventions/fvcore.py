@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.counting.conventions import Convention, Note, OpCall, with_work
 from profiler_kit.counting.function_calls import FunctionCalls
 from profiler_kit.counting.operands import OpFacts, spec_of, tensors_in
@@ -118,7 +119,7 @@ def numpy_flops(equation: str, shapes: Sequence[tuple[int, ...]]) -> int:
     except ImportError as error:
         raise KitError(
             "the fvcore convention counts einsum with numpy.einsum_path, and NumPy is not installed",
-            hint="pip install numpy",
+            hint=install_command("numpy"),
         ) from error
     blanks = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]  # fvcore allocates full-size arrays here
     report = np.einsum_path(equation, *blanks, optimize="optimal")[1]

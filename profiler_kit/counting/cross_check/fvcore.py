@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.counting.conventions import Convention, Note, find_convention
 from profiler_kit.counting.conventions.fvcore import PREFIX, label, record_functions
 from profiler_kit.counting.cross_check.tally import (
@@ -41,7 +42,6 @@ from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck
 
 PEER: Final = "fvcore"
-INSTALL: Final = "pip install fvcore, to compare with its own figures too"
 
 PER_ELEMENT_OF_NORM: Final = (
     "fvcore adds 4 or 5 per element of a norm (1 or 2 in evaluation) to its MACs; the kit counts FLOPs without MACs"
@@ -128,7 +128,7 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
             warnings.simplefilter("ignore")  # from its imports
             from fvcore.nn import FlopCountAnalysis
     except ImportError:
-        return with_failure(check, "fvcore is not installed", INSTALL)
+        return with_failure(check, "fvcore is not installed", install_command("fvcore"))
     too_large = _too_large(target)
     if too_large:
         return with_failure(check, too_large, "use a smaller batch or configuration")

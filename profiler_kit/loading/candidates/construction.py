@@ -208,7 +208,7 @@ class Construction:
             raise TargetError(
                 f"{candidate.name}(), the model at {site.where}, cannot be built alone: {error.reason}",
                 where=error.where,
-                hint=f"define a function get_model() that returns it, then run {next_command(source.spec)}",
+                hint="define a function get_model() that returns it",
             ) from error
 
     def _reject_layer(self, candidate: Candidate, model: Any, where: str) -> None:

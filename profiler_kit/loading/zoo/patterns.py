@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 
-from profiler_kit.errors import UsageError
+from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.loading.zoo.recipe import import_package
 from profiler_kit.loading.zoo.timm_models import INSTALL as TIMM_INSTALL
 from profiler_kit.loading.zoo.torchvision_models import INSTALL as TORCHVISION_INSTALL
@@ -34,6 +34,8 @@ def zoo_models(pattern: str) -> tuple[str, ...]:
     found = tuple(f"{zoo}:{found}" for found in sorted(names) if fnmatch.fnmatchcase(found, name))
     if not found:
         raise UsageError(
-            f"no model of {zoo} matches", where=pattern, hint=f"{zoo} has {len(names)} models; try {zoo}:*"
+            f"no model of {zoo} matches{did_you_mean(name, names)}",
+            where=pattern,
+            hint=f"{zoo} has {len(names)} models; use a pattern such as {zoo}:{sorted(names)[0][:3]}*",
         )
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.command import next_command
@@ -52,8 +52,8 @@ def unknown_model_error(spec: TargetSpec, zoo: str, name: str, names: Sequence[s
     )
 
 
-def import_package(package: str, target: str, install: str) -> Any:
-    """Import the zoo's package. Raises TargetError with the package to `install`, or with the import error."""
+def import_package(package: str, target: str, install: Sequence[Sequence[str]]) -> Any:
+    """Import the zoo's package. Raises TargetError with the commands that `install` packages, or with the import error."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -64,5 +64,5 @@ def import_package(package: str, target: str, install: str) -> Any:
         raise TargetError(
             message,
             where=target,
-            hint=f"install it without changing your torch: {sys.executable} -m pip install {install}",
+            hint=f"install it: {' && '.join(install_command(*words) for words in install)}",
         ) from error

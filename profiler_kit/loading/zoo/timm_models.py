@@ -13,7 +13,8 @@ from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unkn
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
-INSTALL: Final = "--no-deps timm torchvision, then: pip install huggingface_hub safetensors pyyaml"
+# timm and torchvision without their dependencies, so that they do not replace the user's torch
+INSTALL: Final = (("--no-deps", "timm", "torchvision"), ("huggingface_hub", "safetensors", "pyyaml"))
 
 
 def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:

@@ -15,7 +15,7 @@ from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unkn
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
 
-INSTALL: Final = "--no-deps torchvision"
+INSTALL: Final = (("--no-deps", "torchvision"),)
 VIDEO_FRAMES: Final = 16
 DETECTION_SIZE: Final = 800
 FLOW_SIZE: Final = (512, 512)

@@ -18,7 +18,7 @@ from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.target import TargetSpec
 
-INSTALL: Final = "transformers"
+INSTALL: Final = (("transformers",),)
 CONFIG: Final = "config.json"
 HINT: Final = "use a folder with config.json, or a class such as hf:LlamaConfig"
 # The head of a config without `architectures`: that of the first task that supports its model type.
