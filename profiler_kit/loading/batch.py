@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -153,12 +154,13 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The first dimension of the first input tensor that has dimensions; None without one."""
-    return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
+    """The first dimension of the first input tensor that has dimensions, or of the first array; None without one."""
+    arrays = (value for value in batch.values() if isinstance(value, np.ndarray))
+    return next((value.shape[0] for value in (*batch.tensors(), *arrays) if value.ndim > 0), None)
 
 
 def resized(batch: Batch, size: int) -> Batch:
-    """`batch` with another batch size: tensors whose first dimension equals `batch_size(batch)` get `size` rows.
+    """`batch` with another batch size: tensors and arrays whose first dimension equals `batch_size(batch)` get `size` rows.
 
     Rows are repeated cyclically or dropped.
     """
@@ -169,7 +171,12 @@ def resized(batch: Batch, size: int) -> Batch:
             return tensor
         return tensor[torch.arange(size, device=tensor.device) % common]
 
-    return map_batch(batch, change, change)
+    def changed(value: Any) -> Any:
+        return change(torch.from_numpy(value)).numpy() if isinstance(value, np.ndarray) else value
+
+    tensors = map_batch(batch, change, change)
+    kwargs = {name: changed(value) for name, value in tensors.kwargs.items()}
+    return Batch(args=tuple(map(changed, tensors.args)), kwargs=kwargs, labels=tensors.labels)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -185,7 +192,9 @@ def describe_inputs(batch: Batch, forward: Forward) -> tuple[InputInfo, ...]:
 
 
 def _describe(name: str, value: object) -> Iterator[InputInfo]:
-    if isinstance(value, Tensor):
+    if isinstance(value, np.ndarray):
+        yield InputInfo(name=name, shape=value.shape, dtype=f"np.{value.dtype}")
+    elif isinstance(value, Tensor):
         yield InputInfo(name=name, shape=tuple(value.shape), dtype=dtype_name(value.dtype))
     elif isinstance(value, Mapping) or (fields := named_fields(value)):
         for key, item in (value if isinstance(value, Mapping) else fields).items():
