@@ -155,8 +155,9 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 def batch_size(batch: Batch) -> int | None:
     """The first dimension of the first input tensor that has dimensions, or of the first array; None without one."""
-    arrays = (value for value in batch.values() if isinstance(value, np.ndarray))
-    return next((value.shape[0] for value in (*batch.tensors(), *arrays) if value.ndim > 0), None)
+    tensors = [tuple(tensor.shape) for tensor in batch.tensors()]
+    arrays = [value.shape for value in batch.values() if isinstance(value, np.ndarray)]
+    return next((shape[0] for shape in tensors + arrays if shape), None)
 
 
 def resized(batch: Batch, size: int) -> Batch:

@@ -344,9 +344,9 @@ class InputFinder:
         if package is None:
             message = f"{self.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
             return TargetError(message, where=where, hint="fix this line: no input avoids it")
-        if isinstance(package, UnavailableError):
-            package, where = package.cause or package, package.where
-        name = getattr(package, "name", None) or str(package)
+        cause = package.cause if isinstance(package, UnavailableError) else package
+        where = package.where if isinstance(package, UnavailableError) else where
+        name = getattr(cause, "name", None) or str(package)
         file = self.source.file if self.source is not None else None
         message = f"forward() needs the package {name}, which is not installed"
         return missing_module(self.spec, file, name, where or self.spec.spec, message)
