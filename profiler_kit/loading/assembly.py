@@ -120,7 +120,7 @@ def _create_objective(
     if spec.loss is not None:
         return Objective(name=spec.loss, token_shapes=tokens)
     if loss_fn is None:
-        losses = [*own_losses] or (list(steps.losses()) if steps is not None else [])
+        losses: list[ScriptLoss | str] = [*own_losses] or (list(steps.losses()) if steps is not None else [])
         scripts = tuple(loss for loss in losses if not isinstance(loss, str))
         problems = [f"loss: {loss}" for loss in losses if isinstance(loss, str)][:1] if not scripts else []
         return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
@@ -181,15 +182,20 @@ def map_batch(batch: Batch, inputs: Callable[[Tensor], Tensor], labels: Callable
 
 
 def batch_size(batch: Batch) -> int | None:
-    """The first dimension of the first input tensor that has dimensions; None without one. Of packed inputs their sequences."""
+    """The first dimension of the first input tensor that has dimensions, or of the first array; None without one.
+
+    Of packed inputs, the number of their sequences.
+    """
     packed = next((value for value in batch.values() if isinstance(value, PackedSequence)), None)
     if packed is not None:
         return int(packed.batch_sizes[0])
-    return next((tensor.shape[0] for tensor in batch.tensors() if tensor.dim() > 0), None)
+    tensors = [tuple(tensor.shape) for tensor in batch.tensors()]
+    arrays = [value.shape for value in batch.values() if isinstance(value, np.ndarray)]
+    return next((shape[0] for shape in tensors + arrays if shape), None)
 
 
 def resized(batch: Batch, size: int) -> Batch:
-    """`batch` with another batch size: tensors whose first dimension equals `batch_size(batch)` get `size` rows.
+    """`batch` with another batch size: tensors and arrays whose first dimension equals `batch_size(batch)` get `size` rows.
 
     Rows are repeated cyclically or dropped.
     """
@@ -204,7 +210,12 @@ def resized(batch: Batch, size: int) -> Batch:
             return tensor
         return tensor[torch.arange(size, device=tensor.device) % common]
 
-    return map_batch(batch, change, change)
+    def changed(value: Any) -> Any:
+        return change(torch.from_numpy(value)).numpy() if isinstance(value, np.ndarray) else value
+
+    tensors = map_batch(batch, change, change)
+    kwargs = {name: changed(value) for name, value in tensors.kwargs.items()}
+    return Batch(args=tuple(map(changed, tensors.args)), kwargs=kwargs, labels=tensors.labels)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -220,7 +231,9 @@ def describe_inputs(batch: Batch, forward: Forward) -> tuple[InputInfo, ...]:
 
 
 def _describe(name: str, value: object) -> Iterator[InputInfo]:
-    if isinstance(value, Tensor):
+    if isinstance(value, np.ndarray):
+        yield InputInfo(name=name, shape=value.shape, dtype=f"np.{value.dtype}")
+    elif isinstance(value, Tensor):
         yield InputInfo(name=name, shape=tuple(value.shape), dtype=dtype_name(value.dtype))
     elif isinstance(value, Mapping) or (fields := named_fields(value)):
         for key, item in (value if isinstance(value, Mapping) else fields).items():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from torch import Tensor
+
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.batch import Batch, Forward, tensors_in
 from profiler_kit.loading.command import next_command
@@ -12,9 +15,13 @@ from profiler_kit.records.target import TargetSpec
 
 
 def input_texts(batch: Batch, forward: Forward) -> list[InputText]:
-    """The ``-i`` texts of inputs like those of `batch`, one per tensor; keyword inputs have a name."""
-    positional = [text_of(tensor) for tensor in tensors_in(batch.args)]
-    return positional + [text_of(t, name) for name, value in batch.kwargs.items() for t in tensors_in(value)]
+    """The ``-i`` texts of inputs like those of `batch`, one per tensor and array; keyword inputs have a name."""
+    positional = [text_of(value) for argument in batch.args for value in _data(argument)]
+    return positional + [text_of(v, name) for name, value in batch.kwargs.items() for v in _data(value)]
+
+
+def _data(value: object) -> list[Tensor | np.ndarray]:
+    return [value] if isinstance(value, np.ndarray) else list(tensors_in(value))
 
 
 def check_batch(spec: TargetSpec, forward: Forward, batch: Batch, where: str) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized, tensors_in
+from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized
 from profiler_kit.loading.batch_values import example_batch
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
@@ -227,7 +227,7 @@ class InputFinder:
                     hint=f"fix it, or add -i: {self._command_with_inputs()}",
                 ) from error
         batch = example_batch(value, self.forward)
-        if next(tensors_in((batch.args, batch.kwargs)), None) is None:
+        if not input_texts(batch, self.forward):
             raise TargetError(
                 f"{name} is {type_with_article(value)} without tensors",
                 where=where,
@@ -344,9 +344,9 @@ class InputFinder:
         if package is None:
             message = f"{self.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
             return TargetError(message, where=where, hint="fix this line: no input avoids it")
-        if isinstance(package, UnavailableError):
-            package, where = package.cause or package, package.where
-        name = getattr(package, "name", None) or str(package)
+        cause = package.cause if isinstance(package, UnavailableError) else package
+        where = package.where if isinstance(package, UnavailableError) else where
+        name = getattr(cause, "name", None) or str(package)
         file = self.source.file if self.source is not None else None
         message = f"forward() needs the package {name}, which is not installed"
         return missing_module(self.spec, file, name, where or self.spec.spec, message)

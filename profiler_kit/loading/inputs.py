@@ -4,8 +4,9 @@ A name such as ``batch.image`` or ``xs[0]`` is an item of a dict or list: all it
 argument. VALUE is a Python literal, such as ``scale:=2``, ``train:=False`` or ``mask:=None``.
 
 DIMS are positive integers separated by commas (``8,3,256,256``; ``1`` is one dimension of one element), or ``()`` for a
-tensor without dimensions. The default dtype is that of ``--dtype``, or float32. Values are random with a seed: floats are
-normal, or uniform in [low, high); integers are uniform in [low, high), by default [0, 2); bools are uniform.
+tensor without dimensions. The default dtype is that of ``--dtype``, or float32; one such as ``np.int64`` makes a NumPy array.
+Values are random with a seed: floats are normal, or uniform in [low, high); integers are uniform in [low, high), by default
+[0, 2); bools are uniform.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +37,7 @@ FILE_INPUT: Final = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)\Z")
 MAX_BYTES: Final = 2**63 - 1  # torch counts bytes in signed 64-bit integers
 MAX_DIGITS: Final = 19
 MAX_ELEMENT_BYTES: Final = 16  # complex128
+_ARRAY: Final = "np."
 _INPUT: Final = re.compile(
     r"(?:(?P<name>[^=:\[\]]*(?:\[[^=:\[\]]*\]|\.[^=:\[\]]*)*)=)?(?P<dims>[^=:\[\]]*)(?::(?P<dtype>[^=:\[\]]*))?(?P<range>\[.*\])?\Z"
 )
@@ -48,7 +51,7 @@ _RANGE: Final = re.compile(rf"\[({_NUMBER}):({_NUMBER})\]\Z")
 class InputText:
     """One input as described by ``-i``; ``str()`` returns the text. `low` and `high` are both set or both None.
 
-    With `literal`, the input is this Python literal instead of a tensor, and `shape` is ().
+    With `literal`, the input is this Python literal instead of a tensor, and `shape` is (). With `is_array`, it is a NumPy array.
     """
 
     shape: tuple[int, ...]
@@ -57,6 +60,7 @@ class InputText:
     low: int | float | None = None
     high: int | float | None = None
     literal: str | None = None
+    is_array: bool = False
 
     def __str__(self) -> str:
         if self.literal is not None:
@@ -64,6 +68,7 @@ class InputText:
         name = f"{self.name}=" if self.name is not None else ""
         dims = ",".join(map(str, self.shape)) or "()"
         dtype = f":{self.dtype}" if self.dtype is not None else ""
+        dtype = f":{_ARRAY}{self.dtype or 'float32'}" if self.is_array else dtype
         return f"{name}{dims}{dtype}" + (f"[{self.low!r}:{self.high!r}]" if self.low is not None else "")
 
     @property
@@ -98,6 +103,9 @@ class InputText:
         """
         if self.literal is not None:
             return ast.literal_eval(self.literal)
+        if self.is_array:  # has values also on meta
+            host = torch.device("cpu")
+            return replace(self, is_array=False).make(generator=generator, dtype=torch.float32, device=host).numpy()
         kind = DTYPES[self.dtype] if self.dtype is not None else dtype
         if device.type == "meta" and (not self.is_whole or prod(self.shape) > MAX_INTEGERS):
             return torch.empty(self.shape, dtype=kind, device=device)
@@ -160,10 +168,14 @@ def parse_input(text: str) -> InputText:
     name, dims, dtype, bounds = match.group("name", "dims", "dtype", "range")
     if name is not None and _NAME.match(name) is None:
         raise _invalid(text, f"{name!r} is not a parameter name")
+    is_array = dtype is not None and dtype.startswith(_ARRAY)
+    dtype = dtype.removeprefix(_ARRAY) if dtype is not None else None
+    if is_array and dtype == "bfloat16":
+        raise UsageError(f"-i {text}: NumPy has no bfloat16", hint="use np.float32")
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"-i {text}: unknown dtype {dtype!r}", hint=f"use one of {', '.join(DTYPES)}")
     low, high = _bounds(text, bounds, dtype)
-    return InputText(shape=_shape(text, dims), name=name, dtype=dtype, low=low, high=high)
+    return InputText(shape=_shape(text, dims), name=name, dtype=dtype, low=low, high=high, is_array=is_array)
 
 
 def _parse_value(text: str, name: str, literal: str) -> InputText:
@@ -229,8 +241,11 @@ def _invalid(text: str, reason: str) -> UsageError:
     return UsageError(f"-i {text}: {reason}", hint=GRAMMAR)
 
 
-def text_of(tensor: Tensor, name: str | None = None) -> InputText:
-    """The ``-i`` text of a tensor like `tensor`; float32 is omitted."""
+def text_of(tensor: Tensor | np.ndarray, name: str | None = None) -> InputText:
+    """The ``-i`` text of a tensor like `tensor`, or of an array; float32 is omitted."""
+    if isinstance(tensor, np.ndarray):
+        kind = str(tensor.dtype)
+        return InputText(shape=tensor.shape, name=name, dtype=kind if kind in DTYPES else None, is_array=True)
     kind = str(tensor.dtype).removeprefix("torch.")
     return InputText(
         shape=tuple(tensor.shape), name=name, dtype=None if kind == "float32" or kind not in DTYPES else kind

@@ -261,9 +261,20 @@ def test_meta_and_cpu_agree_in_everything_but_values(write: Write) -> None:
         assert {t.device.type for t in (*meta.model.parameters(), *meta.batch.tensors())} == {"meta"}
 
 
-def test_a_constructor_that_reads_values_is_built_on_the_cpu_and_says_so(write: Write) -> None:
-    reads = NET.replace("Block(width)", "Block(int(torch.ones(1).item()) * width)")
-    write({"net.py": reads})
+def test_a_constructor_reads_values_of_small_tensors_and_large_weights_stay_on_meta(write: Write) -> None:
+    for text in (
+        "int(torch.ones(1).item())",
+        "int(torch.linspace(1, 1, 3).cpu().numpy()[0])",
+        "len(torch.eye(2).nonzero()) // 2",
+    ):
+        write({"net.py": NET.replace("Block(width)", f"Block({text} * width)")})
+        target = loaded("net.py")
+        assert {p.device.type for p in target.model.parameters()} == {"meta"}
+        assert not any("built on the CPU" in note for note in target.info.notes)
+
+
+def test_a_constructor_that_reads_values_of_large_tensors_is_built_on_the_cpu_and_says_so(write: Write) -> None:
+    write({"net.py": NET.replace("Block(width)", "Block(int(torch.ones(1 << 17).mean().item()) * width)")})
     target = loaded("net.py")
     assert {p.device.type for p in target.model.parameters()} == {"meta"}
     assert any("built on the CPU" in note for note in target.info.notes)

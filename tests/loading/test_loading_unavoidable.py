@@ -57,8 +57,8 @@ class WrongCall(Base):
 
 
 class OldNorm(nn.BatchNorm2d):
-    def _check_input_dim(self, input: Tensor) -> None:
-        nn.modules.batchnorm._BatchNorm._check_input_dim(self, input)
+    def _check_input_dim(self, *values: Tensor) -> None:
+        nn.modules.batchnorm._BatchNorm._check_input_dim(self, *values)
 
 
 class Normed(Base):

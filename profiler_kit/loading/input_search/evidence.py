@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,7 +32,7 @@ MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example
 MAX_DATA_MODULES: Final = 6  # files that a script imports and that may load its data
 MAX_BATCH: Final = 4096
 UNKNOWN: Final = object()
-_PLAIN: Final = (int, float, bool, str, type(None))
+_PLAIN: Final = (int, float, bool, str, type(None), np.ndarray)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,8 @@ class Evidence:
                 return None
             batch = tool_batch
         tensors = list(batch.tensors())
-        if not tensors or any(tensor.numel() > MAX_ELEMENTS for tensor in tensors):
+        has_data = bool(tensors) or any(isinstance(value, np.ndarray) for value in batch.values())
+        if not has_data or any(tensor.numel() > MAX_ELEMENTS for tensor in tensors):
             return None
         return batch if all(map(_is_input, batch.values())) else None
 

@@ -57,6 +57,7 @@ _TOO_SMALL: Final = re.compile(
     r"Kernel size can't be greater|too small|[Pp]adding size should be less|smaller than kernel|negative dimension|non-negative"
     r"|invalid shape dimension|Trying to create tensor with negative|must be greater|should be at least"
 )
+_NEEDS_ARRAY: Final = re.compile(r"numpy|ndarray|\bnp\.|\b(Long|Float|Int|Double)Tensor\(|from_numpy|TensorOptions")
 _NEEDS_LIST: Final = re.compile(r"must be tuple of Tensors|expects? a (list|tuple|sequence) of|argument 'tensors'")
 _SAME_SIZES: Final = re.compile(r"same size|same shape|batch_size|must match", re.IGNORECASE)
 _SINGLE_ROW: Final = "more than 1 value per channel"
@@ -262,9 +263,12 @@ def _larger(state: State, failure: Failure) -> Iterator[State]:
 
 
 def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
-    """Lists, numbers and flags instead of a tensor."""
+    """Arrays, lists, numbers and flags instead of a tensor."""
     message = str(failure.error)
     texts = texts_by_name(state)
+    if _NEEDS_ARRAY.search(f"{message} {failure.source}") and not failure.needs_values:
+        # what a sampler of NumPy returns; all of them, since a loop passes one kind
+        yield tuple(tuple(replace(text, is_array=not text.literal) for text in value) for value in state)
     tensors = [*tensors_in(list(failure.arguments)), *named_tensors(failure)]
     names = [name for name in dict.fromkeys(map(input_name, tensors)) if name is not None and name in texts]
     for name in names:
