@@ -20,7 +20,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """The end of a message about an unknown `name`: ``; did you mean benchmark?``; empty if no choice is near."""
     from difflib import get_close_matches  # most commands fail in no name
 
-    near = get_close_matches(name, list(choices), n=1)
+    near = get_close_matches(name, list(choices), n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 

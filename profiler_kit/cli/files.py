@@ -34,6 +34,8 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[str | Path], *, hint
             continue
         folder = file.resolve().parent
         if not folder.is_dir():
+            if folder.exists():
+                raise UsageError("not a folder", where=str(folder), hint=hint)
             raise UsageError("no such folder", where=str(folder), hint=f"create the folder, or {hint}")
         if not os.access(folder, os.W_OK) or (status is not None and not os.access(file, os.W_OK)):
             raise UsageError("cannot write this file: permission denied", where=str(file), hint=hint)

@@ -40,6 +40,8 @@ def check_options(
     check_formats(options, kind)
     files.check_outputs(options.output, inputs, hint="use another path with -o")
     names = [name for option in CONFIGURATIONS for name in getattr(options, option, None) or ()]
+    if hasattr(options, "configs") and getattr(options, "run", None) is not None:
+        names.append(options.run)
     if names:
         from profiler_kit.configurations.naming import check_names
 

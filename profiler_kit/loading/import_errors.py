@@ -10,7 +10,7 @@ from pathlib import Path
 
 from profiler_kit.command_lines import file_command, git_command, import_command, install_command
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.progress import report_progress
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.scripts.time_limit import Stack, TimeLimitError, time_limit
@@ -149,7 +149,7 @@ def missing_module(spec: TargetSpec, file: Path | None, name: str, where: str, m
         return TargetError(
             message,
             where=spec.spec,
-            hint=f"run the command in the folder that contains {top!r}, or use the path: {bare_command(spec, 'path/to/file.py')}",
+            hint=f"run the command in the folder that contains {top!r}, or give the path of the file",
         )
     folders = [] if file is None else list(file.parents)[:6]
     for folder in folders:

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from profiler_kit.command_lines import file_command
+from profiler_kit.command_lines import file_command, kit_command
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
 from profiler_kit.loading.imported_modules import drop_earlier_imports, record_imports
 from profiler_kit.loading.scripts.documents import Document, find_documents
@@ -95,17 +95,17 @@ def open_source(spec: TargetSpec) -> Source:
     """Import the target of `spec`. Raises TargetError or UsageError."""
     text = spec.spec
     if not text:
-        raise UsageError("no target given", hint=bare_command(spec, "my_model.py"))
+        raise UsageError("no target given", hint="give the file that defines the model")
     location, colon, attr = (
         (text, "", "") if Path(text).exists() else text.rpartition(":") if ":" in text else (text, "", "")
     )
     if colon and not all(part.isidentifier() for part in attr.split(".")):
         raise UsageError(
             f"{text}: {attr!r} is not a name",
-            hint=f"use the name of a class, function or model: {bare_command(spec, f'{location}:Net')}",
+            hint="write the name of a class, a function or a model after the colon, or leave out the colon",
         )
     if not location:
-        raise UsageError(f"{text}: no file before the colon", hint=bare_command(spec, f"my_model.py:{attr}"))
+        raise UsageError(f"{text}: no file before the colon", hint=f"write the file before it, as in net.py:{attr}")
     if location.endswith(".py") or Path(location).exists() or "/" in location:
         return open_file(spec, Path(location), attr or None)
     return _open_module(spec, location, attr or None)
@@ -117,18 +117,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
     Modules that were imported together with `companion` are shared.
     """
     text = str(path)
-    if path.is_dir():
-        files = sorted(path.glob("*.py"))
-        example = files[0] if files else path / "my_model.py"
-        raise TargetError("a folder, not a Python file", where=text, hint=next_command(spec, target=str(example)))
-    if not path.is_file():
-        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
-    if path.suffix != ".py":
-        raise TargetError(
-            "not a Python file",
-            where=text,
-            hint=f"use the file that defines the model: {bare_command(spec, 'my_model.py')}",
-        )
+    _require_file(spec, path, companion)
     file = path.resolve()
     tree = _parse(file)
     keep = companion.imported if companion is not None else frozenset()
@@ -147,16 +136,41 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
     return _open(spec, load, text, session, attr, is_fresh)
 
 
+def require_file(spec: TargetSpec) -> None:
+    """Raise TargetError, before anything is imported, if the target is a path and no Python file."""
+    text = spec.spec
+    location = text if Path(text).exists() else text.rpartition(":")[0] or text
+    if location.endswith(".py") or Path(location).exists():
+        _require_file(spec, Path(location), None)
+
+
+def _require_file(spec: TargetSpec, path: Path, companion: Source | None) -> None:
+    text = str(path)
+    if path.is_dir():
+        models = nearby_models(path, path / "target.py")
+        hint = next_command(spec, target=str(path / models[0])) if models else "give the file that defines the model"
+        raise TargetError("a folder, not a Python file", where=text, hint=hint)
+    if not path.is_file():
+        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
+    if path.suffix != ".py":
+        is_trace = path.name.endswith((".json.gz", ".trace"))
+        verb = "inspect" if is_trace else "show" if path.suffix == ".json" else ""
+        hint = f"for a {'trace' if is_trace else 'report'}: {kit_command(verb, text)}; else " if verb else ""
+        raise TargetError("not a Python file", where=text, hint=f"{hint}give the file that defines the model")
+
+
 def _existing_files(spec: TargetSpec, path: Path, companion: Source | None) -> str:
     """A hint for a `path` that does not exist; `companion` is the target if `path` comes from ``-i``."""
     if companion is not None:
         return "use the path of the file that defines the function, or pass shapes: -i 1,3,224,224"
     folder = path.parent
-    names = [file.name for file in folder.glob("*.py")] if folder.is_dir() else []
+    if not folder.is_dir():
+        folder = Path()
+    names = [file.name for file in folder.glob("*.py")]
     matches = difflib.get_close_matches(path.name, names, n=1)
     if matches:
         return next_command(spec, target=str(folder / matches[0]))
-    models = nearby_models(folder, path) if folder.is_dir() else []
+    models = nearby_models(folder, path)
     if models:
         return f"use a file of this folder: {next_command(spec, target=str(folder / models[0]))}"
     return f"check the path: {display_path(folder.resolve())} has no Python file with a model"

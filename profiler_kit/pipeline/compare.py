@@ -74,6 +74,8 @@ def report_sides(
     from profiler_kit.pipeline.analyze import all_failed, analyze_spec
     from profiler_kit.pipeline.count import count_spec
 
+    for side in (a, b):  # before the other side is measured
+        _require_readable(side)
     measured_specs: list[TargetSpec] = []
 
     def report_of(side: str | TargetSpec) -> Report:
@@ -122,6 +124,16 @@ def report_sides(
             hint = f"see the log: {kit_command('analyze', side.spec)}"
             failures.append(TargetError(failed.message, where=side.spec, hint=hint))
     return Sides(a=reports[0], b=reports[1], failure=next(iter(failures), None), interrupted=interrupted)
+
+
+def _require_readable(side: str | TargetSpec) -> None:
+    """Raise ReportError or TargetError for a path of no report or of no Python file."""
+    if isinstance(side, str):
+        read_report(side)
+    else:
+        from profiler_kit.loading.source import require_file
+
+        require_file(side)
 
 
 def with_labels(sides: Sides, revisions: Mapping[str, RevisionTarget], texts: tuple[str, str]) -> Sides:

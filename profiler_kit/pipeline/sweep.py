@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from profiler_kit.errors import KitError, ReportError, UsageError, did_you_mean
+from profiler_kit.errors import KitError, ReportError, UsageError
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.pipeline.sweep_engines import Engine, LocalEngine, RayEngine, TaskEnd
@@ -26,7 +26,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps, loads, loads_report
 from profiler_kit.records.sweeps import Sweep, SweepResult, SweepRun, SweepTask, SweepVerb
-from profiler_kit.records.target import inputs_text
+from profiler_kit.records.target import TargetSpec, inputs_text
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.temporary_files import replacement
 
@@ -182,9 +182,9 @@ def _expanded(model: str) -> tuple[str, ...]:
     """The TARGET texts of `model`. Raises UsageError for a name that no task could load."""
     place, _, _ = model.partition(":")
     if place.endswith(".py"):
-        if not Path(place).is_file():
-            near = did_you_mean(Path(place).name, [file.name for file in Path(place).parent.glob("*.py")])
-            raise UsageError(f"no such file{near}", where=place, hint="check the path; nothing was started")
+        from profiler_kit.loading.source import require_file
+
+        require_file(TargetSpec(spec=model, command=("sweep", "")))
         return (model,)
     if PATTERN.search(model) is None and not (place in LISTED_ZOOS and importlib.util.find_spec(place)):
         return (model,)

@@ -28,6 +28,9 @@ class _Header(msgspec.Struct):
 _READ: Final = msgspec.json.Decoder(_Header)
 
 
+_GZIP: Final = b"\x1f\x8b"
+
+
 def kind_of(text: str | bytes, where: str) -> str | None:
     """The kind of the file `text`; None where its keys do not identify one. `where` names the file in errors.
 
@@ -40,6 +43,8 @@ def kind_of(text: str | bytes, where: str) -> str | None:
             raise _trace(where) from error
         return None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if text[:2] == _GZIP:  # only traces are compressed
+            raise _trace(where) from error
         raise ReportError(f"not JSON: {error}", where=where, hint=HINT_GIVE_REPORT) from error
     if header.trace_events != _ABSENT:
         raise _trace(where)

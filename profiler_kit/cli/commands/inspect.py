@@ -83,9 +83,9 @@ def run(options: argparse.Namespace) -> int:
     """Read the traces and show where the time goes. Files that cannot be read are listed on stderr."""
     from profiler_kit.pipeline.inspect import inspect
 
+    tensorboard.check_tensorboard(options)
     inputs = _inputs(options.traces)
     output.check_options(options, inputs=inputs)
-    tensorboard.check_tensorboard(options)
     _check_options(options, inputs)
     with contextlib.ExitStack() as stack:
         traces = options.traces

@@ -23,7 +23,7 @@ from profiler_kit.loading.candidates.building import (
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
-from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.execution import EvaluationError
@@ -218,7 +218,7 @@ class Construction:
             raise TargetError(
                 f"{candidate.name}() has no parameters",
                 where=where,
-                hint=bare_command(self.source.spec, f"{self.source.name}:Net"),
+                hint="name the model that contains it after a colon",
             )
 
     def _explanation(self) -> KitError:

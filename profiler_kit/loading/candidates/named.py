@@ -64,7 +64,8 @@ def _value(source: Source, name: str) -> Any:
         else f"{type_with_article(value)}, not a model or a function that returns one"
     )
     line = source.line_of(name.split(".")[0])
-    raise TargetError(f"{name} is {problem}", where=source.at(line), hint=next_command(source.spec, target=source.name))
+    hint = next_command(source.spec, target=source.name) if source.file is not None else "name a model of this module"
+    raise TargetError(f"{name} is {problem}", where=source.at(line), hint=hint)
 
 
 def _no_attribute(source: Source, owner: object, part: str, resolved: list[str]) -> TargetError:
@@ -72,8 +73,9 @@ def _no_attribute(source: Source, owner: object, part: str, resolved: list[str])
     matches = difflib.get_close_matches(part, names, n=3, cutoff=0.5)
     suggestion = f"; did you mean {' or '.join(matches)}?" if matches else ""
     target = f"{source.name}:{'.'.join([*resolved, matches[0]])}" if matches else source.name
+    is_loadable = bool(matches) or source.name.endswith(".py")  # a module needs a name after the colon
     return TargetError(
         f"no {'.'.join([*resolved, part])!r} in this file{suggestion}",
         where=source.at(None),
-        hint=next_command(source.spec, target=target),
+        hint=next_command(source.spec, target=target) if is_loadable else "name a model of this module",
     )

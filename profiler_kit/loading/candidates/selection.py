@@ -19,7 +19,7 @@ from profiler_kit.loading.candidates.named import named_candidates
 from profiler_kit.loading.candidates.ranking import Surroundings, rank
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.suggestions import file_with_model
-from profiler_kit.loading.command import bare_command, next_command
+from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.syntax import definition_lines
@@ -123,13 +123,13 @@ def _no_model(source: Source) -> TargetError:
         return unavailable
     message = "no model in this file: no nn.Module class, no function that returns a model, no 'model'"
     if source.file is None:
-        return TargetError(message, where=source.name, hint=bare_command(source.spec, f"{source.name}:Net"))
+        return TargetError(message, where=source.name, hint="name the module that defines the model")
     suggestion = file_with_model(source.file)
     if suggestion is None:
         return TargetError(
             message,
             where=source.at(None),
-            hint=f"use the file that defines the model: {bare_command(source.spec, 'my_model.py')}",
+            hint="give the file that defines the model",
         )
     return TargetError(
         f"{message}; did you mean {suggestion}?",
