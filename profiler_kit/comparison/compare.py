@@ -194,13 +194,12 @@ def _distinct_suffixes(a_spec: str, b_spec: str) -> tuple[str, str]:
 
 
 def _side(report: Report, label: str) -> Side:
-    target, run = report.target, report.baseline()
-    leading = next((tensor.shape[0] for tensor in target.inputs if tensor.shape), None)
+    target = report.target
     return Side(
         label=label,
         name=target.name,
         spec=target.spec,
         mode=target.mode,
         inputs=target.inputs,
-        samples=leading if run is None else run.samples,
+        samples=next((tensor.shape[0] for tensor in target.inputs if tensor.shape), None),
     )

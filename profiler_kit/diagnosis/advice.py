@@ -161,7 +161,7 @@ def _applies(report: Report, run: ConfigRun, word: str) -> bool:
         has_fast_bf16 = device != "cuda" or has_tensor_cores(run) is not False
         return target.amp is None and is_float32(report) and has_fast_bf16
     if name == "batch":
-        return not target.has_loader and run.samples is not None  # the data loader sets the batch size
+        return not target.has_loader  # the data loader sets the batch size
     if name == "cuda_graph":
         return device.startswith("cuda")
     return name not in _TRAINING_SETTINGS or target.mode == "train"

@@ -161,8 +161,8 @@ def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
 def _counted(report: Report, static: StaticCount, unit: WorkUnit) -> str:
     """Parameters and work of one step in one line; MACs also per sample if the first input has a batch dimension."""
     macs = text(static.forward.macs, "macs")
-    first, run = report.target.inputs[0] if report.target.inputs else None, report.baseline()
-    batch = first.shape[0] if first is not None and first.shape and (run is None or run.samples) else 1
+    first = report.target.inputs[0] if report.target.inputs else None
+    batch = first.shape[0] if first is not None and first.shape else 1
     if batch > 1 and static.forward.macs % batch == 0:
         macs += f" ({batch:,} x {text(static.forward.macs // batch, 'macs')})"
     figures = [f"{static.params:,} parameters", f"{macs} MACs forward"]

@@ -117,7 +117,14 @@ def test_operators_have_the_time_of_float64_inputs_and_of_their_longest_calls(tm
             product(at + 300, at + 350, "double", "double"),
         )
     ]
-    (product_total,) = summarize(attribute(table(tmp_path, events))).operators
+    summary = summarize(attribute(table(tmp_path, [*events, mark("Optimizer.step#SGD.step", 2800, 2850)])))
+    (product_total,) = summary.operators
+    assert summary.optimizers == ("SGD",)
+    assert product_total.dtypes == ("float32", "float64"), "the types of the first inputs, the one with more time first"
+    # before the products of the second step there is the longest gap; it counts once
+    longest = max(part.longest_ns for part in summary.idle)
+    assert 0 < longest < sum(part.ns for part in summary.idle)
+    assert all(part.longest_ns <= part.ns <= part.longest_ns * part.gaps for part in summary.idle)
     assert product_total.kernel_ns == 2 * (30 + 200 + 50) * 1000
     assert product_total.float64_ns == 2 * 50 * 1000, "a later input may be a scalar"
     assert product_total.longest_ns == 2 * 200 * 1000

@@ -29,7 +29,8 @@ from profiler_kit.records.traces import (
 # The rules about device and operator time. None of them may fire on a step without such a cause.
 CAUSES = {
     "attention_by_hand", "autocast_useless", "depthwise", "dominant_layer", "dominant_operator", "embedding_gradients", "float64",
-    "large_kernel", "loss_bound", "memory_bound", "optimizer_bound", "pointwise_chain", "recompute_share", "slice_gradients",
+    "large_kernel", "loss_bound", "memory_bound", "not_on_onednn", "optimizer_bound",
+    "pointwise_chain", "recompute_share", "slice_gradients",
     "small_operators",
     "tensor_copies",
 }  # fmt: skip

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
-from profiler_kit.loading import Target, load
+from profiler_kit.loading import Batch, Target, example_count, load
 from profiler_kit.loading.inputs import DTYPES, InputText, parse_input
 from profiler_kit.records.target import TargetSpec
 
@@ -269,3 +271,27 @@ def test_a_model_without_trainable_parameters_is_counted_as_inference(tmp_path: 
     target = load(TargetSpec(spec=str(tmp_path / "net.py"), inputs=("2,4",)))
     assert (target.info.mode, target.info.loss, target.model.training) == ("infer", None, False)
     assert any(note.startswith("mode: infer, because Sequential") for note in target.info.notes)
+
+
+IMAGES, SEQUENCE = torch.zeros(8, 3, 4, 4), torch.zeros(53, 2, 5)
+PACKED = pack_sequence([torch.zeros(4, 5), torch.zeros(3, 5), torch.zeros(1, 5)])
+
+
+@pytest.mark.parametrize(
+    ("layer", "value", "count"),
+    [
+        (nn.Conv2d(3, 2, 1), IMAGES, 8),
+        (nn.LSTM(5, 4), SEQUENCE, None),
+        (nn.LSTM(5, 4, batch_first=True), SEQUENCE, 53),
+        (nn.MultiheadAttention(4, 1), torch.zeros(2, 53, dtype=torch.long), None),
+        (nn.MultiheadAttention(4, 1), IMAGES, 8),
+        (nn.LSTM(5, 4), PACKED, 3),
+        (nn.Identity(), torch.zeros(()), None),
+        (nn.Identity(), {"x": torch.zeros(7, 2)}, 7),
+        (nn.Identity(), 3, None),
+    ],
+)
+def test_examples_are_counted_where_the_first_dimension_is_the_batch(
+    layer: nn.Module, value: object, count: int | None
+) -> None:
+    assert example_count(Batch(args=(value,)), nn.Sequential(layer)) == count

@@ -28,7 +28,8 @@ Fires on a CPU if convolutions without oneDNN (`_slow_conv2d`) take at least {li
 
 - In 16 bits, oneDNN convolves on CPUs with instructions for it only; elsewhere PyTorch's own kernel runs, which is slower than
   oneDNN in float32.
-- Where no types are recorded, they may be in float64, which oneDNN does not compute, or oneDNN may be switched off.
+- In a trace without types (`record_shapes=True` records them), the convolutions may be in float64, which oneDNN does not compute,
+  or oneDNN may be switched off.
 
 In float64, rule `float64` covers them. In float32, PyTorch chooses its own kernel where it is faster: 1x1 filters with fewer than
 16 examples on one thread, and small single images. There is no finding.
