@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from profiler_kit.records.counts import TensorSpec
@@ -24,7 +26,7 @@ def spec_of_layout(tensor: torch.Tensor) -> TensorSpec:
             shape=(len(sizes), *longest), dtype=dtype, nbytes=tensor.numel() * tensor.dtype.itemsize, values=lengths
         )
     if tensor.layout is torch.jagged:
-        values = tensor._values  # type: ignore[attr-defined]  # `values()` would save the tensor for backward
+        values: Any = tensor._values  # `values()` would save the tensor for backward
         return TensorSpec(shape=(1, *values.shape), dtype=dtype, nbytes=values.numel() * values.dtype.itemsize)
     shape = tuple(tensor.shape)
     if tensor.is_meta or tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]

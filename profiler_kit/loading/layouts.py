@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -43,6 +43,6 @@ def is_dense(shape: Sequence[int], strides: Sequence[int], *, channels_last: boo
 def stored_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
     """The strided tensor with the elements of `tensor`: itself, or the values of a jagged one; None for other layouts."""
     if tensor.layout is torch.jagged:
-        values: torch.Tensor = tensor._values  # type: ignore[attr-defined]
-        return values
+        values: Any = tensor._values  # `values()` would be an op
+        return cast(torch.Tensor, values)
     return tensor if tensor.layout is torch.strided else None

@@ -62,7 +62,7 @@ def main_output(output: object) -> Tensor:
     if isinstance(values, Mapping):
         for name in ("logits", "out"):
             if isinstance(values.get(name), Tensor):
-                return floats_in(values[name])[0] if values[name].is_nested else values[name]  # type: ignore[no-any-return]
+                return floats_in(values[name])[0] if values[name].is_nested else values[name]
     floats = floats_in(values)
     if not floats:
         raise TargetError(
