@@ -125,6 +125,37 @@ class StreamTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDevice:
+    """One device: its number of events, and its busy and idle time in the span that all devices of the trace share."""
+
+    device: str
+    events: int
+    busy_ns: int
+    idle_ns: int
+
+
+DeviceEvidence = Literal["", "launches", "lost events", "operators", "memory", "threads", "inputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """How much of the device's work a trace holds.
+
+    - `launches`: calls that launch kernels, copies or fills. `unrecorded_launches`: those without work in the trace.
+    - `lost_events`: kernels, copies and fills in the file that could not be read.
+    - `evidence`: what shows that the program used a device: launches, device events that could not be read, operators of a
+      device's library, memory on a device, the threads of a device's backward pass, inputs; "" for nothing. `example`: the
+      name of the first.
+    """
+
+    launches: int = 0
+    unrecorded_launches: int = 0
+    lost_events: int = 0
+    evidence: DeviceEvidence = ""
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
     """Device time of one module in one phase, excluding children. Each busy instant counts once.
 
@@ -307,7 +338,12 @@ class TraceSummary:
       self times of operators on the host, `busy_ns` is their sum, and `span_ns` is from the first operator or step to the end
       of the last.
     - `events`: all events. `device_events`: device events. `linked`: device events whose launch is in the trace.
-    - `span_ns`: from the start of the first device event to the end of the last. `busy_ns`, `idle_ns`: its two parts.
+    - `span_ns`: from the start of the first device event to the end of the last, once for each of `accounts`. `busy_ns`,
+      `idle_ns`: its two parts.
+    - `accounts`: the devices that take part; their times sum to those of the trace. Empty in older files.
+    - `before`, `after`: the recorded time before the first device work and after the last, by cause. They are not part of the
+      span. Empty for a trace without device work.
+    - `device_record`: how much of the device's work the trace holds; None in older files.
     - `sum_ns`: the sum of all durations of device events.
     - `unlinked_ns`: busy time of device events whose launch is missing. `aligned_ns`: the part of it that has a phase because
       the same kernel of another step has one.
@@ -376,7 +412,42 @@ class TraceSummary:
     hardware_counters: bool = False
     host_events: int = 0
     missing_events: int = 0
+    accounts: tuple[TraceDevice, ...] = ()
+    before: tuple[IdleTime, ...] = ()
+    after: tuple[IdleTime, ...] = ()
+    device_record: DeviceRecord | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether the program used a device of which the trace holds no work, so that it says nothing about the device."""
+        return self.clock == "host" and self.device_record is not None and self.device_record.evidence != ""
+
+    @property
+    def unrecorded_share(self) -> float:
+        """The share of the launches whose work the trace does not hold."""
+        record = self.device_record
+        return record.unrecorded_launches / record.launches if record is not None and record.launches else 0.0
+
+    @property
+    def wall_ns(self) -> int:
+        """The time from the first device work to the last (on the host: the span), once for all devices."""
+        return self.span_ns // max(1, len(self.accounts))
+
+    @property
+    def before_ns(self) -> int:
+        """The recorded time before the first device work."""
+        return sum(part.ns for part in self.before)
+
+    @property
+    def after_ns(self) -> int:
+        """The recorded time after the last device work."""
+        return sum(part.ns for part in self.after)
+
+    @property
+    def recorded_ns(self) -> int:
+        """The time that the trace covers: before, during and after the work of the device."""
+        return self.before_ns + self.wall_ns + self.after_ns
 
     @property
     def missing_share(self) -> float:
