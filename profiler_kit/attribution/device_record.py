@@ -17,11 +17,12 @@ from profiler_kit.records.traces import DeviceEvidence, DeviceRecord
 from profiler_kit.traces.intervals import length, overlap, union
 from profiler_kit.traces.table import DEVICE_TYPE, HOST_TYPE, NONE, Ids, Kind, Table
 
-# Calls of CUDA, HIP, Level Zero and Unified Runtime that put work on a stream.
+# Calls of CUDA, HIP, Level Zero and Unified Runtime that launch kernels, and those that copy and fill. A copy or fill of no
+# bytes has no device event.
 _LAUNCH: Final = re.compile(
-    r"\A(cuda|cu|hip)(Ext)?(Module|Graph)?Launch(?!HostFunc)|\A(cuda|cu|hip)Mem(cpy|set)|"
-    r"\Aze\w*Append(LaunchKernel|Memory(Copy|Fill))|\Aur(EnqueueKernelLaunch|EnqueueUSM(Memcpy|Fill))"
+    r"\A(cuda|cu|hip)(Ext)?(Module|Graph)?Launch(?!HostFunc)|\Aze\w*AppendLaunchKernel|\AurEnqueueKernelLaunch"
 )
+_COPY: Final = re.compile(r"\A(cuda|cu|hip)Mem(cpy|set)|\Aze\w*AppendMemory(Copy|Fill)|\AurEnqueueUSM(Memcpy|Fill)")
 _CAPTURE: Final = re.compile(r"Stream(Begin|End)Capture")
 # The dispatcher names operators after the library or the device that runs them. The attention kernels without
 # ``_for_cpu`` run on devices only; ``_use_cudnn`` and ``is_acceptable`` ask on any device.
@@ -78,6 +79,10 @@ def _evidence(attribution: Attribution, launches: Ids) -> Iterator[tuple[DeviceE
         yield "launches", _name(table, host.rows[launches])
     if table.lost_device_events:
         yield "lost events", ""
+    calls = np.flatnonzero(table.of(Kind.RUNTIME)).astype(np.int32)
+    calls = calls[table.named(calls, _COPY)]
+    if len(calls):
+        yield "copies", _name(table, calls)
     rows = np.flatnonzero(table.of(Kind.OPERATOR, Kind.ANNOTATION)).astype(np.int32)
     rows = rows[table.named(rows, _DEVICE_OPERATOR)]
     if len(rows):

@@ -93,7 +93,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
     )
     linked = device.launch != NONE
     return replace(
-        _summary(attribution, work, time),
+        _summary(attribution, work, time._replace(timeline=timeline)),
         clock="device",
         device_events=len(device.rows),
         linked=int(linked.sum()),
@@ -301,7 +301,9 @@ def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_
                 "total. These waits are in the table of host waits, but in no phase."
             )
     elif bool((table.kind == Kind.OPERATOR).any()):
-        record = " If the program uses the device, record with ProfilerActivity.CUDA, too." if any(table.info.devices) else ""
+        record = ""
+        if any(table.info.devices) and not table.of(Kind.RUNTIME).any():
+            record = " If the program uses the device, record with ProfilerActivity.CUDA, too."
         notes.append(f"No device work in the trace. All figures are self times of operators on the host.{record}")
     else:
         notes.append("The trace holds neither device work nor operators. All figures are zero.")

@@ -12,6 +12,7 @@ from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
+from profiler_kit.diagnosis.recorded import has_long_edges, lost_text, readable_traces, unrecorded_text
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import remedies
 from profiler_kit.diagnosis.step_work import step_works
@@ -20,7 +21,7 @@ from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import IdleTime, TraceSummary, idle_by_cause
 from profiler_kit.records.verdict import Bound, Remedy, Verdict
 from profiler_kit.units import percent, text
 
@@ -44,6 +45,13 @@ MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
 BUSY_HOST: Final = "busy_host"
+# The verdict says itself what was not recorded.
+NOT_RECORDED: Final = "device_not_recorded"
+# More devices than this are not listed one by one.
+MAX_DEVICES: Final = 8
+# Bounds that are busy time, and those that may be busy or idle time. All others are idle time.
+BUSY_BOUNDS: Final[tuple[Bound, ...]] = ("compute", "memory bandwidth", "copies", "kernels", "operators")
+EITHER_BOUNDS: Final[tuple[Bound, ...]] = ("overhead", "data", "communication")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the time")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
@@ -57,6 +65,7 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "synchronization": "synchronization of host and device",
     "data": "data loading",
     "communication": "communication between ranks",
+    "other devices": "waits of the devices for each other",
     "cold start": "work that happens once (cold start)",
     "compilation": "compilation",
     "memory allocation": "memory allocation on the device",
@@ -67,18 +76,20 @@ _CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch":
 
 def verdict(report: Report | TraceReport) -> Verdict:
     """Return the verdict on `report`, whose findings are ranked."""
-    parts = step_parts(report)
-    account = account_of(report) if parts is not None else None
+    readable = readable_traces(report) if isinstance(report, TraceReport) else report
+    parts = step_parts(readable)
+    account = account_of(readable) if parts is not None else None
     useful, without_gain = remedies(report)
     cause = _main_cause(report.findings)
+    is_bound = cause_is_bound(parts, report.findings[cause - 1]) if parts is not None and cause is not None else None
     unexplained_busy = account.unexplained(idle=False) if account is not None else None
     unexplained_idle = account.unexplained(idle=True) if account is not None else None
     sentences = (
         _cost(report),
         _busy_host(report.findings),
         _bound(parts) if parts is not None else _largest_count(report),
-        *_cause(report, parts, cause),
-        _remedy(useful) or _untried(report, parts, cause),
+        *_cause(report, parts, cause, is_bound),
+        _remedy(useful) or _untried(report, parts, cause) or _how_to_record(report),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
@@ -89,9 +100,31 @@ def verdict(report: Report | TraceReport) -> Verdict:
         unexplained_busy=unexplained_busy,
         unexplained_idle=unexplained_idle,
         cause=cause,
+        cause_is_bound=is_bound,
         remedies=useful,
         without_gain=without_gain,
     )
+
+
+def cause_is_bound(parts: StepParts, cause: Finding) -> bool:
+    """Return whether `cause` claims time of the kind that bounds the step: busy or idle time."""
+    is_busy = parts.bound in BUSY_BOUNDS or (parts.bound in EITHER_BOUNDS and parts.busy >= parts.idle)
+    pools = {claim.partition(":")[0] for claim in cause.claims}
+    if parts.bound in EITHER_BOUNDS and not parts.on_device:
+        return True
+    return "busy" in pools if is_busy else not pools.isdisjoint(("idle", "host"))
+
+
+def _how_to_record(report: Report | TraceReport) -> str:
+    """How to record the device, where no trace has its work."""
+    if not isinstance(report, TraceReport) or not report.traces or not all(t.is_unrecorded for t in report.traces):
+        return ""
+    number, finding = next(
+        ((i, item) for i, item in enumerate(report.findings, start=1) if item.rule == NOT_RECORDED), (0, None)
+    )
+    if finding is None:
+        return ""
+    return f"{finding.advice.partition(', with prof.step()')[0].removesuffix('.')} [{number}]."
 
 
 def _busy_host(findings: tuple[Finding, ...]) -> str:
@@ -154,22 +187,60 @@ def _trace_cost(report: TraceReport) -> str:
         return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
     if not trace.span_ns:
-        return "The trace has no device events and no operators."
+        return join_sentences("The trace has no device events and no operators.", _recording(trace))
     if trace.hardware_counters:
         return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
     if (ns := _step_ns(trace)) is None:
         if trace.clock == "host":
-            return f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has no steps and no device work."
-        return f"The trace covers {text(trace.span_ns, 'ns')} and has no steps."
+            nothing = "no steps" if trace.is_unrecorded else "no steps and no device work"
+            return join_sentences(
+                f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has {nothing}.", _recording(trace)
+            )
+        return join_sentences(
+            f"The trace covers {text(trace.recorded_ns, 'ns')} and has no steps.", _around(trace), _recording(trace)
+        )
     steady = sum(step.steady for step in trace.steps)
     median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
     inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
     clock = "device" if trace.step_ns is not None else "host"
-    no_device = "; the trace has no device work" if trace.clock == "host" else ""
+    no_device = "; the trace has no device work" if trace.clock == "host" and not trace.is_unrecorded else ""
     steps_ns = ns * len(trace.working_steps)
     most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
     is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
-    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}"
+    return join_sentences(
+        f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}",
+        _around(trace),
+        _recording(trace),
+    )
+
+
+def _around(trace: TraceSummary) -> str:
+    """The recorded time before the first device work and after the last, where it is much of what the trace covers."""
+    parts = [
+        f"{text(ns, 'ns')} {place}{_main_part(idle)}"
+        for ns, place, idle in (
+            (trace.before_ns, "pass before the first device work", trace.before),
+            (trace.after_ns, "after the last", trace.after),
+        )
+        if ns >= MIN_IDLE * trace.recorded_ns and ns > 0
+    ]
+    if not parts:
+        return ""
+    wall = f"; the device works in {text(trace.wall_ns, 'ns')}" if has_long_edges(trace) else ""
+    return f"Of {text(trace.recorded_ns, 'ns')}, {join_list(parts)}{wall}."
+
+
+def _main_part(idle: tuple[IdleTime, ...]) -> str:
+    """The cause of most of the time, in parentheses; empty for an unknown one."""
+    cause = next(iter(idle_by_cause(idle)), "unknown")
+    return "" if cause == "unknown" else f" ({_CAUSES.get(cause, cause)})"
+
+
+def _recording(trace: TraceSummary) -> str:
+    """What of the device's work the trace lacks; empty for nothing."""
+    if trace.is_unrecorded:
+        return f"The device was not recorded, so nothing can be said about it: {unrecorded_text(trace)}."
+    return f"{lost_text(trace)}." if lost_text(trace) else ""
 
 
 def _step_ns(trace: TraceSummary) -> int | None:
@@ -181,15 +252,33 @@ def _cost_of_traces(report: TraceReport) -> str:
         return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
     steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
     if not steps:
-        spans = [trace.span_ns for trace in report.traces]
-        return f"{len(spans)} traces without steps cover {text(min(spans), 'ns')} to {text(max(spans), 'ns')}."
-    return f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
+        times = [trace.recorded_ns for trace in report.traces]
+        cost = f"{len(times)} traces without steps cover {text(min(times), 'ns')} to {text(max(times), 'ns')}."
+    else:
+        cost = f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
+    return join_sentences(cost, _recordings(report))
+
+
+def _recordings(report: TraceReport) -> str:
+    """How many of several traces lack the work of the device, or a part of it."""
+    unrecorded = sum(trace.is_unrecorded for trace in report.traces)
+    lost = sum(lost_text(trace) != "" for trace in report.traces)
+    total = len(report.traces)
+    return join_sentences(
+        f"The device was not recorded in {unrecorded} of {total}: nothing can be said about it." if unrecorded else "",
+        f"In {lost} of {total}, some device events could not be read." if lost else "",
+    )
 
 
 def _bound(parts: StepParts) -> str:
     """What limits the step, and the shares of it that show this."""
     if parts.on_device:
-        busy, idle = f"the device is busy {percent(parts.busy)}", f"the device is idle {percent(parts.idle)}"
+        device = "the device is"
+        if parts.devices:
+            listed = join_list([percent(share) for share in parts.devices[:MAX_DEVICES]])
+            more = f" and {len(parts.devices) - MAX_DEVICES} more" if len(parts.devices) > MAX_DEVICES else ""
+            device = f"{len(parts.devices)} devices, busy {listed}{more}, are on average"
+        busy, idle = f"{device} busy {percent(parts.busy)}", f"{device} idle {percent(parts.idle)}"
     else:
         busy = idle = f"operators take {percent(parts.busy)}"
     is_idle = parts.idle > parts.busy and parts.on_device
@@ -226,8 +315,13 @@ def _largest_count(report: Report | TraceReport) -> str:
     return f"Most work: {layer_name(path)} with {percent(share)} of the FLOPs."
 
 
-def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> Iterator[str]:
-    """The finding that explains most. Without one: where the time is, and the first finding about something else."""
+def _cause(
+    report: Report | TraceReport, parts: StepParts | None, cause: int | None, is_bound: bool | None
+) -> Iterator[str]:
+    """The finding that explains most. Without one: where the time is, and the first finding about something else.
+
+    `is_bound`: whether the finding is about the bound of the step; if not, the sentence says of what part it is.
+    """
     findings = report.findings
     if cause is not None:
         finding = findings[cause - 1]
@@ -240,11 +334,22 @@ def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | N
         share = finding.share or 0.0
         is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
         share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
-        yield f"Main cause{share_text}: {_clause(finding.title)} [{cause}]."
+        prefix = f"Main cause{share_text}"
+        if is_bound is False:
+            pool = "idle" if any(claim.startswith(("idle", "host")) for claim in finding.claims) else "busy"
+            prefix = f"Findings explain {pool} time rather than the bound; most{share_text}"
+        yield f"{prefix}: {_clause(finding.title)} [{cause}]."
         return
     if parts is not None and parts.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)
-    number = next((i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium")), None)
+    number = next(
+        (
+            i
+            for i, finding in enumerate(findings, start=1)
+            if finding.severity in ("high", "medium") and finding.rule != NOT_RECORDED
+        ),
+        None,
+    )
     if number is not None:
         yield f"Main finding: {_clause(findings[number - 1].title)} [{number}]."
 

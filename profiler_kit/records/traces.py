@@ -32,6 +32,8 @@ IdleCause = Literal[
 IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
+# With fewer kernels than this share of the launches, the idle time of the device is unknown.
+MAX_UNRECORDED_SHARE: Final = 0.5
 # A first step that is this many times as long as the others does work that the others do not.
 FIRST_STEP_FACTOR: Final = 3.0
 
@@ -134,17 +136,17 @@ class TraceDevice:
     idle_ns: int
 
 
-DeviceEvidence = Literal["", "launches", "lost events", "operators", "memory", "threads", "inputs"]
+DeviceEvidence = Literal["", "launches", "lost events", "copies", "operators", "memory", "threads", "inputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
     """How much of the device's work a trace holds.
 
-    - `launches`: calls that launch kernels, copies or fills. `unrecorded_launches`: those without work in the trace.
+    - `launches`: calls that launch kernels. `unrecorded_launches`: those without work in the trace.
     - `lost_events`: kernels, copies and fills in the file that could not be read.
-    - `evidence`: what shows that the program used a device: launches, device events that could not be read, operators of a
-      device's library, memory on a device, the threads of a device's backward pass, inputs; "" for nothing. `example`: the
+    - `evidence`: what shows that the program used a device: launches, device events that could not be read, copies, operators of
+      a device's library, memory on a device, the threads of a device's backward pass, inputs; "" for nothing. `example`: the
       name of the first.
     """
 
@@ -420,8 +422,10 @@ class TraceSummary:
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether the program used a device of which the trace holds no work, so that it says nothing about the device."""
-        return self.clock == "host" and self.device_record is not None and self.device_record.evidence != ""
+        """Whether the program used a device of which the trace holds no work, or the lesser part, so that it says nothing of it."""
+        if self.clock == "device":
+            return self.unrecorded_share >= MAX_UNRECORDED_SHARE
+        return self.device_record is not None and self.device_record.evidence != ""
 
     @property
     def unrecorded_share(self) -> float:

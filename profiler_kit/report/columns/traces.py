@@ -13,6 +13,7 @@ from profiler_kit.records.traces import (
     IdleTime,
     ShapedOperator,
     StreamTime,
+    TraceDevice,
     SyncWait,
     TraceKernel,
     TraceModule,
@@ -53,12 +54,16 @@ class PhaseLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLine:
-    """Idle time of one cause. `before`: the phases of the work that ends the gaps, longest first."""
+    """Idle time of one cause. `before`: the phases of the work that ends the gaps, longest first.
+
+    `is_in_span`: whether the time is part of the span.
+    """
 
     cause: str
     ns: int
     gaps: int
     before: str
+    is_in_span: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +145,13 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     _FILE,
     Column("rank", "rank", "count", lambda r: r.trace.rank, "rank of the process; empty where the trace does not say"),
     Column("clock", "clock", "text", lambda r: r.trace.clock, "device; or host for a trace without device events", place="data"),
-    Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last"),
+    Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last, once for each device"),
     Column("busy_ns", "busy", "ns", lambda r: r.trace.busy_ns, "time with at least one device event running", place="data"),
     Column("busy_percent", "busy %", "percent", lambda r: share(r.trace.busy_ns, r.trace.span_ns), "busy time as a share of the span", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.trace.idle_ns, "span minus busy time", rank=3),
+    Column("recorded_ns", "recorded", "ns", lambda r: r.trace.recorded_ns, "time that the trace covers: from the first to the last operator, range, call or device event", place="data"),
+    Column("before_ns", "before", "ns", lambda r: r.trace.before_ns, "recorded time before the first device work", place="data"),
+    Column("after_ns", "after", "ns", lambda r: r.trace.after_ns, "recorded time after the last device work", place="data"),
     Column("idle_cause", "main idle cause", "text", lambda r: _most_idle(r.trace), "the cause of most of the idle time", rank=4),
     Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of marked or inferred steps", rank=5),
     Column("step_ns", "step", "ns", lambda r: r.trace.step_ns, "median period of the steady steps by the device's clock"),
@@ -178,9 +186,9 @@ TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
 TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
-    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span", share=True),
+    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns) if r.item.is_in_span else None, "share of the span; empty for recorded time before the first device work and after the last", share=True),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps", rank=1),
-    Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
+    Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first; for time around the device work, what the host does", rank=2),
 )
 
 TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
@@ -265,8 +273,17 @@ TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
     Column("stream", "stream", "text", lambda r: r.item.stream, "number of the stream"),
     Column("events", "events", "count", lambda r: r.item.events, "number of kernels, copies and fills"),
     Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "time with work running on the stream"),
-    Column("busy_percent", "% of span", "percent", lambda r: share(r.item.busy_ns, r.trace.span_ns), "share of the span"),
+    Column("busy_percent", "% of span", "percent", lambda r: share(r.item.busy_ns, r.trace.wall_ns), "share of the span"),
     Column("communication", "collectives alone", "bool", lambda r: r.item.communication, "whether the stream runs collectives only"),
+)
+
+TRACE_DEVICE_COLUMNS: tuple[Column[TraceItem[TraceDevice]], ...] = (
+    _FILE,
+    Column("device", "device", "text", lambda r: r.item.device, "number of the device"),
+    Column("events", "events", "count", lambda r: r.item.events, "number of kernels, copies and fills"),
+    Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "time with work running on the device"),
+    Column("busy_percent", "busy %", "percent", lambda r: share(r.item.busy_ns, r.item.busy_ns + r.item.idle_ns), "busy time as a share of the span", share=True),
+    Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "rest of the span, which all devices share"),
 )
 
 TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
@@ -301,6 +318,7 @@ TABLES = (
     ColumnTable("trace_shapes", TRACE_SHAPE_COLUMNS, "`inspect`: one row per operator and input shapes, up to twenty per trace; backward work is joined to its forward operator."),
     ColumnTable("trace_kernels", TRACE_KERNEL_COLUMNS, "`inspect`: one row per kernel, copy or fill."),
     ColumnTable("trace_families", TRACE_FAMILY_COLUMNS, "`inspect`: kernels by kind, in pages."),
+    ColumnTable("trace_devices", TRACE_DEVICE_COLUMNS, "`inspect`: one row per device that takes part. The times add up to those of the trace."),
     ColumnTable("trace_streams", TRACE_STREAM_COLUMNS, "`inspect`: one row per stream of a device."),
     ColumnTable("trace_steps", TRACE_STEP_COLUMNS, "`inspect`: one row per step, marked or inferred."),
     ColumnTable("trace_syncs", TRACE_SYNC_COLUMNS, "`inspect`: the calls in which the host waited for the device, and the phases whose kernels ran meanwhile."),
