@@ -69,9 +69,7 @@ def device_accounts(attribution: Attribution, time: DeviceTime) -> DeviceAccount
 
 def _account(name: str, timeline: Timeline, span_ns: int) -> TraceDevice:
     busy_ns = timeline.busy_ns
-    return TraceDevice(
-        device=name, events=len(timeline.event_busy_ns), busy_ns=busy_ns, idle_ns=span_ns - busy_ns
-    )
+    return TraceDevice(device=name, events=len(timeline.event_busy_ns), busy_ns=busy_ns, idle_ns=span_ns - busy_ns)
 
 
 def used_devices(attribution: Attribution) -> tuple[Ids, int]:
@@ -119,9 +117,7 @@ def _gaps_of_device(
     ending = np.concatenate((positions[:1], positions[inner], [NONE])).astype(np.int32)
     previous = np.concatenate((positions[:1], positions[timeline.before[inner]], positions[-1:]))
     nonempty = end > start
-    gaps = gaps_by_cause(
-        attribution, time.waits, start[nonempty], end[nonempty], ending[nonempty], previous[nonempty]
-    )
+    gaps = gaps_by_cause(attribution, time.waits, start[nonempty], end[nonempty], ending[nonempty], previous[nonempty])
     others = _joined([part for i, part in enumerate(busy) if i != number])
     waiting_ns = np.minimum(gaps.ns[CAUSE_NUMBERS["unknown"]], overlap(others, gaps.start, gaps.end))
     gaps.ns[CAUSE_NUMBERS["unknown"]] -= waiting_ns

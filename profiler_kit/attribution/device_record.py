@@ -66,7 +66,9 @@ def _launches(attribution: Attribution) -> Ids:
         inside = overlap(captures, host.start_ns[launches], host.end_ns[launches]) > 0
         launches = launches[~inside] if length(captures) else launches
     # a call of the runtime contains one of the driver with the same correlation
-    _, first = np.unique(np.stack((table.correlation[host.rows[launches]], host.thread[launches])), axis=1, return_index=True)
+    _, first = np.unique(
+        np.stack((table.correlation[host.rows[launches]], host.thread[launches])), axis=1, return_index=True
+    )
     correlated = table.correlation[host.rows[launches]] >= 0
     result: Ids = launches[np.isin(np.arange(len(launches)), first) | ~correlated]
     return result

@@ -211,9 +211,7 @@ def gaps_by_cause(
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
 
 
-def _device_causes(
-    attribution: Attribution, previous: Ids | Ints, work: Ids, delay_ns: Ints
-) -> NDArray[np.int64]:
+def _device_causes(attribution: Attribution, previous: Ids | Ints, work: Ids, delay_ns: Ints) -> NDArray[np.int64]:
     """Return the cause of each wait of launched work on an idle device. `previous`: the work that ran before.
 
     Work without a launch that runs before all linked work was launched before the trace began.

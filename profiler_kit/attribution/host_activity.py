@@ -62,9 +62,7 @@ def host_calls(attribution: Attribution, low: int, high: int, waits: Ids) -> Hos
     is_allocation = is_call & table.named(rows, _ALLOCATION)
     # Before the first launch, the program has freed nothing yet: the call starts the library.
     starts_library = start < _first_launch_ns(attribution)
-    is_slow = is_call & (
-        end - start >= np.where(is_allocation & ~starts_library, SLOW_ALLOCATION_NS, SLOW_CALL_NS)
-    )
+    is_slow = is_call & (end - start >= np.where(is_allocation & ~starts_library, SLOW_ALLOCATION_NS, SLOW_CALL_NS))
     is_slow &= ~table.named(rows, _COPY)
     is_slow &= is_allocation | ~np.isin(np.arange(low, high), waits)
     compiling = ~is_call & table.named(rows, _COMPILING)

@@ -114,6 +114,13 @@ class TraceStep:
     idle_ns: int | None
     steady: bool
 
+    @property
+    def busy_ns(self) -> int:
+        """The busy part of the step. Work of several steps may overlap, so this is not `kernel_ns` where idle time is known."""
+        if self.idle_ns is None:
+            return self.kernel_ns
+        return max(0, (self.device_ns if self.device_ns is not None else self.host_ns) - self.idle_ns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTime:
@@ -422,7 +429,7 @@ class TraceSummary:
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether the program used a device of which the trace holds no work, or the lesser part, so that it says nothing of it."""
+        """Whether the program used a device of which the trace holds no work, or the lesser part."""
         if self.clock == "device":
             return self.unrecorded_share >= MAX_UNRECORDED_SHARE
         return self.device_record is not None and self.device_record.evidence != ""
@@ -432,6 +439,11 @@ class TraceSummary:
         """The share of the launches whose work the trace does not hold."""
         record = self.device_record
         return record.unrecorded_launches / record.launches if record is not None and record.launches else 0.0
+
+    @property
+    def busy_share(self) -> float | None:
+        """The share of the span in which a device is busy (on the host: an operator runs), the mean of several devices."""
+        return self.busy_ns / self.span_ns if self.span_ns else None
 
     @property
     def wall_ns(self) -> int:

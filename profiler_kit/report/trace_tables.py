@@ -11,7 +11,15 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import TRACE_PHASES, IdleTime, PhaseTime, TraceKernel, TraceOperator, TraceSummary, idle_by_cause
+from profiler_kit.records.traces import (
+    TRACE_PHASES,
+    IdleTime,
+    PhaseTime,
+    TraceKernel,
+    TraceOperator,
+    TraceSummary,
+    idle_by_cause,
+)
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS

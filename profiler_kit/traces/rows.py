@@ -200,9 +200,7 @@ class Rows:
         numbers = self._threads.numbers([(str(rows[i].pid), str(rows[i].tid)) for i in starts.tolist()])
         return np.repeat(numbers, np.diff(starts, append=len(rows)))
 
-    def _arguments(
-        self, rows: list[Any], kind: NDArray[np.int8]
-    ) -> list[tuple[NDArray[np.int64], ArgumentColumns]]:
+    def _arguments(self, rows: list[Any], kind: NDArray[np.int8]) -> list[tuple[NDArray[np.int64], ArgumentColumns]]:
         """Return the arguments of the rows, by kinds with the same fields."""
         columns = []
         group = self._group_of_kind[kind]

@@ -13,8 +13,8 @@ from profiler_kit.records.traces import (
     IdleTime,
     ShapedOperator,
     StreamTime,
-    TraceDevice,
     SyncWait,
+    TraceDevice,
     TraceKernel,
     TraceModule,
     TraceOperator,
@@ -100,6 +100,10 @@ def _busy(row: TraceItem[Item]) -> int:
     return row.trace.busy_ns
 
 
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
+
+
 def _time(trace: TraceSummary, *phases: TracePhase) -> int | None:
     return sum_known(timing.kernel_ns for timing in trace.phases if timing.phase in phases)
 
@@ -116,11 +120,6 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
         Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), f"busy time of {work}", place="page"),
         Column("operator_ns", "operators", "ns", lambda r: r.item.kernel_ns if r.trace.clock == "host" else None, "self time of operators on the host", place="page"),
     )  # fmt: skip
-
-
-def _step_busy(step: TraceStep) -> int:
-    """The busy part of the step's period on the device. Work of several steps may overlap, so this is not `kernel_ns`."""
-    return step.kernel_ns if step.device_ns is None or step.idle_ns is None else step.device_ns - step.idle_ns
 
 
 def _most_idle(trace: TraceSummary) -> Value:
@@ -147,7 +146,7 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("clock", "clock", "text", lambda r: r.trace.clock, "device; or host for a trace without device events", place="data"),
     Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last, once for each device"),
     Column("busy_ns", "busy", "ns", lambda r: r.trace.busy_ns, "time with at least one device event running", place="data"),
-    Column("busy_percent", "busy %", "percent", lambda r: share(r.trace.busy_ns, r.trace.span_ns), "busy time as a share of the span", place="page"),
+    Column("busy_percent", "busy %", "percent", lambda r: _percent(r.trace.busy_share), "busy time as a share of the span", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.trace.idle_ns, "span minus busy time", rank=3),
     Column("recorded_ns", "recorded", "ns", lambda r: r.trace.recorded_ns, "time that the trace covers: from the first to the last operator, range, call or device event", place="data"),
     Column("before_ns", "before", "ns", lambda r: r.trace.before_ns, "recorded time before the first device work", place="data"),
@@ -292,7 +291,7 @@ TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step on the host: of its mark, or inferred"),
     Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "device time from the step's first kernel to the next step's first kernel; empty for the last step, and where the recording paused"),
     Column("kernel_ns", "work", "ns", lambda r: r.item.kernel_ns, "busy time of the work launched in the step; it may run on after the period", place="data"),
-    Column("busy_ns", "busy", "ns", lambda r: _step_busy(r.item), "busy part of the period; without a period, busy time of the work launched in the step", place="page"),
+    Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "busy part of the period; without a period, busy time of the work launched in the step", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "part of the period without work; in a trace without device events, part of the host time without an operator"),
     Column("steady", "steady", "bool", lambda r: r.item.steady if r.trace.clock == "device" else None, "whether the launch queue no longer grew; the step time is the median over steady steps"),
 )
