@@ -77,10 +77,10 @@ def _launches(attribution: Attribution) -> Ids:
 def _evidence(attribution: Attribution, launches: Ids) -> Iterator[tuple[DeviceEvidence, str]]:
     """Yield what shows that the program used a device, the strongest first, each with the name of an example."""
     table, host = attribution.table, attribution.host
-    if len(launches):
-        yield "launches", _name(table, host.rows[launches])
     if table.lost_device_events:
         yield "lost events", ""
+    if len(launches):
+        yield "launches", _name(table, host.rows[launches])
     calls = np.flatnonzero(table.of(Kind.RUNTIME)).astype(np.int32)
     calls = calls[table.named(calls, _COPY)]
     if len(calls):

@@ -152,7 +152,7 @@ class DeviceRecord:
 
     - `launches`: calls that launch kernels. `unrecorded_launches`: those without work in the trace.
     - `lost_events`: kernels, copies and fills in the file that could not be read.
-    - `evidence`: what shows that the program used a device: launches, device events that could not be read, copies, operators of
+    - `evidence`: what shows that the program used a device: device events that could not be read, launches, copies, operators of
       a device's library, memory on a device, the threads of a device's backward pass, inputs; "" for nothing. `example`: the
       name of the first.
     """
