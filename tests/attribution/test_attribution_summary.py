@@ -145,7 +145,10 @@ def test_devices_that_share_a_trace_share_its_span_and_it_says_so() -> None:
     summary = summarize(trace.attribution())
     assert_sums_hold(summary)
     assert (summary.span_ns, summary.busy_ns) == (2 * 20, 10 + 15)
-    assert [(device.device, device.busy_ns, device.idle_ns) for device in summary.accounts] == [("0", 10, 10), ("1", 15, 5)]
+    assert [(device.device, device.busy_ns, device.idle_ns) for device in summary.accounts] == [
+        ("0", 10, 10),
+        ("1", 15, 5),
+    ]
     assert any("2 devices" in note for note in summary.notes)
 
 
