@@ -29,7 +29,7 @@ _CAPTURE: Final = re.compile(r"Stream(Begin|End)Capture")
 _DEVICE_OPERATOR: Final = re.compile(
     r"\A\w+::(?!.*(_use_cudnn|is_acceptable))\w*?(?<![a-z0-9])"
     r"(cudnn|miopen|cublas(lt)?|cusparse\w*|cusolver|cufft|cuda|hip|rocm|xpu|mps|mtia|hpu|npu|musa)(?![a-z0-9])|"
-    r"\Aaten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!.*_for_cpu)|\Aaten::_?pin_memory\Z|"
+    r"\Aaten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!.*_for_cpu)|"
     r"\A(nccl|rccl|xccl|hccl):|\Atriton_"
 )
 _DEVICE_INPUT: Final = re.compile(r'"(cuda|hip|xpu|mps|mtia|hpu|npu)(:\d+)?"')
@@ -42,10 +42,12 @@ def device_record(attribution: Attribution) -> DeviceRecord:
     launches = _launches(attribution)
     has_work = np.zeros(len(host.rows), np.bool_)
     has_work[attribution.device.launch[attribution.device.launch != NONE]] = True
+    # Writers that leave out correlations have work whose launch is unknown. It may be that of any launch.
+    without_work = int((~has_work[launches]).sum()) - int((attribution.device.launch == NONE).sum())
     evidence, example = next(_evidence(attribution, launches), ("", ""))
     return DeviceRecord(
         launches=len(launches),
-        unrecorded_launches=int((~has_work[launches]).sum()),
+        unrecorded_launches=max(0, without_work),
         lost_events=table.lost_device_events,
         evidence=evidence,
         example=example,

@@ -11,7 +11,7 @@ from profiler_kit.records.traces import DeviceEvidence, TraceSummary
 
 # Where the device works in less than half of the recorded time, the time around its work decides what a trace shows.
 MIN_DEVICE_SHARE: Final = 0.5
-RECORD_CODE: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+_RECORD: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{}])"
 _EVIDENCE: Final[dict[DeviceEvidence, str]] = {
     "copies": "the program calls {}",
     "operators": "the program calls {}, which runs on a device",
@@ -54,6 +54,14 @@ def _on_recorded_time(trace: TraceSummary) -> TraceSummary:
         before=(),
         after=(),
     )
+
+
+def record_code(trace: TraceSummary) -> str:
+    """Return the line that records the host and the device; empty for a device that torch.profiler does not record."""
+    example = trace.device_record.example.lower() if trace.device_record is not None else ""
+    if "mps" in example:
+        return ""
+    return _RECORD.format("XPU" if "xpu" in example or example.startswith(("ur", "ze")) else "CUDA")
 
 
 def unrecorded_text(trace: TraceSummary) -> str:

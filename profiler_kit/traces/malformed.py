@@ -91,15 +91,17 @@ def value_of(text: bytes, floats: type[str] | None = None) -> Any:
     In an object, values that JSON does not allow are None, or numbers where Python reads them: ``inf``, ``.5``, ``0x1f``.
     """
     written = text.decode("utf-8", errors="replace")
-    for repair in (lambda: written, lambda: _TOKEN.sub(_repaired, written)):
-        try:
-            return json.loads(repair(), strict=False, parse_float=floats)
-        except RecursionError:
+    try:
+        return json.loads(written, strict=False, parse_float=floats)
+    except RecursionError:
+        return None
+    except ValueError:
+        if not written.lstrip().startswith("{"):
             return None
-        except ValueError:
-            if not written.lstrip().startswith("{"):
-                return None
-    return None
+    try:
+        return json.loads(_TOKEN.sub(_repaired, written), strict=False, parse_float=floats)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _repaired(token: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from inspection_written import assert_sums_hold
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
+from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleTime, TraceSummary
@@ -98,7 +99,6 @@ def test_launches_without_kernels_say_nothing_about_the_device(tmp_path: Path) -
         *(
             "aten::_scaled_dot_product_efficient_attention",
             "aten::_scaled_dot_product_flash_attention",
-            "aten::pin_memory",
         ),
         *("aten::cudnn_convolution_backward", "aten::_cudnn_ctc_loss", "torch_xpu::xpu_add"),
     ],
@@ -122,7 +122,7 @@ def test_operators_of_a_device_recorded_on_the_host_alone(tmp_path: Path, name: 
             "aten::_scaled_dot_product_attention_math",
             "mylib::scuda",
         ),
-        *("gloo:all_reduce", "aten::chip", "aten::relationship", "my cuda range", "is_pinned"),
+        *("gloo:all_reduce", "aten::chip", "aten::relationship", "my cuda range", "aten::pin_memory"),
     ],
 )
 def test_operators_of_any_device_are_no_evidence(tmp_path: Path, name: str) -> None:
@@ -212,6 +212,24 @@ def test_one_of_two_traces_without_its_device(tmp_path: Path) -> None:
     assert result.verdict.bound == alone.verdict.bound
     assert result.verdict.busy == alone.verdict.busy
     assert rules(result)[-1:] == ["device_not_recorded"] or rules(result)[0] == "device_not_recorded"
+
+
+def test_work_without_correlations_may_be_that_of_any_launch(tmp_path: Path) -> None:
+    events = training()
+    for event in events:
+        event["args"].pop("correlation", None)
+    trace = summary(tmp_path, events)
+    assert trace.device_record is not None
+    assert (trace.linked, trace.device_record.unrecorded_launches, trace.is_unrecorded) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "activity"), [("aten::cudnn_convolution", "CUDA"), ("torch_xpu::xpu_add", "XPU"), ("aten::_mps_add", "")]
+)
+def test_the_advice_records_the_device_of_the_program(tmp_path: Path, name: str, activity: str) -> None:
+    (finding,) = report(tmp_path, host_only("aten::conv2d", name)).findings
+    assert f"ProfilerActivity.{activity}]" in finding.advice or not activity
+    assert ("torch.mps.profiler" in finding.advice) == (not activity)
 
 
 # ---- device events that could not be read
@@ -435,3 +453,13 @@ def test_copies_between_devices_count_where_they_run(tmp_path: Path) -> None:
     peer = on_device(copy("Memcpy PtoP (Device -> Device)", 100, 150, None, stream=9), 1)
     trace = summary(tmp_path, [*training(), peer])
     assert [(account.device, account.events) for account in trace.accounts] == [("0", 18), ("1", 1)]
+
+
+def test_a_comparison_of_traces_without_their_device_says_so(tmp_path: Path) -> None:
+    recorded, unrecorded = summary(tmp_path, training()), summary(tmp_path, training(kernels=False))
+    on_cpu = summary(tmp_path, host_only("aten::addmm"))
+
+    def notes(trace: TraceSummary) -> list[str]:
+        return [note for note in compare_traces(trace, trace).notes if "not recorded" in note]
+
+    assert [len(notes(trace)) for trace in (recorded, unrecorded, on_cpu)] == [0, 1, 0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.recorded import RECORD_CODE, lost_text, unrecorded_text
+from profiler_kit.diagnosis.recorded import lost_text, record_code, unrecorded_text
 from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.records.report import Finding, TraceReport
@@ -87,10 +87,13 @@ def _advice(trace: TraceSummary) -> str:
             'Inspect the file as torch.profiler exported it: prof.export_chrome_trace("trace.json.gz"). A program that rewrote '
             "it may have written values that JSON does not allow."
         )
+    code = record_code(trace)
+    if not code:
+        return "torch.profiler records no kernels of this device: use the profiler of its backend (torch.mps.profiler)."
     if not record.launches:
-        return f"Record the device too: {RECORD_CODE}."
+        return f"Record the device too: {code}."
     return (
-        f"Record the device after a warm-up: {RECORD_CODE[:-1]}, schedule=torch.profiler.schedule(wait=1, warmup=2, active=3)), "
+        f"Record the device after a warm-up: {code[:-1]}, schedule=torch.profiler.schedule(wait=1, warmup=2, active=3)), "
         "with prof.step() at the end of each step. If kernels are still missing, no other profiler may use the device, and the "
         "process needs the permission: CUPTI reports CUPTI_ERROR_INSUFFICIENT_PRIVILEGES where only administrators may profile "
         "(NVreg_RestrictProfilingToAdminUsers=0 in the driver's options allows it to all)."
