@@ -42,8 +42,8 @@ class DeviceAccounts(NamedTuple):
 def device_accounts(attribution: Attribution, time: DeviceTime) -> DeviceAccounts:
     """Return the account of each device that takes part in the work of `attribution`."""
     timeline = time.timeline
-    device_of, count = used_devices(attribution)
-    names = _names(attribution, device_of, count)
+    device_of, names = used_devices(attribution)
+    count = len(names)
     if count == 1:
         return DeviceAccounts(
             (_account(names[0], timeline, timeline.span_ns),), timeline.event_busy_ns, timeline.span_ns, time.gaps
@@ -72,8 +72,8 @@ def _account(name: str, timeline: Timeline, span_ns: int) -> TraceDevice:
     return TraceDevice(device=name, events=len(timeline.event_busy_ns), busy_ns=busy_ns, idle_ns=span_ns - busy_ns)
 
 
-def used_devices(attribution: Attribution) -> tuple[Ids, int]:
-    """Return the number of the device of each event, and the number of devices.
+def used_devices(attribution: Attribution) -> tuple[Ids, tuple[str, ...]]:
+    """Return the device of each event, as an index into the returned names.
 
     A device with hardly any work counts as the busiest one, so that all work has a device that takes part.
     """
@@ -84,19 +84,7 @@ def used_devices(attribution: Attribution) -> tuple[Ids, int]:
     used = np.flatnonzero((events > 0) & (work_ns >= _MIN_WORK_SHARE * work_ns.max()))
     index = np.full(len(work_ns), int(np.searchsorted(used, work_ns.argmax())), np.int32)
     index[used] = np.arange(len(used))
-    return index[device_of], len(used)
-
-
-def _names(attribution: Attribution, device_of: Ids, count: int) -> list[str]:
-    """Return the name of the busiest of the devices that count as each one."""
-    file_devices, names = event_devices(attribution)
-    length_ns = attribution.device.end_ns - attribution.device.start_ns
-    result = []
-    for number in range(count):
-        of_device = device_of == number
-        work_ns = sum_by(file_devices[of_device], length_ns[of_device], max(len(names), 1))
-        result.append(names[int(work_ns.argmax())] if names else "")
-    return result
+    return index[device_of], tuple(names[i] if names else "" for i in used.tolist())
 
 
 def _gaps_of_device(

@@ -251,12 +251,12 @@ def step_times(
 
 def _busy_in(attribution: Attribution, start: Ints, end: Ints) -> Ints:
     """Return the busy time in each interval; of several devices, their mean."""
-    device, (device_of, count) = attribution.device, used_devices(attribution)
+    device, (device_of, names) = attribution.device, used_devices(attribution)
     busy = np.zeros(len(start), np.int64)
-    for number in range(count):
+    for number in range(len(names)):
         positions = np.flatnonzero(device_of == number)
         busy += overlap(union(device.start_ns[positions], device.end_ns[positions], ordered=True), start, end)
-    result: Ints = busy // count
+    result: Ints = busy // len(names)
     return result
 
 

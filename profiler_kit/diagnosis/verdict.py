@@ -10,18 +10,18 @@ from typing import Final
 from profiler_kit.diagnosis.bounds import StepParts, step_parts
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
-from profiler_kit.diagnosis.recorded import has_long_edges, lost_text, readable_traces, unrecorded_text
+from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import remedies
 from profiler_kit.diagnosis.step_work import step_works
+from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleTime, TraceSummary, idle_by_cause
 from profiler_kit.records.verdict import Bound, Remedy, Verdict
 from profiler_kit.units import percent, text
 
@@ -40,8 +40,6 @@ MIN_IDLE: Final = 0.1
 MIN_COLLECTIVES: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
-# Shares of a trace are those of a step only if its steps cover most of it.
-MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
 BUSY_HOST: Final = "busy_host"
@@ -71,7 +69,6 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "memory allocation": "memory allocation on the device",
     "unknown": "idle time of unknown cause",
 }
-_CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
 
 
 def verdict(report: Report | TraceReport) -> Verdict:
@@ -150,7 +147,7 @@ def _is_cause(finding: Finding) -> bool:
 
 def _cost(report: Report | TraceReport) -> str:
     if isinstance(report, TraceReport):
-        return _trace_cost(report)
+        return trace_cost(report)
     run = report.baseline()
     kind = "A training step" if report.target.mode == "train" else "A forward pass"
     if run is not None and run.step_ns is not None:
@@ -182,94 +179,6 @@ def _counted(static: StaticCount) -> str:
     return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
 
 
-def _trace_cost(report: TraceReport) -> str:
-    if len(report.traces) != 1:
-        return _cost_of_traces(report) if report.traces else ""
-    (trace,) = report.traces
-    if not trace.span_ns:
-        return join_sentences("The trace has no device events and no operators.", _recording(trace))
-    if trace.hardware_counters:
-        return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
-    if (ns := _step_ns(trace)) is None:
-        if trace.clock == "host":
-            nothing = "no steps" if trace.is_unrecorded else "no steps and no device work"
-            return join_sentences(
-                f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has {nothing}.", _recording(trace)
-            )
-        return join_sentences(
-            f"The trace covers {text(trace.recorded_ns, 'ns')} and has no steps.", _around(trace), _recording(trace)
-        )
-    steady = sum(step.steady for step in trace.steps)
-    median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
-    inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
-    clock = "device" if trace.step_ns is not None else "host"
-    no_device = "; the trace has no device work" if trace.clock == "host" and not trace.is_unrecorded else ""
-    steps_ns = ns * len(trace.working_steps)
-    most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
-    is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
-    return join_sentences(
-        f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}",
-        _around(trace),
-        _recording(trace),
-    )
-
-
-def _around(trace: TraceSummary) -> str:
-    """The recorded time before the first device work and after the last, where it is much of what the trace covers."""
-    parts = [
-        f"{text(ns, 'ns')} {place}{_main_part(idle)}"
-        for ns, place, idle in (
-            (trace.before_ns, "pass before the first device work", trace.before),
-            (trace.after_ns, "after the last", trace.after),
-        )
-        if ns >= MIN_IDLE * trace.recorded_ns and ns > 0
-    ]
-    if not parts:
-        return ""
-    wall = f"; the device works in {text(trace.wall_ns, 'ns')}" if has_long_edges(trace) else ""
-    return f"Of {text(trace.recorded_ns, 'ns')}, {join_list(parts)}{wall}."
-
-
-def _main_part(idle: tuple[IdleTime, ...]) -> str:
-    """The cause of most of the time, in parentheses; empty for an unknown one."""
-    cause = next(iter(idle_by_cause(idle)), "unknown")
-    return "" if cause == "unknown" else f" ({_CAUSES.get(cause, cause)})"
-
-
-def _recording(trace: TraceSummary) -> str:
-    """What of the device's work the trace lacks; empty for nothing."""
-    if trace.is_unrecorded:
-        return f"The device was not recorded, so nothing can be said about it: {unrecorded_text(trace)}."
-    return f"{lost_text(trace)}." if lost_text(trace) else ""
-
-
-def _step_ns(trace: TraceSummary) -> int | None:
-    return trace.step_ns if trace.step_ns is not None else trace.host_step_ns
-
-
-def _cost_of_traces(report: TraceReport) -> str:
-    if report.ranks is not None and report.ranks.step_ns is not None:
-        return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
-    steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
-    if not steps:
-        times = [trace.recorded_ns for trace in report.traces]
-        cost = f"{len(times)} traces without steps cover {text(min(times), 'ns')} to {text(max(times), 'ns')}."
-    else:
-        cost = f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
-    return join_sentences(cost, _recordings(report))
-
-
-def _recordings(report: TraceReport) -> str:
-    """How many of several traces lack the work of the device, or a part of it."""
-    unrecorded = sum(trace.is_unrecorded for trace in report.traces)
-    lost = sum(lost_text(trace) != "" for trace in report.traces)
-    total = len(report.traces)
-    return join_sentences(
-        f"The device was not recorded in {unrecorded} of {total}: nothing can be said about it." if unrecorded else "",
-        f"In {lost} of {total}, some device events could not be read." if lost else "",
-    )
-
-
 def _bound(parts: StepParts) -> str:
     """What limits the step, and the shares of it that show this."""
     if parts.on_device:
@@ -289,7 +198,9 @@ def _bound(parts: StepParts) -> str:
         longest, *others = parts.causes.items()
         causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
         prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
-        shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+        shares += (
+            f" ({prefix}{', '.join(f'{CAUSE_WORDS.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+        )
     own = percent(parts.bound_share)
     is_shown = parts.bound not in ("communication", "data") or own in shares
     own = "" if is_shown else f" ({own} of the time)"
