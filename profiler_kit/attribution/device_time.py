@@ -168,16 +168,28 @@ def host_caused_ns(gaps: Gaps) -> Ints:
 
 def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gaps:
     """Return the idle gaps of `timeline`, split by cause."""
-    host, device = attribution.host, attribution.device
     ending = np.flatnonzero(timeline.gap > 0).astype(np.int32)
-    start, end = timeline.covered[ending], device.start_ns[ending]
+    start, end = timeline.covered[ending], attribution.device.start_ns[ending]
+    return gaps_by_cause(attribution, waits, start, end, ending, timeline.before[ending])
+
+
+def gaps_by_cause(
+    attribution: Attribution, waits: Waits, start: Ints, end: Ints, ending: Ids, previous: Ids | Ints
+) -> Gaps:
+    """Return the idle intervals from `start` to `end`, split by cause.
+
+    `ending`, `previous`: the positions of the device events that end each interval and that ran before it. No event ends
+    the time after the last work of a device (NONE): what the host does then is its cause.
+    """
+    host, device = attribution.host, attribution.device
     ns = np.zeros((len(IDLE_CAUSES), len(ending)), np.int64)
-    launch = device.launch[ending]
-    linked = launch != NONE
+    launch = np.append(device.launch, np.int32(NONE))[ending]
+    linked, open_end = launch != NONE, ending == NONE
     # A gap has three parts: the host before the launch call, the call, and the wait on the device.
     launch_start, launch_end, thread = start.copy(), start.copy(), np.full(len(ending), NONE, np.int32)
     launch_start[linked], launch_end[linked] = host.start_ns[launch[linked]], host.end_ns[launch[linked]]
     thread[linked] = host.thread[launch[linked]]
+    launch_start[open_end] = launch_end[open_end] = end[open_end]
     launched_in_gap = launch_end > start
     launch_start, launch_end = np.clip(launch_start, start, end), np.clip(launch_end, start, end)
     # the host waits for these copies from the call on
@@ -193,20 +205,19 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     ns[CAUSE_NUMBERS["launch latency"], is_usual] = (latency_end - launch_start)[is_usual]
     delayed = np.flatnonzero(end > latency_end)
     delay_ns = (end - latency_end)[delayed]
-    ns[_device_causes(attribution, timeline, ending[delayed], delay_ns), delayed] += delay_ns
+    ns[_device_causes(attribution, previous[delayed], ending[delayed], delay_ns), delayed] += delay_ns
     _add_host_causes(attribution, waits, ns, start, launch_start, np.where(launched_in_gap, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
 
 
-def _device_causes(attribution: Attribution, timeline: Timeline, work: Ids, delay_ns: Ints) -> NDArray[np.int64]:
-    """Return the cause of each wait of launched work on an idle device.
+def _device_causes(attribution: Attribution, previous: Ids | Ints, work: Ids, delay_ns: Ints) -> NDArray[np.int64]:
+    """Return the cause of each wait of launched work on an idle device. `previous`: the work that ran before.
 
     Work without a launch that runs before all linked work was launched before the trace began.
     """
     launch, stream = attribution.device.launch, attribution.table.stream[attribution.device.rows]
     linked = np.flatnonzero(launch != NONE)
     is_launched = (launch[work] != NONE) | ((work < linked[0]) if len(linked) else False)
-    previous = timeline.before[work]
     other_stream = stream[previous] != stream[work]
     has_event_wait = _has_event_wait(attribution, stream, work)
     cause = np.full(len(work), CAUSE_NUMBERS["unknown"], np.int64)

@@ -60,13 +60,21 @@ def host_calls(attribution: Attribution, low: int, high: int, waits: Ids) -> Hos
     start, end = host.start_ns[low:high], host.end_ns[low:high]
     is_call = table.kind[rows] == Kind.RUNTIME
     is_allocation = is_call & table.named(rows, _ALLOCATION)
-    is_slow = is_call & (end - start >= np.where(is_allocation, SLOW_ALLOCATION_NS, SLOW_CALL_NS))
+    # Before the first launch, the program has freed nothing yet: the call starts the library.
+    starts_library = start < _first_launch_ns(attribution)
+    is_slow = is_call & (end - start >= np.where(is_allocation & ~starts_library, SLOW_ALLOCATION_NS, SLOW_CALL_NS))
     is_slow &= ~table.named(rows, _COPY)
     is_slow &= is_allocation | ~np.isin(np.arange(low, high), waits)
     compiling = ~is_call & table.named(rows, _COMPILING)
     return HostCalls(
         *(union(start[mask], end[mask], ordered=True) for mask in (compiling, is_allocation & ~is_slow, is_slow))
     )
+
+
+def _first_launch_ns(attribution: Attribution) -> int:
+    """Return the start of the first launch; the earliest time without launches."""
+    launch = attribution.device.launch[attribution.device.launch != NONE]
+    return int(attribution.host.start_ns[launch].min()) if len(launch) else np.iinfo(np.int64).min
 
 
 def compilation_intervals(attribution: Attribution) -> Intervals:

@@ -14,8 +14,10 @@ from profiler_kit.records.traces import Queue
 from profiler_kit.traces.intervals import Intervals, assign_to_first, length, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
+_FREE: Final = re.compile(r"\A(cuda|hip)Free\Z|\AcuMemFree(_v2)?\Z")  # waits for all earlier work
 _WAITING_CALL: Final = re.compile(
-    r"[sS]ynchronize(_v2|_ptsz)?\Z|\A(cuda|hip)Free\Z|"  # freeing memory waits for all earlier work
+    rf"{_FREE.pattern}|"
+    r"[sS]ynchronize(_v2|_ptsz)?\Z|"
     r"\A(cuda|hip)Memcpy(2D|3D)?\Z|\AhipMemcpyWithStream\Z|\AcuMemcpy(DtoH|HtoD|DtoD)(_v2)?\Z|"
     r"\Aur(EventWait|QueueFinish)\Z|\AzeEventHostSynchronize\Z"
 )
@@ -68,10 +70,32 @@ def host_waits(attribution: Attribution) -> Waits:
     for number in np.unique(thread):  # host events are ordered by thread, then start
         on_thread = thread == number
         counted_ns[on_thread] = assign_to_first(start[on_thread], end[on_thread]).piece
-    is_wait = (counted_ns > 0) & ~_made_by_profiler(attribution, position)
+    is_wait = (counted_ns > 0) & ~_made_by_profiler(attribution, position) & _may_wait(attribution, position)
     return Waits(
         position=position[is_wait], thread=thread[is_wait], start=(end - counted_ns)[is_wait], end=end[is_wait]
     )
+
+
+def _may_wait(attribution: Attribution, position: Ids) -> Mask:
+    """Return which calls can have waited for work in the trace.
+
+    A call that ends before the first device work starts the library: the first one creates the context. A call that frees
+    memory waits only for work that was launched before it and had not ended.
+    """
+    device, host = attribution.device, attribution.host
+    if not len(device.start_ns):
+        return np.zeros(len(position), np.bool_)
+    start, end = host.start_ns[position], host.end_ns[position]
+    launched = np.flatnonzero(device.launch != NONE)
+    launch_ns = device.start_ns.copy()
+    launch_ns[launched] = np.minimum(launch_ns[launched], host.start_ns[device.launch[launched]])
+    order = np.argsort(launch_ns, kind="stable")
+    last_end = np.maximum.accumulate(device.end_ns[order])
+    earlier = np.searchsorted(launch_ns[order], start, side="left")
+    is_pending = (earlier > 0) & (last_end[np.maximum(earlier, 1) - 1] > start)
+    frees = attribution.table.named(host.rows[position], _FREE)
+    result: Mask = (end > device.start_ns[0]) & (is_pending | ~frees)
+    return result
 
 
 def _blocking_copy_ends(attribution: Attribution) -> Ints:

@@ -20,8 +20,8 @@ class Work(NamedTuple):
     """The events that the figures sum: device events, or operators in a trace without device work.
 
     `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`
-    and `gap_step`: the phase and the step of the event that ended each gap, NONE where none did. `gap_thread`: the
-    thread that launched it. `recompute`: the intervals in which operators of recomputation run, without device work.
+    and `gap_step`: the phase and the step of the event that ended each gap, NONE where none did. `recompute`:
+    the intervals in which operators of recomputation run, without device work.
     """
 
     phase: Bytes
@@ -34,7 +34,6 @@ class Work(NamedTuple):
     gaps: Gaps
     gap_phase: Bytes
     gap_step: Ids
-    gap_thread: Ids
     recompute: Intervals = empty()
 
 

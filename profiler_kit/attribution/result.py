@@ -6,7 +6,7 @@ The columns refer to events by position, not by row: position i of `Host` is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -124,6 +124,12 @@ class Device:
     step: Ids
     evidence: Bytes
     aligned: Ids
+
+    def selected(self, mask: Mask) -> Device:
+        """Return the events of `mask`."""
+        columns = {field.name: getattr(self, field.name)[mask] for field in fields(Device)}
+        columns["aligned"] = np.full_like(columns["aligned"], NONE)  # they refer to the unfiltered columns
+        return Device(**columns)
 
     @property
     def collective(self) -> Mask:

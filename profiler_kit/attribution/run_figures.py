@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.host_only import HostTimeline, host_timeline
 from profiler_kit.attribution.host_time import phase_host_ns
-from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.attribution.run_waits import device_waits, host_waits_of_steps
 from profiler_kit.attribution.shares import apportion, divide_rounded
 from profiler_kit.errors import TraceError
@@ -130,14 +130,7 @@ def _work_of_steps(attribution: Attribution) -> Attribution:
         (device.launch == NONE) & (device.step == NONE) & (device.start_ns >= attribution.steps[0].start_ns)
     )
     included = (device.step != NONE) | without_launch
-    return replace(attribution, device=_selected(device, included))
-
-
-def _selected(device: Device, mask: Mask) -> Device:
-    """Return the events of `mask`."""
-    columns = {field.name: getattr(device, field.name)[mask] for field in fields(Device)}
-    columns["aligned"] = np.full_like(columns["aligned"], NONE)  # they refer to the unfiltered columns
-    return Device(**columns)
+    return replace(attribution, device=device.selected(included))
 
 
 def _kernel_work(attribution: Attribution) -> _Work:
@@ -162,7 +155,7 @@ def _busy_ns(attribution: Attribution) -> Ints:
     device_of, names = event_devices(attribution)
     for number in range(max(len(names), 1)):
         of_device = device_of == number
-        busy_ns[of_device] = device_timeline(_selected(attribution.device, of_device)).event_busy_ns
+        busy_ns[of_device] = device_timeline(attribution.device.selected(of_device)).event_busy_ns
     return busy_ns
 
 

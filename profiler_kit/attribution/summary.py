@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 
 from profiler_kit.attribution.completeness import missing_host_events
+from profiler_kit.attribution.device_accounts import device_accounts, time_around, used_devices
+from profiler_kit.attribution.device_record import device_record
 from profiler_kit.attribution.device_time import (
     CAUSE_NUMBERS,
     DeviceTime,
@@ -72,7 +74,12 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         work = _host_work(attribution)
         return _summary(attribution, work, None)
     time = time if time is not None else device_time(attribution)
-    timeline, waits, launches, gaps = time
+    _, waits, launches, gaps = time
+    accounts = device_accounts(attribution, time)
+    # the sums are those of all devices; what the host did is told by the time in which all of them are idle
+    timeline = replace(time.timeline, event_busy_ns=accounts.event_busy_ns)
+    before, after = time_around(attribution, time)
+    phase, step = np.append(device.phase, np.int8(NONE)), np.append(device.step, np.int32(NONE))
     work = Work(
         phase=device.phase,
         module=device.module,
@@ -80,15 +87,14 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         operator=device.operator,
         busy=timeline.event_busy_ns,
         length=device.end_ns - device.start_ns,
-        span_ns=timeline.span_ns,
-        gaps=gaps,
-        gap_phase=device.phase[gaps.ended_by],
-        gap_thread=launching_threads(attribution, gaps.ended_by),
-        gap_step=device.step[gaps.ended_by],
+        span_ns=accounts.span_ns,
+        gaps=accounts.gaps,
+        gap_phase=phase[accounts.gaps.ended_by],
+        gap_step=step[accounts.gaps.ended_by],
     )
     linked = device.launch != NONE
     return replace(
-        _summary(attribution, work, time),
+        _summary(attribution, work, time._replace(timeline=timeline)),
         clock="device",
         device_events=len(device.rows),
         linked=int(linked.sum()),
@@ -104,6 +110,9 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         communication=communication(attribution),
         has_modules=bool((device.module[~device.collective] != NONE).any()),
         graph_launches=attribution.graph_launches,
+        accounts=accounts.devices,
+        before=idle_times(before, phase[before.ended_by]),
+        after=idle_times(after, phase[after.ended_by]),
     )
 
 
@@ -129,7 +138,6 @@ def _host_work(attribution: Attribution) -> Work:
         length=timeline.self_ns,
         span_ns=span_ns,
         gaps=gaps,
-        gap_thread=np.full(len(gaps.start), NONE, np.int32),
         gap_phase=np.append(host.phase, np.int8(NONE))[gaps.ended_by],
         gap_step=np.append(host.step, np.int32(NONE))[gaps.ended_by],
         recompute=union(timeline.start[redone], timeline.end[redone]),
@@ -142,6 +150,10 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
     busy_ns = int(work.busy.sum())
     steps = step_times(attribution, work.step, work.busy, time, work.gaps)
     phases, outside_steps, waits_elsewhere_ns = phase_times(attribution, work, time)
+    gaps = work.gaps if time is None else time.gaps
+    threads = (
+        np.full(len(gaps.start), NONE, np.int32) if time is None else launching_threads(attribution, gaps.ended_by)
+    )
     periods = [step.device_ns for step in steps if step.device_ns is not None]
     steady = [step.device_ns for step in steps if step.device_ns is not None and step.steady]
     return TraceSummary(
@@ -168,7 +180,7 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         missing_events=missing_host_events(table),
         steps=steps,
         steps_inferred=attribution.steps_inferred,
-        notes=_notes(attribution, time, work.gaps, waits_elsewhere_ns),
+        notes=_notes(attribution, time, gaps, waits_elsewhere_ns),
         phases=phases,
         outside_steps=outside_steps,
         idle=idle_times(work.gaps, work.gap_phase),
@@ -180,11 +192,10 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         compiled=attribution.compiled,
         loaders=loaders(attribution),
         optimizers=optimizers(attribution),
-        activities=idle_activities(
-            attribution, work.gaps.start, work.gaps.end, work.gap_thread, host_caused_ns(work.gaps)
-        ),
+        activities=idle_activities(attribution, gaps.start, gaps.end, threads, host_caused_ns(gaps)),
         compile_ns=length(compilation_intervals(attribution)),
         compiled_frames=compiled_frames(attribution),
+        device_record=device_record(attribution),
     )
 
 
@@ -219,7 +230,7 @@ def step_times(
         period = first[1:] - first[:-1]
         is_complete = has_work[:-1] & has_work[1:] & (period >= 0)
         is_complete[_last_before_pause(marks)] = False
-        idle = period - overlap(union(device.start_ns, device.end_ns, ordered=True), first[:-1], first[1:])
+        idle = period - _busy_in(attribution, first[:-1], first[1:])
         steady = is_complete.copy()
         steady[time.launches.growing_steps()] = False
         steady[:1] &= not _starts_slowly(marks)
@@ -238,6 +249,17 @@ def step_times(
         )
         for i, mark in enumerate(marks)
     )
+
+
+def _busy_in(attribution: Attribution, start: Ints, end: Ints) -> Ints:
+    """Return the busy time in each interval; of several devices, their mean."""
+    device, (device_of, names) = attribution.device, used_devices(attribution)
+    busy = np.zeros(len(start), np.int64)
+    for number in range(len(names)):
+        positions = np.flatnonzero(device_of == number)
+        busy += overlap(union(device.start_ns[positions], device.end_ns[positions], ordered=True), start, end)
+    result: Ints = busy // len(names)
+    return result
 
 
 def _starts_slowly(steps: Sequence[Step]) -> bool:
@@ -297,7 +319,7 @@ def _device_notes(attribution: Attribution, time: DeviceTime) -> list[str]:
     stream = table.stream[device.rows]
     devices = {table.streams[i].device for i in np.unique(stream[stream >= 0]).tolist()}
     if len(devices) > 1:
-        notes.append(f"{len(devices)} devices share one timeline. It is idle only where all of them are idle.")
+        notes.append(f"{len(devices)} devices. Busy and idle times are sums over them, each in the span of all.")
     host_ns = int(gaps.ns[[CAUSE_NUMBERS[cause] for cause in _HOST_CAUSES]].sum())
     if host_ns > _HOST_BOUND_SHARE * timeline.span_ns:
         notes.append(

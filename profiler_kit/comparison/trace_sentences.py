@@ -56,6 +56,10 @@ def notes(compared: TraceComparison, a: TraceSummary, b: TraceSummary) -> tuple[
         if matched:
             lines.append(f"Rows of {title} matched under different names: {matched}. JSON and CSV have both names.")
     for trace in (a, b):
+        if trace.is_unrecorded:
+            lines.append(
+                f"The device was not recorded in {PurePath(trace.file).name}: its times say nothing about the device."
+            )
         if trace.has_modules != (a.has_modules and b.has_modules):
             lines.append(f"Only {PurePath(trace.file).name} has module calls, so modules are not compared.")
         if trace.unattributed_ns > MIN_SPAN_SHARE * trace.busy_ns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler_kit.diagnosis.disturbance import with_doubt
 from profiler_kit.diagnosis.ranking import rank
+from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
 from profiler_kit.diagnosis.verdict import verdict
@@ -22,12 +23,21 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
 
 
 def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
-    """Return the findings of all rules that read traces, in the order of `diagnose`; none if kernels were replayed."""
+    """Return the findings of all rules that read traces, in the order of `diagnose`; none if kernels were replayed.
+
+    Only rules about the recording itself (topic ``runs``) read a trace that lacks the work of the device.
+    """
     if any(trace.hardware_counters for trace in report.traces):
         return ()  # replays take most of the time
+    readable = readable_traces(report)
     rules = [(rule, rule.check_trace) for rule in all_rules()]
-    pairs = [(rule, finding) for rule, check in rules if check is not None for finding in check(report)]
-    return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
+    pairs = [
+        (rule, finding)
+        for rule, check in rules
+        if check is not None
+        for finding in check(report if rule.topic == "runs" else readable)
+    ]
+    return rank(readable, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -54,7 +54,7 @@ class StepParts:
     `collectives`: the part of `busy` in which only collectives run.
     `bound`: what limits the step. `bound_share`: the share of its part. `late_rank`: the rank that others wait for, whose own
     parts then decide the bound; None without one. `on_device`: busy time is device time; otherwise it is operator time on the
-    host.
+    host. `devices`: the busy shares of several devices of one process, whose mean is `busy`; empty for one.
     """
 
     busy: float
@@ -65,6 +65,7 @@ class StepParts:
     bound_share: float
     on_device: bool
     late_rank: int | None = None
+    devices: tuple[float, ...] = ()
 
 
 def step_parts(report: Report | TraceReport) -> StepParts | None:
@@ -93,7 +94,16 @@ def step_parts(report: Report | TraceReport) -> StepParts | None:
         bound_share=bound_share,
         on_device=on_device,
         late_rank=late_rank,
+        devices=_device_shares(report),
     )
+
+
+def _device_shares(report: Report | TraceReport) -> tuple[float, ...]:
+    """Return the busy share of each device of a single trace with several; else nothing."""
+    if not isinstance(report, TraceReport) or len(report.traces) != 1 or len(report.traces[0].accounts) < 2:
+        return ()
+    (trace,) = report.traces
+    return tuple(account.busy_ns * len(trace.accounts) / trace.span_ns for account in trace.accounts)
 
 
 def _late_rank(report: Report | TraceReport) -> tuple[int | None, TraceReport | None]:
@@ -123,13 +133,16 @@ def _on_device(report: Report | TraceReport) -> bool:
     return run is not None and run.clock == "kernel"
 
 
-def _bound(report: Report | TraceReport, cells: Iterable[Cell], on_device: bool) -> tuple[Bound, float]:
+def _bound(report: Report | TraceReport, cells: Sequence[Cell], on_device: bool) -> tuple[Bound, float]:
     """What limits the step, and the share of the part that makes it so."""
     parts: defaultdict[Bound, float] = defaultdict(float)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
     largest = max(parts, key=lambda bound: 0.0 if bound in HOST_BOUNDS else parts[bound])
     host = math.fsum(parts[bound] for bound in HOST_BOUNDS)
+    if largest == "communication" and _device_shares(report) and not any(c.phase == "communication" for c in cells):
+        largest = "other devices"
+        parts[largest] = parts.pop("communication")
     if host > parts[largest] or largest in HOST_BOUNDS:
         if not on_device and _operator_bound(report) == "overhead":
             return "overhead", host

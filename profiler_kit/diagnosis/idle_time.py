@@ -73,7 +73,7 @@ class IdleStep:
     - `name`: the trace's name, or the run's name in quotes; empty for a single trace. `where`: the same for evidence.
     - `on_device`: the idle time is that of a device. Otherwise it is time outside operators.
     - `steps`: the number of steps in the times; 0 for a trace without steps. `span_ns`: busy plus idle time.
-    - `scale`: the idle share of the timed step over that of the traced one; 1 for traces.
+    - `scale`: the idle share of the step over that of the traced one; 1 for traces.
     - `median_kernel_ns`: None without kernels. `compile_ns`: compilation, which on a CPU is operator time.
     - `launching`: the operators that launch device work; empty where unknown.
     - `from_user`: the host's waits are those of the user's own loop, not of the tool that times the steps.
@@ -269,25 +269,22 @@ def call_name(activity: HostActivity) -> str:
 
 def run_step(run: ConfigRun) -> IdleStep | None:
     """Return a traced step of `run`, with its idle time scaled to that of the timed steps; None without a trace."""
-    if not run.span_ns or not run.device_ns or run.step_ns is None:
+    if not run.span_ns or not run.busy_ns or run.busy_share is None or run.step_ns is None:
         return None
-    idle_ns = sum(part.ns for part in run.idle)
-    timed_ns = run.step_ns.median
-    timed_idle = max(0.0, 1.0 - run.device_ns / timed_ns) if timed_ns > 0 else 0.0
-    traced_idle = idle_ns / run.span_ns
+    idle_ns = run.span_ns - run.busy_ns
     return IdleStep(
         name=quoted_name(run),
         where=run.config.name,
         on_device=run.clock == "kernel",
         steps=1,
         span_ns=run.span_ns,
-        busy_ns=run.span_ns - idle_ns,
+        busy_ns=run.busy_ns,
         idle=run.idle,
         waits=run.waits,
         activities=run.activities,
         median_kernel_ns=median_kernel_ns(run),
         events=sum(kernel.calls for kernel in run.kernels),
-        scale=min(1.0, timed_idle / traced_idle) if traced_idle > 0 else 1.0,
+        scale=(1.0 - run.busy_share) * run.span_ns / idle_ns if idle_ns else 1.0,
     )
 
 

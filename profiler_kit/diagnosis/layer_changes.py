@@ -10,7 +10,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.convolution import Convolution, join_sizes
 from profiler_kit.diagnosis.roofline import FP32, floor_times_ns
-from profiler_kit.diagnosis.timing import device_share, layer_timing
+from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, ModuleNode
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, main_algorithm
 from profiler_kit.records.report import Report
@@ -92,7 +92,7 @@ def layer_changes(node: ModuleNode, conv: Convolution) -> Iterator[LayerChange]:
 
 def step_bounds(report: Report, run: ConfigRun | None, node: ModuleNode, change: LayerChange) -> StepBounds | None:
     """Return bounds for the run's step with `change`; None without times, or if the device waits for the host."""
-    if run is None or run.step_ns is None or (device_share(run) or 0.0) < MIN_BUSY_SHARE:
+    if run is None or run.step_ns is None or (run.busy_share or 0.0) < MIN_BUSY_SHARE:
         return None
     line = report.roofline_of(run)
     math = {(layer.path, layer.phase): layer.math for layer in line.layers} if line is not None else {}

@@ -231,22 +231,19 @@ class _ClaimedNames:
 
 
 def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
-    """Yield the cells of a traced step of `run`, in ns. Without idle times, the timed step minus the device time is idle."""
-    device_ns = run.device_ns
-    if not device_ns:
+    """Yield the cells of a step of `run`, in ns: the busy time of a traced step, and idle time by `ConfigRun.busy_share`."""
+    device_ns, busy_ns, share = run.device_ns, run.busy_ns, run.busy_share
+    if not device_ns or not busy_ns or not share:
         return
-    idle = idle_by_cause(run.idle)
-    if run.span_ns:
-        busy_ns = run.span_ns - sum(idle.values())
-    else:
-        step_ns = run.step_ns.median if run.step_ns is not None else device_ns
-        busy_ns = min(device_ns, step_ns)
-        data_ns = min(_data_wait_ns(run), step_ns - busy_ns)
+    idle, idle_ns = idle_by_cause(run.idle), busy_ns / share - busy_ns
+    if not run.span_ns:
+        data_ns = min(_data_wait_ns(run), round(idle_ns))
         # outside operators the CPU runs Python; a device waits for something that was not recorded
         other_cause: IdleCause = "python" if run.clock == "operator" else "unknown"
-        idle = {"waiting for data": data_ns, other_cause: step_ns - busy_ns - data_ns}
+        idle = {"waiting for data": data_ns, other_cause: round(idle_ns) - data_ns}
+    total_ns = sum(idle.values())
     for cause, ns in idle.items():
-        yield Cell(share=ns, cause=cause)
+        yield Cell(share=idle_ns * ns / total_ns if total_ns else 0.0, cause=cause)
     scale = busy_ns / device_ns  # streams overlap: the times of modules can sum to more than the busy time
     for layer in run.modules:
         module, rest_ns = names.module(layer.path), layer.kernel_ns

@@ -184,8 +184,8 @@ def busy_share(report: Report) -> float:
     A share of the device time times this is a share of the step.
     """
     run = report.baseline()
-    work = run_work(run) if run is not None else None
-    return work.busy_ns / work.span_ns if work is not None and work.span_ns else 1.0
+    share = run.busy_share if run is not None else None
+    return 1.0 if share is None else share
 
 
 def names_claims(names: Iterable[str]) -> tuple[str, ...]:
@@ -212,9 +212,10 @@ def run_work(run: ConfigRun) -> StepWork | None:
     device_ns = run.device_ns
     if not device_ns:
         return None
-    step_ns = run.step_ns.median if run.step_ns is not None else device_ns
-    span_ns = run.span_ns or max(step_ns, device_ns)
-    busy_ns = max(0, span_ns - sum(part.ns for part in run.idle)) if run.span_ns else min(device_ns, span_ns)
+    busy_ns, share = run.busy_ns or 0, run.busy_share
+    span_ns = round(busy_ns / share) if share else busy_ns
+    idle_ns = sum(part.ns for part in run.idle)
+    idle_scale = (span_ns - busy_ns) / idle_ns if idle_ns else 0.0
     scale = busy_ns / device_ns
     kernels = tuple(
         Work(name=k.name, family=k.family, calls=k.calls, ns=round(scale * k.kernel_ns), math=k.math)
@@ -239,7 +240,7 @@ def run_work(run: ConfigRun) -> StepWork | None:
         phase_ns=phases,
         phase_calls=calls,
         module_ns=modules,
-        idle=run.idle,
+        idle=tuple(replace(part, ns=round(idle_scale * part.ns)) for part in run.idle),
     )
 
 
@@ -250,9 +251,6 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
         for o in trace.operators
     )
     on_device = trace.clock == "device"
-    # On the host, a wait before the first operator of a step is not in the span of the operators.
-    marked_ns = 0 if on_device else (trace.host_step_ns or 0) * len(trace.working_steps)
-    span_ns = max(trace.span_ns, marked_ns)
     modules: Counter[str] = Counter()
     for module in trace.modules:
         modules[module.path] += module.kernel_ns
@@ -263,7 +261,7 @@ def trace_work(trace: TraceSummary, source: str) -> StepWork:
         source=source,
         clock="device" if on_device else "operator",
         steps=max(1, len(trace.working_steps)),
-        span_ns=span_ns,
+        span_ns=trace.span_ns,
         busy_ns=trace.busy_ns,
         kernels=kernels if on_device else operators,
         operators=operators,

@@ -37,11 +37,6 @@ def ratio(part: float | None, total: float | None) -> float | None:
     return part / total if part is not None and total is not None and total > 0 else None
 
 
-def device_share(run: ConfigRun) -> float | None:
-    """Return device time (on a CPU: operator time) over step time, both per step."""
-    return ratio(run.device_ns, run.step_ns.median if run.step_ns else None)
-
-
 def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"]) -> dict[Phase, float]:
     """Return each phase's share of the time by `clock`; empty if the clock has no times.
 

@@ -84,13 +84,8 @@ def trace_clock_name(trace: TraceSummary) -> str:
 
 
 def step_share(trace: TraceSummary, ns: float) -> float:
-    """Return `ns` of busy time as a share of the trace's time.
-
-    On the host, the steps' marks may be longer than the span of the operators: a wait before the first operator counts too.
-    """
-    marked_ns = (trace.host_step_ns or 0) * len(trace.working_steps) if trace.clock == "host" else 0
-    total_ns = max(trace.span_ns, marked_ns)
-    return min(1.0, ns / total_ns) if total_ns else 0.0
+    """Return `ns` of busy time as a share of the trace's time."""
+    return min(1.0, ns / trace.span_ns) if trace.span_ns else 0.0
 
 
 def idle_ns(trace: TraceSummary, *causes: IdleCause) -> int:

@@ -11,17 +11,18 @@ from typing import Final
 from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepParts, step_parts
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
+from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import first_sentence, remedies
 from profiler_kit.diagnosis.step_work import step_works
+from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import TraceSummary
 from profiler_kit.records.verdict import Bound, Remedy, Verdict
 from profiler_kit.units import percent, text
 
@@ -40,8 +41,6 @@ MIN_IDLE: Final = 0.1
 MIN_COLLECTIVES: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
-# Shares of a trace are those of a step only if its steps cover most of it.
-MIN_COVERED: Final = 0.5
 # A share that the title of the main cause states is not repeated.
 SAME_PERCENT: Final = 0.5
 NOT_FINITE: Final = "not_finite"
@@ -49,6 +48,13 @@ BUSY_HOST: Final = "busy_host"
 COLD_START: Final = "cold_start"
 FAILED_RUNS: Final = "failed_runs"
 READ_FIRST: Final = (NOT_FINITE, BUSY_HOST)  # rules about the measurement as a whole
+# The verdict itself says which device work was not recorded.
+NOT_RECORDED: Final = "device_not_recorded"
+# More devices than this are not listed one by one.
+MAX_DEVICES: Final = 8
+# Bounds that are busy time, and those that may be busy or idle time. All others are idle time.
+BUSY_BOUNDS: Final[tuple[Bound, ...]] = ("compute", "memory bandwidth", "copies", "kernels", "operators")
+EITHER_BOUNDS: Final[tuple[Bound, ...]] = ("overhead", "data", "communication")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step|forward pass)")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
@@ -62,20 +68,22 @@ _BOUNDS: Final[dict[Bound, str]] = {
     "synchronization": "synchronization of host and device",
     "data": "data loading",
     "communication": "communication between ranks",
+    "other devices": "waits of the devices for each other",
     "cold start": "work that happens once (cold start)",
     "compilation": "compilation",
     "memory allocation": "memory allocation on the device",
     "unknown": "idle time of unknown cause",
 }
-_CAUSES: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
 
 
 def verdict(report: Report | TraceReport) -> Verdict:
     """Return the verdict on `report`, whose findings are ranked."""
-    parts = step_parts(report)
-    account = account_of(report) if parts is not None else None
+    readable = readable_traces(report) if isinstance(report, TraceReport) else report
+    parts = step_parts(readable)
+    account = account_of(readable) if parts is not None else None
     cause = _main_cause(report.findings)
     useful, without_gain = remedies(report, cause)
+    is_bound = cause_is_bound(parts, report.findings[cause - 1]) if parts is not None and cause is not None else None
     if (
         parts is not None
         and cause is not None
@@ -89,8 +97,11 @@ def verdict(report: Report | TraceReport) -> Verdict:
         _cost(report),
         *_warnings(report.findings),
         _bound(parts) if parts is not None else _largest_count(report),
-        *_cause(report, parts, cause),
-        _after_failure(report.findings, cause) or _remedy(useful, cause) or _untried(report, parts, cause),
+        *_cause(report, parts, cause, is_bound),
+        _after_failure(report.findings, cause)
+        or _remedy(useful, cause)
+        or _untried(report, parts, cause)
+        or _how_to_record(report),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
@@ -101,6 +112,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
         unexplained_busy=unexplained_busy,
         unexplained_idle=unexplained_idle,
         cause=cause,
+        cause_is_bound=is_bound,
         remedies=useful,
         without_gain=without_gain,
     )
@@ -114,6 +126,27 @@ def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
                 yield f"Read first: {_clause(finding.title)} [{number}]."
 
 
+def cause_is_bound(parts: StepParts, cause: Finding) -> bool:
+    """Return whether `cause` claims time of the kind that bounds the step: busy or idle time."""
+    is_busy = parts.bound in BUSY_BOUNDS or (parts.bound in EITHER_BOUNDS and parts.busy >= parts.idle)
+    pools = {claim.partition(":")[0] for claim in cause.claims}
+    if parts.bound in EITHER_BOUNDS and not parts.on_device:
+        return True
+    return "busy" in pools if is_busy else not pools.isdisjoint(("idle", "host"))
+
+
+def _how_to_record(report: Report | TraceReport) -> str:
+    """How to record the device, where no trace has its work."""
+    if not isinstance(report, TraceReport) or not report.traces or not all(t.is_unrecorded for t in report.traces):
+        return ""
+    number, finding = next(
+        ((i, item) for i, item in enumerate(report.findings, start=1) if item.rule == NOT_RECORDED), (0, None)
+    )
+    if finding is None:
+        return ""
+    return f"{first_sentence(finding.advice, cut_at_colon=False)} [{number}]."
+
+
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
     """Return the number of the finding that explains most, if it explains enough; that of a note only without another."""
     topics = {rule.name: rule.topic for rule in all_rules()}
@@ -125,7 +158,7 @@ def _main_cause(findings: tuple[Finding, ...]) -> int | None:
 def _first_serious(findings: tuple[Finding, ...]) -> int | None:
     """The number of the first serious finding that the verdict does not state anyway."""
     serious = (i for i, finding in enumerate(findings, start=1) if finding.severity in ("high", "medium"))
-    return next((i for i in serious if findings[i - 1].rule not in READ_FIRST), None)
+    return next((i for i in serious if findings[i - 1].rule not in (*READ_FIRST, NOT_RECORDED)), None)
 
 
 def _after_failure(findings: tuple[Finding, ...], cause: int | None) -> str:
@@ -143,7 +176,7 @@ def _is_cause(finding: Finding) -> bool:
 
 def _cost(report: Report | TraceReport) -> str:
     if isinstance(report, TraceReport):
-        return _trace_cost(report)
+        return trace_cost(report)
     run = report.baseline()
     kind = "A training step" if report.target.mode == "train" else "A forward pass"
     if run is not None and run.step_ns is not None:
@@ -175,47 +208,15 @@ def _counted(static: StaticCount) -> str:
     return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
 
 
-def _trace_cost(report: TraceReport) -> str:
-    if len(report.traces) != 1:
-        return _cost_of_traces(report) if report.traces else ""
-    (trace,) = report.traces
-    if not trace.span_ns:
-        return "The trace has no device events and no operators."
-    if trace.hardware_counters:
-        return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
-    if (ns := _step_ns(trace)) is None:
-        if trace.clock == "host":
-            return f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has no steps and no device work."
-        return f"The trace covers {text(trace.span_ns, 'ns')} and has no steps."
-    steady = sum(step.steady for step in trace.steps)
-    median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
-    inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
-    clock = "device" if trace.step_ns is not None else "host"
-    no_device = "; the trace has no device work" if trace.clock == "host" else ""
-    steps_ns = ns * len(trace.working_steps)
-    most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
-    is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
-    return f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}"
-
-
-def _step_ns(trace: TraceSummary) -> int | None:
-    return trace.step_ns if trace.step_ns is not None else trace.host_step_ns
-
-
-def _cost_of_traces(report: TraceReport) -> str:
-    if report.ranks is not None and report.ranks.step_ns is not None:
-        return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
-    steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
-    if not steps:
-        spans = [trace.span_ns for trace in report.traces]
-        return f"{len(spans)} traces without steps cover {text(min(spans), 'ns')} to {text(max(spans), 'ns')}."
-    return f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
-
-
 def _bound(parts: StepParts) -> str:
     """What limits the step, and the shares of it that show this."""
     if parts.on_device:
-        busy, idle = f"the device is busy {percent(parts.busy)}", f"the device is idle {percent(parts.idle)}"
+        device = "the device is"
+        if parts.devices:
+            listed = join_list([percent(share) for share in parts.devices[:MAX_DEVICES]])
+            more = f" and {len(parts.devices) - MAX_DEVICES} more" if len(parts.devices) > MAX_DEVICES else ""
+            device = f"{len(parts.devices)} devices, busy {listed}{more}, are on average"
+        busy, idle = f"{device} busy {percent(parts.busy)}", f"{device} idle {percent(parts.idle)}"
     else:
         busy = idle = f"operators take {percent(parts.busy)}"
     is_idle = parts.idle > parts.busy and parts.on_device
@@ -226,7 +227,9 @@ def _bound(parts: StepParts) -> str:
         longest, *others = parts.causes.items()
         causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
         prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
-        shares += f" ({prefix}{', '.join(f'{_CAUSES.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+        shares += (
+            f" ({prefix}{', '.join(f'{CAUSE_WORDS.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
+        )
     own = percent(parts.bound_share)
     is_shown = parts.bound not in ("communication", "data") or own in shares
     own = "" if is_shown else f" ({own} of the time)"
@@ -252,8 +255,13 @@ def _largest_count(report: Report | TraceReport) -> str:
     return f"Most work: {layer_name(path)} with {percent(share)} of the FLOPs."
 
 
-def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> Iterator[str]:
-    """The finding that explains most. Without one: where the time is, and the first finding about something else."""
+def _cause(
+    report: Report | TraceReport, parts: StepParts | None, cause: int | None, is_bound: bool | None
+) -> Iterator[str]:
+    """The finding that explains most. Without one: where the time is, and the first finding about something else.
+
+    `is_bound`: whether the finding is about the bound of the step; if not, the sentence says of what part it is.
+    """
     findings = report.findings
     if cause is not None:
         finding = findings[cause - 1]
@@ -266,7 +274,11 @@ def _cause(report: Report | TraceReport, parts: StepParts | None, cause: int | N
         share = finding.share or 0.0
         is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
         share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
-        yield f"Main cause{share_text}: {_clause(finding.title)} [{cause}]."
+        prefix = f"Main cause{share_text}"
+        if is_bound is False:
+            pool = "idle" if any(claim.startswith(("idle", "host")) for claim in finding.claims) else "busy"
+            prefix = f"Findings explain {pool} time rather than the bound; most{share_text}"
+        yield f"{prefix}: {_clause(finding.title)} [{cause}]."
         return
     if parts is not None and parts.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)

@@ -197,7 +197,7 @@ class TraceReport(Views, Saved, kind="trace_report"):
             ranks = f"{plural(len(self.ranks.ranks), 'rank')}, " if self.ranks is not None else ""
             return f"<TraceReport {plural(len(self.traces), 'trace')}: {ranks}{findings}>"
         trace = self.traces[0]
-        busy = f"{percent(trace.busy_ns / trace.span_ns)} busy, " if trace.span_ns else ""
+        busy = f"{percent(trace.busy_share)} busy, " if trace.busy_share is not None else ""
         return f"<TraceReport {self.name(trace)}: {text(trace.span_ns, 'ns')}, {busy}{findings}>"
 
     def index(self, trace: str | int | None) -> int:

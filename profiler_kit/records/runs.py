@@ -261,3 +261,27 @@ class ConfigRun(Saved, kind="run"):
         if self.unattributed_ns is None:
             return None
         return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns
+
+    @property
+    def busy_ns(self) -> int | None:
+        """The time of a traced step in which any device (on a CPU: any operator) runs, at most the step; None without a trace."""
+        if self.span_ns:
+            return max(0, self.span_ns - sum(part.ns for part in self.idle))
+        if not self.device_ns or self.step_ns is None:
+            return self.device_ns or None
+        return min(self.device_ns, self.step_ns.median)
+
+    @property
+    def busy_share(self) -> float | None:
+        """The share of a step in which any device (on a CPU: any operator) runs; None without a trace.
+
+        The profiler lengthens the host's part of a step. So the idle time of a device is what is left of the timed step, at
+        most the share of the traced one. On a CPU the profiler lengthens operators too, and shares are those of the traced
+        step.
+        """
+        busy_ns, step_ns = self.busy_ns, self.step_ns.median if self.step_ns is not None else 0
+        if not busy_ns:
+            return None
+        traced = busy_ns / self.span_ns if self.span_ns else 0.0
+        timed = min(1.0, busy_ns / step_ns) if step_ns and (self.clock == "kernel" or not self.span_ns) else 0.0
+        return max(traced, timed) or 1.0

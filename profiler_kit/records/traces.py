@@ -32,6 +32,8 @@ IdleCause = Literal[
 IDLE_CAUSES: Final[tuple[IdleCause, ...]] = get_args(IdleCause)
 
 FULL_QUEUE_NAME: Final = "(launch queue full)"  # the name of a wait for space in the launch queue
+# With fewer kernels than this share of the launches, the idle time of the device is unknown.
+MAX_UNRECORDED_SHARE: Final = 0.5
 # A first step that is this many times as long as the others does work that the others do not.
 FIRST_STEP_FACTOR: Final = 3.0
 
@@ -116,6 +118,13 @@ class TraceStep:
     idle_ns: int | None
     steady: bool
 
+    @property
+    def busy_ns(self) -> int:
+        """The busy part of the step. Work of several steps may overlap, so this is not `kernel_ns` where idle time is known."""
+        if self.idle_ns is None:
+            return self.kernel_ns
+        return max(0, (self.device_ns if self.device_ns is not None else self.host_ns) - self.idle_ns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTime:
@@ -126,6 +135,37 @@ class StreamTime:
     events: int
     busy_ns: int
     communication: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDevice:
+    """One device: its number of events, and its busy and idle time in the span that all devices of the trace share."""
+
+    device: str
+    events: int
+    busy_ns: int
+    idle_ns: int
+
+
+DeviceEvidence = Literal["", "launches", "lost events", "copies", "operators", "memory", "threads", "inputs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """How much of the device's work a trace holds.
+
+    - `launches`: calls that launch kernels. `unrecorded_launches`: those without work in the trace.
+    - `lost_events`: kernels, copies and fills in the file that could not be read.
+    - `evidence`: what shows that the program used a device: device events that could not be read, launches, copies, operators of
+      a device's library, memory on a device, the threads of a device's backward pass, inputs; "" for nothing. `example`: the
+      name of the first.
+    """
+
+    launches: int = 0
+    unrecorded_launches: int = 0
+    lost_events: int = 0
+    evidence: DeviceEvidence = ""
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +354,12 @@ class TraceSummary:
       self times of operators on the host, `busy_ns` is their sum, and `span_ns` is from the first operator or step to the end
       of the last.
     - `events`: all events. `device_events`: device events. `linked`: device events whose launch is in the trace.
-    - `span_ns`: from the start of the first device event to the end of the last. `busy_ns`, `idle_ns`: its two parts.
+    - `span_ns`: from the start of the first device event to the end of the last, once for each of `accounts`. `busy_ns`,
+      `idle_ns`: its two parts.
+    - `accounts`: the devices that take part; their times sum to those of the trace. Empty in older files.
+    - `before`, `after`: the recorded time before the first device work and after the last, by cause. They are not part of the
+      span. Empty for a trace without device work.
+    - `device_record`: how much of the device's work the trace holds; None in older files.
     - `sum_ns`: the sum of all durations of device events.
     - `unlinked_ns`: busy time of device events whose launch is missing. `aligned_ns`: the part of it that has a phase because
       the same kernel of another step has one.
@@ -384,7 +429,49 @@ class TraceSummary:
     hardware_counters: bool = False
     host_events: int = 0
     missing_events: int = 0
+    accounts: tuple[TraceDevice, ...] = ()
+    before: tuple[IdleTime, ...] = ()
+    after: tuple[IdleTime, ...] = ()
+    device_record: DeviceRecord | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether the program used a device of which the trace holds no work, or the lesser part."""
+        if self.clock == "device":
+            return self.unrecorded_share >= MAX_UNRECORDED_SHARE
+        return self.device_record is not None and self.device_record.evidence != ""
+
+    @property
+    def unrecorded_share(self) -> float:
+        """The share of the launches whose work the trace does not hold."""
+        record = self.device_record
+        return record.unrecorded_launches / record.launches if record is not None and record.launches else 0.0
+
+    @property
+    def busy_share(self) -> float | None:
+        """The share of the span in which a device is busy (on the host: an operator runs), the mean of several devices."""
+        return self.busy_ns / self.span_ns if self.span_ns else None
+
+    @property
+    def wall_ns(self) -> int:
+        """The time from the first device work to the last (on the host: the span), once for all devices."""
+        return self.span_ns // max(1, len(self.accounts))
+
+    @property
+    def before_ns(self) -> int:
+        """The recorded time before the first device work."""
+        return sum(part.ns for part in self.before)
+
+    @property
+    def after_ns(self) -> int:
+        """The recorded time after the last device work."""
+        return sum(part.ns for part in self.after)
+
+    @property
+    def recorded_ns(self) -> int:
+        """The time that the trace covers: before, during and after the work of the device."""
+        return self.before_ns + self.wall_ns + self.after_ns
 
     @property
     def missing_share(self) -> float:

@@ -9,7 +9,7 @@ from profiler_kit.records.samples import Outcome
 
 Bound = Literal[
     "compute", "memory bandwidth", "copies", "kernels", "operators", "overhead", "launches", "python", "synchronization", "data",
-    "communication", "cold start", "compilation", "memory allocation", "unknown",
+    "communication", "other devices", "cold start", "compilation", "memory allocation", "unknown",
 ]  # fmt: skip
 RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]
 
@@ -59,7 +59,8 @@ class Verdict:
     - `bound`: what limits the step; None without times.
     - `busy`, `idle`: shares of the step; None without times. `unexplained_busy`, `unexplained_idle`: the parts of them that no
       finding explains.
-    - `cause`: the number of the finding that explains most; None where none explains any time.
+    - `cause`: the number of the finding that explains most; None where none explains any time. `cause_is_bound`: it is about
+      the part of the step that is its bound, not about a smaller part; None without a bound and a cause.
     - `remedies`: what to do: measured gains first, then estimates, largest first. `without_gain`: advice that was tried and did
       not help.
     """
@@ -71,5 +72,6 @@ class Verdict:
     unexplained_busy: float | None = None
     unexplained_idle: float | None = None
     cause: int | None = None
+    cause_is_bound: bool | None = None
     remedies: tuple[Remedy, ...] = ()
     without_gain: tuple[Remedy, ...] = ()

@@ -180,7 +180,7 @@ def _trace_series(trace: TraceSummary) -> Iterator[Series]:
     for name in ("span", "busy", "idle"):
         yield from _ms(f"trace/{name}", getattr(trace, f"{name}_ns"), f"The {name} time of the whole trace")
     yield from _ms("step/median", trace.step_ns, "The median period of the steady steps on the device")
-    for name, field in (("time", "device_ns"), ("busy", "kernel_ns"), ("idle", "idle_ns"), ("host", "host_ns")):
+    for name, field in (("time", "device_ns"), ("busy", "busy_ns"), ("idle", "idle_ns"), ("host", "host_ns")):
         values = [(step.number, getattr(step, field)) for step in trace.steps]
         points = tuple((number, ns / 1e6) for number, ns in values if ns is not None)
         if points:

@@ -221,14 +221,14 @@ def clocks(run: ConfigRun) -> str:
 
 def idle(run: ConfigRun) -> str | None:
     """Busy time of a traced step; None where idle time was not measured."""
-    if not run.idle or run.span_ns is None:
+    if not run.idle or not run.span_ns or run.busy_ns is None or run.busy_share is None:
         return None
-    busy_ns = run.span_ns - sum(part.ns for part in run.idle)
-    share = text(100 * busy_ns / run.span_ns, "percent")
-    busy = f"busy {share} of a traced step: {text(busy_ns, 'ns')} of {text(run.span_ns, 'ns')}."
+    traced = run.busy_ns / run.span_ns
+    busy = f"busy {percent(traced)} of a traced step: {text(run.busy_ns, 'ns')} of {text(run.span_ns, 'ns')}."
     if run.clock == "operator":
         return f"Operators {busy}"
-    return f"Device {busy} The profiler slows the host; without it the device is idle for less time."
+    timed = f"is busy {percent(run.busy_share)} of a step" if run.busy_share > traced else "is idle for less time"
+    return f"Device {busy} The profiler slows the host; without it the device {timed}."
 
 
 def noise(report: Report, run: ConfigRun) -> str | None:

@@ -79,7 +79,12 @@ def clocks(trace: TraceSummary) -> Iterator[str]:
         full_queue_ns = sum(
             wait.wait_ns for wait in trace.syncs if wait.name == FULL_QUEUE_NAME and wait.phase == timing.phase
         )
-        yield _clock(timing, full_queue_ns)
+        yield _clock(timing, full_queue_ns, _start_ns(trace, timing))
+
+
+def _start_ns(trace: TraceSummary, timing: PhaseTime) -> int:
+    """The time of calls that start a library before the first device work, which is work of the phase."""
+    return sum(part.ns for part in trace.before if part.cause == "cold start" and part.phase == timing.phase)
 
 
 def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
@@ -91,11 +96,13 @@ def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
     return host > MIN_CLOCK_RATIO * device or device > MIN_CLOCK_RATIO * host
 
 
-def _clock(timing: PhaseTime, full_queue_ns: int) -> str:
+def _clock(timing: PhaseTime, full_queue_ns: int, start_ns: int) -> str:
     host, device = timing.host_ns or 0, timing.kernel_ns
     times = f"{timing.phase.capitalize()} takes {text(host, 'ns')} on the host, {text(device, 'ns')} on the device"
     if host < device:
         return f"{times}: the host only launches the work."
+    if start_ns >= MIN_WAIT_SHARE * host:
+        return f"{times}: its first call starts the library, for {text(start_ns, 'ns')}."
     if full_queue_ns >= MIN_WAIT_SHARE * host:
         return f"{times}: launches wait {text(full_queue_ns, 'ns')} for space in the full launch queue."
     if timing.wait_ns >= MIN_WAIT_SHARE * host:
@@ -118,7 +125,8 @@ def overlap(trace: TraceSummary) -> str | None:
     """Overlap of streams, and exposed communication; None for a single stream without communication."""
     sentences = []
     if len(trace.streams) > 1:
-        sentences.append(f"{len(trace.streams)} streams, {text(trace.overlap_ns, 'ns')} of overlapping work.")
+        devices = f" on {len(trace.accounts)} devices" if len(trace.accounts) > 1 else ""
+        sentences.append(f"{len(trace.streams)} streams{devices}, {text(trace.overlap_ns, 'ns')} of overlapping work.")
     communication = trace.communication
     if communication is not None and communication.events:
         names = {"collective": "of unknown kind"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -10,12 +11,21 @@ from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import TRACE_PHASES, IdleTime, PhaseTime, TraceKernel, TraceOperator, TraceSummary
+from profiler_kit.records.traces import (
+    TRACE_PHASES,
+    IdleTime,
+    PhaseTime,
+    TraceKernel,
+    TraceOperator,
+    TraceSummary,
+    idle_by_cause,
+)
 from profiler_kit.report.columns.column import Column, data_table
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
+    TRACE_DEVICE_COLUMNS,
     TRACE_GAP_COLUMNS,
     TRACE_KERNEL_COLUMNS,
     TRACE_MODULE_COLUMNS,
@@ -105,6 +115,22 @@ def idle_lines(idle: Sequence[IdleTime]) -> tuple[list[IdleLine], IdleLine]:
     return [line for line in lines if line.ns], total
 
 
+def edge_lines(trace: TraceSummary) -> list[IdleLine]:
+    """The recorded time before the first device work and after the last, where it is much of what the trace covers."""
+    edges = (("before the first device work", trace.before), ("after the last device work", trace.after))
+    lines = [
+        IdleLine(
+            cause=f"({name})",
+            ns=sum(part.ns for part in parts),
+            gaps=1,
+            before=", ".join(itertools.islice(idle_by_cause(parts), 2)),
+            is_in_span=False,
+        )
+        for name, parts in edges
+    ]
+    return [line for line in lines if line.ns >= max(1, MIN_IDLE_SHARE * trace.recorded_ns)]
+
+
 def family_lines(trace: TraceSummary, top: int | None) -> list[FamilyLine]:
     """The `top` kinds of kernels by time, and one row for the others."""
     families: defaultdict[str, list[TraceKernel]] = defaultdict(list)
@@ -167,6 +193,7 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
         ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),
         ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda trace: kernels_by_time(trace, None)),
+        ("trace_devices", TRACE_DEVICE_COLUMNS, lambda trace: trace.accounts),
         ("trace_streams", TRACE_STREAM_COLUMNS, lambda trace: trace.streams),
         ("trace_steps", TRACE_STEP_COLUMNS, lambda trace: trace.steps),
         ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),

@@ -17,6 +17,7 @@ from profiler_kit.report.charts import traces as charts
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
+    TRACE_DEVICE_COLUMNS,
     TRACE_FAMILY_COLUMNS,
     TRACE_IDLE_COLUMNS,
     TRACE_KERNEL_COLUMNS,
@@ -142,8 +143,11 @@ def _trace_sections(
     blocks = _phase_blocks(trace)
     if blocks and phases:
         yield Section(title="Phases", blocks=tuple(blocks))
-    if trace.idle_ns:
-        is_short = trace.idle_ns < trace_tables.MIN_IDLE_SHARE * trace.span_ns
+    if len(trace.accounts) > 1:
+        yield Section(title="Devices", blocks=(_table(trace, "trace_devices", TRACE_DEVICE_COLUMNS, trace.accounts),))
+    edges = trace_tables.edge_lines(trace)
+    if trace.idle_ns or edges:
+        is_short = trace.idle_ns < trace_tables.MIN_IDLE_SHARE * trace.span_ns and not edges
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
     modules = names_modules(trace.modules)
     if modules:
@@ -228,9 +232,11 @@ def _table(
     *,
     caption: str | None = None,
     total: Item | None = None,
+    after_total: Iterable[Item] = (),
 ) -> Table:
-    """A table of the `items` of `trace`, with a row for `total`."""
-    rows, totals = [TraceItem(trace, item) for item in items], [] if total is None else [TraceItem(trace, total)]
+    """A table of the `items` of `trace`, with a row for `total`, and rows that are not part of it."""
+    rows = [TraceItem(trace, item) for item in items]
+    totals = [TraceItem(trace, item) for item in (*(() if total is None else (total,)), *after_total)]
     return page_table(name, _caption(trace) if caption is None else caption, columns, rows, totals=totals)
 
 
@@ -243,7 +249,15 @@ def _phases(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
 def _idle(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     lines, total = trace_tables.idle_lines(trace.idle)
     caption = "of the device" if trace.clock == "device" else "of the host, between operators"
-    return _table(trace, "trace_causes", TRACE_IDLE_COLUMNS, lines, caption=caption, total=total)
+    return _table(
+        trace,
+        "trace_causes",
+        TRACE_IDLE_COLUMNS,
+        lines,
+        caption=caption,
+        total=total,
+        after_total=trace_tables.edge_lines(trace),
+    )
 
 
 def _modules(trace: TraceSummary, top: int | None, depth: int | None, max_lines: int = VIEW_TREE_LINES) -> Table:

@@ -25,14 +25,13 @@ class ArgumentColumns(NamedTuple):
     """Columns over some events.
 
     `numbers`, `texts`: a value for each event. `devices`: device and stream of device work. `sparse`: for each field
-    that few events have, the events and their values. `malformed`: events with unusable arguments.
+    that few events have, the events and their values.
     """
 
     numbers: dict[str, Ints]
     texts: dict[str, list[bytes]]
     devices: list[DeviceAndStream] | None
     sparse: list[tuple[Field, NDArray[np.int64], Values]]
-    malformed: list[int]
 
 
 @cache
@@ -48,7 +47,7 @@ def _sparse_fields(fields: type[Arguments]) -> tuple[Field, ...]:
 
 def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> ArgumentColumns:
     """Return the columns in `texts`, JSON objects with `fields`."""
-    decoded, malformed = _decode(texts, fields)
+    decoded = _decode(texts, fields)
     has = fields.__struct_fields__
     numbers: dict[str, Ints] = {}
     for name in dialect.NUMBER_COLUMNS:
@@ -64,26 +63,22 @@ def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) 
         if issubclass(fields, dialect.DeviceArguments)
         else None,
         sparse=[*_sparse(decoded, _sparse_fields(fields)), *_collective(decoded, fields)],
-        malformed=malformed,
     )
 
 
-def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tuple[list[Any], list[int]]:
+def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> list[Any]:
+    decoder = _decoder(fields)
     try:
-        return list(_decoder(fields).decode(b"".join((b"[", b",".join(texts), b"]")))), []
+        return list(decoder.decode(b"".join((b"[", b",".join(texts), b"]"))))
     except NOT_DECODED:
         pass  # one of them is malformed: decode them one by one
-    decoded, bad_indices = [], []
-    for index, text in enumerate(texts):
+    decoded: list[Any] = []
+    for text in texts:
         try:
-            arguments = _decoder(fields).decode(b"".join((b"[", text, b"]")))[0]
+            decoded.append(decoder.decode(b"".join((b"[", text, b"]")))[0])
         except NOT_DECODED:
-            arguments_or_none = malformed.arguments_of(bytes(text), fields)
-            if arguments_or_none is None:
-                bad_indices.append(index)
-            arguments = arguments_or_none or fields()
-        decoded.append(arguments)
-    return decoded, bad_indices
+            decoded.append(malformed.arguments_of(bytes(text), fields))
+    return decoded
 
 
 def _numbers(decoded: list[Any], name: str) -> Ints:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import Any
+import math
+import re
+from typing import Any, Final
 
 import msgspec
 
-from profiler_kit.traces.dialect import DENSE, NO_ARGUMENTS, NO_FLOAT, Arguments, Event, Times
-from profiler_kit.traces.table import NONE
+from profiler_kit.traces.dialect import KINDS, NO_ARGUMENTS, NO_FLOAT, Arguments, Event, Times
+from profiler_kit.traces.table import DEVICE_KINDS, NONE
+
+# A string, or a value outside of strings, as ``inf``, ``-nan(ind)`` or ``true``.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+', re.DOTALL)
+_DEVICE_EVENT: Final = re.compile(
+    rf'"cat"\s*:\s*"({"|".join(category for category, kind in KINDS.items() if kind in DEVICE_KINDS)})"'.encode()
+)
 
 
 def event_of(text: bytes) -> Event | None:
@@ -41,13 +50,9 @@ def times_of(text: bytes) -> Times:
     return Times(*(msgspec.Raw(str(fields.get(name, "0")).encode("ascii", "replace")) for name in ("ts", "dur")))
 
 
-def arguments_of(text: bytes, arguments: type[Arguments]) -> Arguments | None:
-    """Return malformed arguments; None if an id is not a number, or `text` is not an object."""
-    if text == b"null":
-        return arguments()
-    fields = object_of(text)
-    if fields is None:
-        return None
+def arguments_of(text: bytes, arguments: type[Arguments]) -> Arguments:
+    """Return malformed arguments, without the values that cannot be read: the event itself is valid."""
+    fields = object_of(text) or {}
     values: dict[str, Any] = {}
     for info in msgspec.structs.fields(arguments):
         value = fields.get(info.encode_name)
@@ -58,13 +63,15 @@ def arguments_of(text: bytes, arguments: type[Arguments]) -> Arguments | None:
         elif info.type == int | str | None:
             values[info.name] = _label(value)
         else:
-            try:
-                is_float = info.default != info.default
+            is_float = info.default != info.default
+            with contextlib.suppress(ValueError):
                 values[info.name] = _number(value, NO_FLOAT) if is_float else _number(value, NONE, int)
-            except ValueError:
-                if info.name in DENSE:
-                    return None
     return arguments(**values)
+
+
+def is_device_event(text: bytes) -> bool:
+    """Return whether `text`, which is not an event, has the category of a kernel, a copy or a fill."""
+    return _DEVICE_EVENT.search(text) is not None
 
 
 def object_of(text: bytes, floats: type[str] | None = None) -> dict[str, Any] | None:
@@ -79,11 +86,42 @@ def is_json(text: bytes) -> bool:
 
 
 def value_of(text: bytes, floats: type[str] | None = None) -> Any:
-    """Return the JSON value in `text`, even with broken strings; None for invalid JSON and for null."""
+    """Return the JSON value in `text`, even with broken strings; None for invalid JSON and for null.
+
+    In an object, values that JSON does not allow are None, or numbers where Python reads them: ``inf``, ``.5``, ``0x1f``.
+    """
+    written = text.decode("utf-8", errors="replace")
     try:
-        return json.loads(text.decode("utf-8", errors="replace"), strict=False, parse_float=floats)
+        return json.loads(written, strict=False, parse_float=floats)
+    except RecursionError:
+        return None
+    except ValueError:
+        if not written.lstrip().startswith("{"):
+            return None
+    try:
+        return json.loads(_TOKEN.sub(_repaired, written), strict=False, parse_float=floats)
     except (ValueError, RecursionError):
         return None
+
+
+def _repaired(token: re.Match[str]) -> str:
+    """Return the text of a JSON value in the place of `token`: itself if it is one, else a finite number, else null."""
+    value: str = token[0]
+    if value[0] == '"' or _is_literal(value):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return "null"
+    return repr(number) if math.isfinite(number) else "null"
+
+
+def _is_literal(value: str) -> bool:
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
 
 
 def clean(text: str) -> str:

@@ -17,7 +17,7 @@ from profiler_kit.traces.dialect import AnyEvent, Times
 from profiler_kit.traces.event_runs import NO_PHASE, Run, decode, event_of, phases_of, times_of
 from profiler_kit.traces.pairs import Pairs
 from profiler_kit.traces.pools import GrowingColumn, GrowingSparse, Pool, keep_rows
-from profiler_kit.traces.table import NONE, Kind, Mask, Stream, Table, Thread, TraceInfo
+from profiler_kit.traces.table import DEVICE_KINDS, NONE, Kind, Mask, Stream, Table, Thread, TraceInfo
 from profiler_kit.traces.times import NO_TIME_NS
 
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
@@ -32,6 +32,7 @@ def _byte_mask(phases: Iterable[int]) -> Mask:
     return np.isin(np.arange(256), list(phases))
 
 
+_DEVICE_KINDS: Final = [int(kind) for kind in DEVICE_KINDS]
 _FLOWS: Final = _byte_mask(dialect.FLOWS)
 _INSTANTS: Final = _byte_mask(dialect.INSTANTS)
 _WITH_DURATION: Final = _byte_mask((dialect.COMPLETE, dialect.BEGIN, dialect.END))
@@ -50,6 +51,7 @@ class Rows:
 
     def __init__(self, *, details: bool = True) -> None:
         self.events = self.flows = self.metadata = self.malformed = 0
+        self.lost_device_events = 0  # the malformed events that are kernels, copies or fills
         self.invalid_json = 0  # the malformed events that are not JSON
         self.names: Pool[str | None] = Pool(absent=(None,))
         self.categories: Pool[str] = Pool()
@@ -99,6 +101,7 @@ class Rows:
             event = event_of(text)
             if event is None:
                 self.malformed += 1
+                self.lost_device_events += malformed.is_device_event(text)
                 self.invalid_json += self.malformed <= _MALFORMED_LIMIT and not malformed.is_json(text)
             else:
                 events.append(event)
@@ -132,6 +135,7 @@ class Rows:
             is_valid = (start != NO_TIME_NS) & (duration >= 0) & ((name != NONE) | ends)
         if not is_valid.all():
             self.malformed += int(np.count_nonzero(~is_valid))
+            self.lost_device_events += int(np.count_nonzero(~is_valid & np.isin(kind, _DEVICE_KINDS)))
             rows = list(compress(rows, is_valid.tolist()))
             phases, start, duration, category = (
                 phases[is_valid],
@@ -141,11 +145,10 @@ class Rows:
             )
             name, kind, ends = name[is_valid], kind[is_valid], ends[is_valid]
         thread = self._threads_of(rows)
-        arguments, bad_arguments = self._arguments(rows, kind)
-        keep = ~(bad_arguments | ends)
-        self.malformed += int(np.count_nonzero(bad_arguments & ~ends))
+        arguments = self._arguments(rows, kind)
+        keep = ~ends
         numbers = self._rows + np.cumsum(keep) - 1
-        begins_and_ends = np.flatnonzero(((phases == dialect.BEGIN) & ~bad_arguments) | ends)
+        begins_and_ends = np.flatnonzero((phases == dialect.BEGIN) | ends)
         if len(begins_and_ends):
             self._pairs.add(
                 phases[begins_and_ends], thread[begins_and_ends], numbers[begins_and_ends], start[begins_and_ends]
@@ -197,22 +200,16 @@ class Rows:
         numbers = self._threads.numbers([(str(rows[i].pid), str(rows[i].tid)) for i in starts.tolist()])
         return np.repeat(numbers, np.diff(starts, append=len(rows)))
 
-    def _arguments(
-        self, rows: list[Any], kind: NDArray[np.int8]
-    ) -> tuple[list[tuple[NDArray[np.int64], ArgumentColumns]], Mask]:
-        """Return the arguments of the rows, by kinds with the same fields; and which rows have malformed arguments."""
+    def _arguments(self, rows: list[Any], kind: NDArray[np.int8]) -> list[tuple[NDArray[np.int64], ArgumentColumns]]:
+        """Return the arguments of the rows, by kinds with the same fields."""
         columns = []
-        malformed = np.zeros(len(rows), dtype=np.bool_)
         group = self._group_of_kind[kind]
         for number, fields in enumerate(self._groups):
             indices = np.flatnonzero(group == number)
             if len(indices):
                 events = rows if len(indices) == len(rows) else [rows[i] for i in indices.tolist()]
-                arguments = arguments_of([e.args for e in events], fields)
-                if issubclass(fields, dialect.LinkArguments):  # other arguments are details; the event is valid without
-                    malformed[indices[arguments.malformed]] = True
-                columns.append((indices, arguments))
-        return columns, malformed
+                columns.append((indices, arguments_of([e.args for e in events], fields)))
+        return columns
 
     def _linked(
         self, rows: list[Any], kind: NDArray[np.int8], arguments: list[tuple[NDArray[np.int64], ArgumentColumns]]
@@ -304,6 +301,7 @@ class Rows:
             metadata=self.metadata,
             unpaired=self._pairs.unpaired,
             malformed=self.malformed,
+            lost_device_events=self.lost_device_events,
             cut_off=cut_off,
             notes=notes(self),
         )

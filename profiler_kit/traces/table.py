@@ -121,7 +121,7 @@ class Table:
 
     `cut_off`: the file ends before its JSON does; the table holds the intact part. `events`: the number of entries of
     the file's list. Rows (a pair of begin and end is two entries), `flows`, `metadata`, `unpaired` and `malformed`
-    sum to it.
+    sum to it. `lost_device_events`: the malformed entries that are kernels, copies or fills.
     """
 
     file: str
@@ -151,6 +151,7 @@ class Table:
     metadata: int = 0
     unpaired: int = 0
     malformed: int = 0
+    lost_device_events: int = 0
     cut_off: bool = False
     notes: tuple[str, ...] = ()
 

@@ -212,7 +212,12 @@ def assert_sums_hold(summary: TraceSummary) -> None:
     for wait in summary.syncs:
         assert sum(part.ns for part in wait.waited_for) == wait.wait_ns > 0
         assert all(part.ns > 0 for part in wait.waited_for)
+    assert summary.recorded_ns == summary.before_ns + summary.wall_ns + summary.after_ns
+    assert all(entry.ns > 0 for entry in (*summary.before, *summary.after))
     if summary.clock == "device":
+        assert sum(account.busy_ns for account in summary.accounts) == summary.busy_ns
+        assert sum(account.idle_ns for account in summary.accounts) == summary.idle_ns
+        assert sum(account.events for account in summary.accounts) == summary.device_events
         assert sum(kernel.kernel_ns for kernel in summary.kernels) == summary.busy_ns
         assert sum(kernel.sum_ns for kernel in summary.kernels) == summary.sum_ns
         assert sum(kernel.calls for kernel in summary.kernels) == summary.device_events

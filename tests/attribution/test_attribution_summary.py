@@ -137,17 +137,19 @@ def test_the_peak_is_of_the_devices_memory() -> None:
     assert summarize(trace.attribution()).peak_allocated_bytes is None
 
 
-def test_devices_that_share_a_trace_share_its_timeline_and_it_says_so() -> None:
+def test_devices_that_share_a_trace_share_its_span_and_it_says_so() -> None:
     trace = Written()
     trace.streams = (Stream("0", "7"), Stream("1", "7"))
     trace.work(0, 10, stream=0)
     trace.work(5, 20, stream=1)
     summary = summarize(trace.attribution())
-    assert (summary.busy_ns, [(stream.device, stream.busy_ns) for stream in summary.streams]) == (
-        20,
-        [("1", 15), ("0", 10)],
-    )
-    assert any("2 devices share one timeline" in note for note in summary.notes)
+    assert_sums_hold(summary)
+    assert (summary.span_ns, summary.busy_ns) == (2 * 20, 10 + 15)
+    assert [(device.device, device.busy_ns, device.idle_ns) for device in summary.accounts] == [
+        ("0", 10, 10),
+        ("1", 15, 5),
+    ]
+    assert any("2 devices" in note for note in summary.notes)
 
 
 def test_clocks_that_differ_are_noted() -> None:

@@ -12,7 +12,7 @@ from profiler_kit.counting.modules import config_text
 from profiler_kit.diagnosis.convolution import parse_convolution
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.phrases import join_list, plural
-from profiler_kit.diagnosis.timing import device_share, median_kernel_ns, phase_shares, ratio
+from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
@@ -117,7 +117,7 @@ def test_the_median_kernel_weighs_by_calls() -> None:
 def test_shares_of_nothing_are_unknown() -> None:
     assert ratio(1, 0) is None
     assert ratio(None, 1) is None
-    assert device_share(ConfigRun(config=RunConfig(name="x"))) is None
+    assert ConfigRun(config=RunConfig(name="x")).busy_share is None
 
 
 @pytest.mark.parametrize(

@@ -140,14 +140,37 @@ def test_what_joins_events_in_the_spelling_of_2021_and_now(tmp_path: Path) -> No
     assert result.info.record_shapes
 
 
-def test_ids_that_do_not_fit_are_none_and_ids_that_are_no_numbers_malformed(tmp_path: Path) -> None:
+def test_ids_that_do_not_fit_or_are_no_numbers_are_none(tmp_path: Path) -> None:
     result = table(
         tmp_path,
         x("kernel", correlation=2**63 - 1), x("kernel", correlation=2**64), x("kernel", correlation=-(2**70)),
         x("kernel", correlation="five"), x("kernel", correlation=[5]), {**x("kernel"), "args": 7}, {**x("kernel"), "args": None},
     )  # fmt: skip
-    assert result.correlation.tolist() == [2**63 - 1, -1, -1, -1]
-    assert result.malformed == 3
+    assert result.correlation.tolist() == [2**63 - 1, -1, -1, -1, -1, -1, -1]
+    assert (result.malformed, result.lost_device_events) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "value", ["inf", "-inf", "nan", "-nan(ind)", "NaN", "Infinity", "1.#INF", "undefined", "None", "0x1f", ".5", "+3"]
+)
+@pytest.mark.parametrize("place", ["event", "args"])
+def test_a_value_that_json_does_not_have_costs_itself_only(tmp_path: Path, value: str, place: str) -> None:
+    kernel = json.dumps({**x("kernel", "a, inf: nan", correlation=3, device=1, stream=7), "extra": "HERE"})
+    if place == "args":
+        kernel = json.dumps(x("kernel", "a, inf: nan", correlation=3, device=1, stream=7, extra="HERE"))
+    text = f"[{kernel.replace(json.dumps('HERE'), value)},{json.dumps(x('cpu_op', 'next'))}]"
+    result = read(save(tmp_path, text.encode()))
+    assert [result.names[i] for i in result.name.tolist()] == ["a, inf: nan", "next"]
+    assert (result.correlation[0], result.streams) == (3, (Stream("1", "7"),))
+    assert (result.malformed, result.lost_device_events) == (0, 0)
+
+
+def test_lost_device_events_are_counted(tmp_path: Path) -> None:
+    invalid = '{"ph": "X", "cat": "gpu_memcpy", "name": "copy" "ts": 1}'
+    without_times = [{**x(category), "ts": None} for category in ("kernel", "Kernel", "gpu_memset", "cpu_op")]
+    text = f"[{','.join([*map(json.dumps, [x('kernel'), *without_times]), invalid])}]"
+    result = read(save(tmp_path, text.encode()))
+    assert (len(result), result.malformed, result.lost_device_events) == (1, 5, 4)
 
 
 GARBAGE = (

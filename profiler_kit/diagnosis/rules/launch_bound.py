@@ -21,7 +21,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.timing import device_share, kernels_of, median_kernel_ns, phase_shares
+from profiler_kit.diagnosis.timing import kernels_of, median_kernel_ns, phase_shares
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import idle_by_cause
@@ -89,7 +89,7 @@ def check(report: Report) -> Iterator[Finding]:
 def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) -> Iterator[Finding]:
     if run is None or run.clock != "kernel" or run.step_ns is None or run.device_ns is None:
         return
-    busy, median = device_share(run), median_kernel_ns(run)
+    busy, median = run.busy_share, median_kernel_ns(run)
     if busy is None or median is None or busy >= PARTLY_BOUND_BUSY_SHARE:
         return
     step = run_step(run)

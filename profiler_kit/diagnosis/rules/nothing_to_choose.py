@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import device_share, kernels_of, ns_by_family
+from profiler_kit.diagnosis.timing import kernels_of, ns_by_family
 from profiler_kit.records.families import family_name, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -66,7 +66,7 @@ def _differs(baseline: ConfigRun, other: ConfigRun, noise: Noise) -> bool:
 
 
 def _other_causes(baseline: ConfigRun) -> str:
-    busy = device_share(baseline)
+    busy = baseline.busy_share
     if busy is None or baseline.clock != "kernel":
         return ""
     if busy < MIN_BUSY_SHARE:
@@ -77,7 +77,7 @@ def _other_causes(baseline: ConfigRun) -> str:
 
 
 def _advice(baseline: ConfigRun) -> str:
-    busy = device_share(baseline)
+    busy = baseline.busy_share
     if baseline.clock == "kernel" and busy is not None and busy < MIN_BUSY_SHARE:
         return "Keep the defaults and reduce launches: a larger batch, torch.compile, or CUDA graphs."
     convolution_ns = sum(k.kernel_ns for k in kernels_of(baseline) if is_convolution(k.family))

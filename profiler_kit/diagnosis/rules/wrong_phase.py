@@ -11,7 +11,7 @@ from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, phase_name, plural, share_range
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import device_share, phase_shares
+from profiler_kit.diagnosis.timing import phase_shares
 from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -79,7 +79,7 @@ def check(report: Report) -> Iterator[Finding]:
 
 def _waits_for_device(run: ConfigRun) -> bool:
     """Return whether the device is busy enough that the host must wait for it."""
-    busy = device_share(run)
+    busy = run.busy_share
     return busy is not None and busy >= MIN_BUSY_SHARE
 
 

@@ -112,7 +112,7 @@ def step_chart(trace: TraceSummary) -> Iterator[Chart]:
             "parts": [
                 {
                     "name": "busy",
-                    "values": [max(0, (step.device_ns or step.host_ns) - (step.idle_ns or 0)) for step in steps],
+                    "values": [step.busy_ns for step in steps],
                 },
                 {"name": "idle", "values": [step.idle_ns or 0 for step in steps]},
             ],

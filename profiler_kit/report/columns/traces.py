@@ -14,6 +14,7 @@ from profiler_kit.records.traces import (
     ShapedOperator,
     StreamTime,
     SyncWait,
+    TraceDevice,
     TraceKernel,
     TraceModule,
     TraceOperator,
@@ -53,12 +54,16 @@ class PhaseLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLine:
-    """Idle time of one cause. `before`: the phases of the work that ends the gaps, longest first."""
+    """Idle time of one cause. `before`: the phases of the work that ends the gaps, longest first.
+
+    `is_in_span`: whether the time is part of the span.
+    """
 
     cause: str
     ns: int
     gaps: int
     before: str
+    is_in_span: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,10 @@ def _busy(row: TraceItem[Item]) -> int:
     return row.trace.busy_ns
 
 
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
+
+
 def _time(trace: TraceSummary, *phases: TracePhase) -> int | None:
     return sum_known(timing.kernel_ns for timing in trace.phases if timing.phase in phases)
 
@@ -111,11 +120,6 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
         Column("device_ns", "device", "ns", lambda r: _by_device(r, r.item.kernel_ns), f"busy time of {work}", place="page"),
         Column("operator_ns", "operators", "ns", lambda r: r.item.kernel_ns if r.trace.clock == "host" else None, "self time of operators on the host", place="page"),
     )  # fmt: skip
-
-
-def _step_busy(step: TraceStep) -> int:
-    """The busy part of the step's period on the device. Work of several steps may overlap, so this is not `kernel_ns`."""
-    return step.kernel_ns if step.device_ns is None or step.idle_ns is None else step.device_ns - step.idle_ns
 
 
 def _most_idle(trace: TraceSummary) -> Value:
@@ -140,10 +144,13 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     _FILE,
     Column("rank", "rank", "count", lambda r: r.trace.rank, "rank of the process; empty where the trace does not say"),
     Column("clock", "clock", "text", lambda r: r.trace.clock, "device; or host for a trace without device events", place="data"),
-    Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last"),
+    Column("span_ns", "span", "ns", lambda r: r.trace.span_ns, "time from the start of the first device event to the end of the last, once for each device"),
     Column("busy_ns", "busy", "ns", lambda r: r.trace.busy_ns, "time with at least one device event running", place="data"),
-    Column("busy_percent", "busy %", "percent", lambda r: share(r.trace.busy_ns, r.trace.span_ns), "busy time as a share of the span", place="page"),
+    Column("busy_percent", "busy %", "percent", lambda r: _percent(r.trace.busy_share), "busy time as a share of the span", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.trace.idle_ns, "span minus busy time", rank=3),
+    Column("recorded_ns", "recorded", "ns", lambda r: r.trace.recorded_ns, "time that the trace covers: from the first to the last operator, range, call or device event", place="data"),
+    Column("before_ns", "before", "ns", lambda r: r.trace.before_ns, "recorded time before the first device work", place="data"),
+    Column("after_ns", "after", "ns", lambda r: r.trace.after_ns, "recorded time after the last device work", place="data"),
     Column("idle_cause", "main idle cause", "text", lambda r: _most_idle(r.trace), "the cause of most of the idle time", rank=4),
     Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of marked or inferred steps", rank=5),
     Column("step_ns", "step", "ns", lambda r: r.trace.step_ns, "median period of the steady steps by the device's clock"),
@@ -178,9 +185,9 @@ TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
 TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
-    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns), "share of the span", share=True),
+    Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns) if r.item.is_in_span else None, "share of the span; empty for recorded time before the first device work and after the last", share=True),
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps", rank=1),
-    Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first", rank=2),
+    Column("before", "before", "text", lambda r: r.item.before or None, "the phases of the work that ends the gaps, longest first; for time around the device work, what the host does", rank=2),
 )
 
 TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
@@ -265,8 +272,17 @@ TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
     Column("stream", "stream", "text", lambda r: r.item.stream, "number of the stream"),
     Column("events", "events", "count", lambda r: r.item.events, "number of kernels, copies and fills"),
     Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "time with work running on the stream"),
-    Column("busy_percent", "% of span", "percent", lambda r: share(r.item.busy_ns, r.trace.span_ns), "share of the span"),
+    Column("busy_percent", "% of span", "percent", lambda r: share(r.item.busy_ns, r.trace.wall_ns), "share of the span"),
     Column("communication", "collectives alone", "bool", lambda r: r.item.communication, "whether the stream runs collectives only"),
+)
+
+TRACE_DEVICE_COLUMNS: tuple[Column[TraceItem[TraceDevice]], ...] = (
+    _FILE,
+    Column("device", "device", "text", lambda r: r.item.device, "number of the device"),
+    Column("events", "events", "count", lambda r: r.item.events, "number of kernels, copies and fills"),
+    Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "time with work running on the device"),
+    Column("busy_percent", "busy %", "percent", lambda r: share(r.item.busy_ns, r.item.busy_ns + r.item.idle_ns), "busy time as a share of the span", share=True),
+    Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "rest of the span, which all devices share"),
 )
 
 TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
@@ -275,7 +291,7 @@ TRACE_STEP_COLUMNS: tuple[Column[TraceItem[TraceStep]], ...] = (
     Column("host_ns", "host", "ns", lambda r: r.item.host_ns, "duration of the step on the host: of its mark, or inferred"),
     Column("device_ns", "period", "ns", lambda r: r.item.device_ns, "device time from the step's first kernel to the next step's first kernel; empty for the last step, and where the recording paused"),
     Column("kernel_ns", "work", "ns", lambda r: r.item.kernel_ns, "busy time of the work launched in the step; it may run on after the period", place="data"),
-    Column("busy_ns", "busy", "ns", lambda r: _step_busy(r.item), "busy part of the period; without a period, busy time of the work launched in the step", place="page"),
+    Column("busy_ns", "busy", "ns", lambda r: r.item.busy_ns, "busy part of the period; without a period, busy time of the work launched in the step", place="page"),
     Column("idle_ns", "idle", "ns", lambda r: r.item.idle_ns, "part of the period without work; in a trace without device events, part of the host time without an operator"),
     Column("steady", "steady", "bool", lambda r: r.item.steady if r.trace.clock == "device" else None, "whether the launch queue no longer grew; the step time is the median over steady steps"),
 )
@@ -301,6 +317,7 @@ TABLES = (
     ColumnTable("trace_shapes", TRACE_SHAPE_COLUMNS, "`inspect`: one row per operator and input shapes, up to twenty per trace; backward work is joined to its forward operator."),
     ColumnTable("trace_kernels", TRACE_KERNEL_COLUMNS, "`inspect`: one row per kernel, copy or fill."),
     ColumnTable("trace_families", TRACE_FAMILY_COLUMNS, "`inspect`: kernels by kind, in pages."),
+    ColumnTable("trace_devices", TRACE_DEVICE_COLUMNS, "`inspect`: one row per device that takes part. The times add up to those of the trace."),
     ColumnTable("trace_streams", TRACE_STREAM_COLUMNS, "`inspect`: one row per stream of a device."),
     ColumnTable("trace_steps", TRACE_STEP_COLUMNS, "`inspect`: one row per step, marked or inferred."),
     ColumnTable("trace_syncs", TRACE_SYNC_COLUMNS, "`inspect`: the calls in which the host waited for the device, and the phases whose kernels ran meanwhile."),

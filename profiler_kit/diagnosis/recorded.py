@@ -1,0 +1,84 @@
+"""What the traces of a report recorded: which of them say something about the device, and of what time their shares are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import plural
+from profiler_kit.records.report import TraceReport
+from profiler_kit.records.traces import DeviceEvidence, TraceSummary
+
+# Where the device works in less than half of the recorded time, the time around its work decides what a trace shows.
+MIN_DEVICE_SHARE: Final = 0.5
+_RECORD: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{}])"
+_EVIDENCE: Final[dict[DeviceEvidence, str]] = {
+    "copies": "the program calls {}",
+    "operators": "the program calls {}, which runs on a device",
+    "memory": "the program allocates memory on a device",
+    "threads": "autograd's thread of a device, {}, runs the backward pass",
+    "inputs": "operators have inputs on {}",
+}
+
+
+def readable_traces(report: TraceReport) -> TraceReport:
+    """Return `report` with the traces whose times say something about the program, on the time that they cover.
+
+    A trace without the work of its device has only the time that the host takes to launch it: it is left out. Where the
+    device works in the lesser part of the recorded time, and no step shows how it repeats, the time before and after is
+    idle time.
+    """
+    traces = tuple(_on_recorded_time(trace) for trace in report.traces if not trace.is_unrecorded)
+    if len(traces) == len(report.traces):
+        is_same = all(a is b for a, b in zip(traces, report.traces, strict=True))
+        return report if is_same else replace(report, traces=traces)
+    return replace(report, traces=traces, ranks=None)
+
+
+def has_long_edges(trace: TraceSummary) -> bool:
+    """Return whether the device works in the lesser part of the recorded time, and no step shows how its work repeats."""
+    return trace.step_ns is None and trace.wall_ns < MIN_DEVICE_SHARE * trace.recorded_ns
+
+
+def _on_recorded_time(trace: TraceSummary) -> TraceSummary:
+    if not has_long_edges(trace):
+        return trace
+    devices = max(1, len(trace.accounts))
+    edges = tuple(replace(part, ns=devices * part.ns) for part in (*trace.before, *trace.after))
+    edges_ns = sum(part.ns for part in edges)
+    return replace(
+        trace,
+        span_ns=trace.span_ns + edges_ns,
+        idle_ns=trace.idle_ns + edges_ns,
+        idle=(*trace.idle, *edges),
+        before=(),
+        after=(),
+    )
+
+
+def record_code(trace: TraceSummary) -> str:
+    """Return the line that records the host and the device; empty for a device that torch.profiler does not record."""
+    example = trace.device_record.example.lower() if trace.device_record is not None else ""
+    if "mps" in example:
+        return ""
+    return _RECORD.format("XPU" if "xpu" in example or example.startswith(("ur", "ze")) else "CUDA")
+
+
+def unrecorded_text(trace: TraceSummary) -> str:
+    """Return why the device's work is known to be missing: ``18 launches, no kernels``."""
+    record = trace.device_record
+    assert record is not None
+    if record.evidence == "launches":
+        launches = plural(record.launches, "launch", "launches")
+        if trace.clock == "device":
+            return f"{record.unrecorded_launches:,} of {launches} have no kernel in the trace"
+        return f"{launches}, no kernels"
+    if record.evidence == "lost events":
+        return lost_text(trace)
+    return f"{_EVIDENCE[record.evidence].format(record.example)}, and the trace has no kernels"
+
+
+def lost_text(trace: TraceSummary) -> str:
+    """Return how many device events could not be read; empty for none."""
+    lost = trace.device_record.lost_events if trace.device_record is not None else 0
+    return f"{lost:,} of {plural(trace.device_events + lost, 'device event')} could not be read" if lost else ""

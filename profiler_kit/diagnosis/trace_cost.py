@@ -1,0 +1,106 @@
+"""The cost of a step of traces, the time that they cover, and what of the device's work they lack, in sentences."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
+from profiler_kit.diagnosis.recorded import has_long_edges, lost_text, unrecorded_text
+from profiler_kit.records.report import TraceReport
+from profiler_kit.records.traces import IdleTime, TraceSummary, idle_by_cause
+from profiler_kit.units import text
+
+# Less time around the device work is not mentioned.
+MIN_EDGE: Final = 0.1
+# Shares of a trace are those of a step only if its steps cover most of it.
+MIN_COVERED: Final = 0.5
+CAUSE_WORDS: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
+
+
+def trace_cost(report: TraceReport) -> str:
+    """Return the cost of a step or of what the traces cover, and what of the device they lack."""
+    if len(report.traces) != 1:
+        return _cost_of_traces(report) if report.traces else ""
+    (trace,) = report.traces
+    if not trace.span_ns:
+        return join_sentences("The trace has no device events and no operators.", _recording(trace))
+    if trace.hardware_counters:
+        return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
+    if (ns := _step_ns(trace)) is None:
+        if trace.clock == "host":
+            nothing = "no steps" if trace.is_unrecorded else "no steps and no device work"
+            return join_sentences(
+                f"The trace covers {text(trace.span_ns, 'ns')} of host time; it has {nothing}.", _recording(trace)
+            )
+        return join_sentences(
+            f"The trace covers {text(trace.recorded_ns, 'ns')} and has no steps.", _around(trace), _recording(trace)
+        )
+    steady = sum(step.steady for step in trace.steps)
+    median = f", the median of {plural(steady, 'steady step')}" if trace.step_ns is not None and steady > 1 else ""
+    inferred = ", inferred from the optimizer" if trace.steps_inferred else ""
+    clock = "device" if trace.step_ns is not None else "host"
+    no_device = "; the trace has no device work" if trace.clock == "host" and not trace.is_unrecorded else ""
+    steps_ns = ns * len(trace.working_steps)
+    most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
+    is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
+    return join_sentences(
+        f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}",
+        _around(trace),
+        _recording(trace),
+    )
+
+
+def _around(trace: TraceSummary) -> str:
+    """The recorded time before the first device work and after the last, where it is much of what the trace covers."""
+    parts = [
+        f"{text(ns, 'ns')} {place}{_main_part(idle)}"
+        for ns, place, idle in (
+            (trace.before_ns, "pass before the first device work", trace.before),
+            (trace.after_ns, "after the last", trace.after),
+        )
+        if ns >= MIN_EDGE * trace.recorded_ns and ns > 0
+    ]
+    if not parts:
+        return ""
+    wall = f"; the device works in {text(trace.wall_ns, 'ns')}" if has_long_edges(trace) else ""
+    return f"Of {text(trace.recorded_ns, 'ns')}, {join_list(parts)}{wall}."
+
+
+def _main_part(idle: tuple[IdleTime, ...]) -> str:
+    """The cause of most of the time, in parentheses; empty for an unknown one."""
+    cause = next(iter(idle_by_cause(idle)), "unknown")
+    return "" if cause == "unknown" else f" ({CAUSE_WORDS.get(cause, cause)})"
+
+
+def _recording(trace: TraceSummary) -> str:
+    """What of the device's work the trace lacks; empty for nothing."""
+    if trace.is_unrecorded:
+        return f"The device was not recorded, so nothing can be said about it: {unrecorded_text(trace)}."
+    return f"{lost_text(trace)}." if lost_text(trace) else ""
+
+
+def _step_ns(trace: TraceSummary) -> int | None:
+    return trace.step_ns if trace.step_ns is not None else trace.host_step_ns
+
+
+def _cost_of_traces(report: TraceReport) -> str:
+    if report.ranks is not None and report.ranks.step_ns is not None:
+        return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
+    steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
+    if not steps:
+        times = [trace.recorded_ns for trace in report.traces]
+        cost = f"{len(times)} traces without steps cover {text(min(times), 'ns')} to {text(max(times), 'ns')}."
+    else:
+        cost = f"{len(report.traces)} traces: a step takes {text(steps[0], 'ns')} to {text(steps[-1], 'ns')}."
+    return join_sentences(cost, _recordings(report))
+
+
+def _recordings(report: TraceReport) -> str:
+    """How many of several traces lack the work of the device, or a part of it."""
+    unrecorded = sum(trace.is_unrecorded for trace in report.traces)
+    lost = sum(lost_text(trace) != "" for trace in report.traces)
+    total = len(report.traces)
+    return join_sentences(
+        f"The device was not recorded in {unrecorded} of {total}: nothing can be said about it." if unrecorded else "",
+        f"In {lost} of {total}, some device events could not be read." if lost else "",
+    )
