@@ -1,4 +1,4 @@
-# `make demo` and `make test` do everything on a machine with Python 3.10+ and make.
+# `make demo`, `make test` and `make test-jobs` do everything on a machine with Python 3.10+ and make.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ TORCH ?=
 # As many test processes as cores, each with one thread: torch's own threads would compete for them.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(max(2, len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 2))")
 
-.PHONY: demo test test-gpu test-browser site lint types docs unit explore format lock clean
+.PHONY: demo test test-jobs test-gpu test-browser site lint types docs unit explore format lock clean
 
 # Counts only: seconds on any machine, and the same figures on each. Timed steps of this model take minutes on a slow CPU.
 demo: $(VENV)/ready
@@ -41,7 +41,12 @@ site: $(VENV)/ready
 # The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
 unit: $(VENV)/ready
 	$(BIN)/python -m compileall -q profiler_kit
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not jobs"
+
+# The rest of the tests that need no GPU: of scripts and benchmarks, and jobs of several processes. CI runs both targets.
+test-jobs: $(VENV)/ready
+	$(BIN)/python -m compileall -q profiler_kit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "jobs and not gpu"
 
 # Property tests with new examples, and many more of them than in `make test`.
 explore: $(VENV)/ready

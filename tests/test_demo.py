@@ -23,9 +23,7 @@ def test_demo_prints_the_lines_in_readme() -> None:
     for line in recipe[1].splitlines():
         program, *arguments = shlex.split(line)
         assert program == "$(BIN)/python"
-        run = subprocess.run(
-            [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        run = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stderr
         printed += run.stdout.splitlines()
     block = re.search(r"Its output, shortened:\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

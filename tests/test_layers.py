@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import profiler_kit
 
@@ -104,30 +106,40 @@ def room_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else path.stem
 
 
+@dataclass(frozen=True)
+class Statement:
+    """A statement or an exception handler. `is_lazy`: it runs when a function is called. `is_typing`: for type checkers."""
+
+    node: ast.AST
+    is_lazy: bool
+    is_typing: bool
+
+
 @functools.cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def statements(path: Path) -> tuple[Statement, ...]:
+    """The statements of `path`, also those in others. Expressions, most of a tree, are not visited."""
+    visited: list[Statement] = []
+
+    def visit(nodes: list[Any], is_lazy: bool, is_typing: bool) -> None:
+        for node in nodes:
+            visited.append(Statement(node, is_lazy, is_typing))
+            is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            checks = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+            for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+                inner = getattr(node, name, [])
+                if isinstance(inner, list):
+                    visit(inner, is_lazy or is_function, is_typing or (checks and name == "body"))
+
+    visit(ast.parse(path.read_text()).body, is_lazy=False, is_typing=False)
+    return tuple(visited)
 
 
 @functools.cache
 def imports(path: Path) -> list[tuple[str, bool, bool]]:
     """(module, at the top of the file, only for type checkers) of every import in `path`."""
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        for child in node.body
-        for inner in ast.walk(child)
-    }
-    lazy = {
-        id(inner)
-        for node in ast.walk(tree(path))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for inner in ast.walk(node)
-    }
     names: list[tuple[str, bool, bool]] = []
-    for node in ast.walk(tree(path)):
-        place = (id(node) not in lazy, id(node) in typing_only)
+    for statement in statements(path):
+        node, place = statement.node, (not statement.is_lazy, statement.is_typing)
         if isinstance(node, ast.Import):
             names += [(alias.name, *place) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -151,7 +163,7 @@ def imported_files() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for module, path in modules.items():
         graph[module] = set()
-        for node in ast.walk(tree(path)):
+        for node in (statement.node for statement in statements(path)):
             names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
             if isinstance(node, ast.ImportFrom):
                 names = [
@@ -215,7 +227,7 @@ def test_no_private_name_crosses_a_file() -> None:
     crossing = [
         f"{path}:{node.lineno}: {alias.name}"
         for path in files()
-        for node in ast.walk(tree(path))
+        for node in (statement.node for statement in statements(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("profiler_kit")
         for alias in node.names
         if not (node.module == "profiler_kit" and alias.name in MAY_IMPORT)  # a room, not a name inside one
@@ -230,7 +242,10 @@ def test_nothing_below_cli_prints_or_exits() -> None:
     for path in files():
         if room_of(path) in PRINTS or str(path.relative_to(PACKAGE)) in PRINTS or path.name == "__main__.py":
             continue
-        for node in ast.walk(tree(path)):
+        text = path.read_text()
+        if not re.search(r"\b(print|_?exit|quit)\(", text):  # most files need no tree of their expressions
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called in ("print", "exit", "quit", "sys.exit", "os._exit"):
@@ -253,7 +268,7 @@ def test_no_broad_except() -> None:
     handlers = [
         f"{path}:{node.lineno}: broad except that drops the error"
         for path in files()
-        for node in ast.walk(tree(path))
+        for node in (statement.node for statement in statements(path))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException"))
         and node.name is None

@@ -167,6 +167,6 @@ EVERY = np.arange(HARD)
     ],
 )  # fmt: skip
 def test_hard_traces_take_little_time(table: Table) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     check(attribute(table))
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 60  # a fraction of a second; quadratic work takes minutes

@@ -26,9 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     """`line` run by a shell, which can close streams; ``{program}`` stands for the command line."""
     program = f"'{sys.executable}' -m profiler_kit"
-    return subprocess.run(
-        ["/bin/sh", "-c", line.format(program=program)], cwd=folder, capture_output=True, text=True
-    )
+    return subprocess.run(["/bin/sh", "-c", line.format(program=program)], cwd=folder, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])

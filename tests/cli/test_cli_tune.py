@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulated_device import SimulatedDevice
@@ -12,11 +15,14 @@ from simulated_device import SimulatedDevice
 torch = pytest.importorskip("torch")
 
 import profiler_kit  # noqa: E402
+from profiler_kit import process  # noqa: E402
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measurement import sweep  # noqa: E402
+from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_saved, read_saved  # noqa: E402
 from profiler_kit.records.tuning import Tuning  # noqa: E402
+from profiler_kit.worker.steps import MIN_STEPS  # noqa: E402
 
 NET = """
 import torch
@@ -50,6 +56,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> SimulatedDevice:
         has_traces=False,
     )
     monkeypatch.setattr(sweep, "measure_visits", simulated.measure_visits)
+    monkeypatch.setattr(process, "processes_in_memory", lambda items, _: items)
     return simulated
 
 
@@ -189,10 +196,19 @@ def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch
     assert [attempt.reason for attempt in tuning.attempts] == ["too slow; raise budget_s"]
 
 
-def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """With the worker: a network that sleeps without autocast, and an optimizer without a fused form."""
-    sleep = "torch.is_autocast_enabled('cpu') or __import__('time').sleep(0.03)"
-    net.write_text(NET.replace("        return self.head", f"        {sleep}\n        return self.head"))
+def test_fresh_processes_of_a_real_model(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the worker, but for its clock: half of the step with autocast, and an optimizer without a fused form."""
+    measure_visits = sweep.measure_visits
+
+    def timed(*args: Any, **options: Any) -> Iterator[sweep.FinishedVisit]:
+        for done in measure_visits(*args, **options):
+            assert done.run.failure is not None or len(done.run.steps_ns) >= MIN_STEPS
+            ns = 5_000_000 if "amp_bf16" in done.visit.config.name else 10_000_000
+            step_ns = Interval(median=ns, low=ns - 1000, high=ns + 1000)
+            run = done.run if done.run.failure is not None else replace(done.run, steps_ns=(ns,) * 20, step_ns=step_ns)
+            yield replace(done, run=run)
+
+    monkeypatch.setattr(sweep, "measure_visits", timed)
     words = ["--changes", "fused_optimizer,amp_bf16", "--processes", "18", "--optimizer", "rmsprop", "--budget", "10m"]
     assert main(["tune", "net.py", "--device", "cpu", "-q", "-o", "tuned.json", *words]) == 0
     saved = read_saved("tuned.json")
@@ -204,7 +220,7 @@ def test_fresh_processes_of_a_real_model(net: Path, capfd: pytest.CaptureFixture
     assert "no fused implementation" in failed.reason
     assert (saved.outcome, saved.changes) == ("better", ("amp_bf16",))
     assert saved.gain is not None
-    assert saved.gain.high < 0.9
+    assert saved.gain.ratio == pytest.approx(0.5)
     assert saved.gain.after_processes >= 3
     assert saved.chosen is not None
     assert 1e-5 < (saved.chosen.max_relative_error or 0) < 1e-2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from simulated_clock import SimulatedClock
 
 
 @pytest.fixture
@@ -20,3 +22,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str
             (tmp_path / name).write_text(text)
 
     return create
+
+
+@pytest.fixture
+def sleeping_passes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`time.sleep` of a model's file takes no time and lets it pass: the timer of time limits rings after each."""
+    SimulatedClock(on_sleep=lambda: signal.raise_signal(signal.SIGALRM)).install(monkeypatch)

@@ -133,11 +133,12 @@ def test_a_constructor_has_no_effects(act: str, tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["net.py"]
 
 
+@pytest.mark.usefixtures("sleeping_passes_time")
 def test_a_constructor_that_does_not_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NET.format(act="while True: pass"))
-    with pytest.raises(TargetError, match=r"build still running after 0\.3 s at line 7"):
-        load(TargetSpec(spec="net.py", inputs=("2,3",), import_timeout_s=0.3))
+    (tmp_path / "net.py").write_text("import time\n" + NET.format(act="while True: time.sleep(1)"))
+    with pytest.raises(TargetError, match="build still running after 60 s at line 8"):
+        load(TargetSpec(spec="net.py", inputs=("2,3",), import_timeout_s=60))
 
 
 def test_skipped_lines_and_replaced_weights_are_in_the_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

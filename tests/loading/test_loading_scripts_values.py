@@ -154,7 +154,8 @@ def test_bindings_replace_names(opened: Open) -> None:
 )
 def test_an_expression_without_a_value_has_a_reason_and_a_line(opened: Open, text: str, reason: str) -> None:
     source = opened({"net.py": NET + text})
-    source.evaluator.timeout_s = 0.3
+    if "endless" in text:
+        source.evaluator.timeout_s = 0.3
     with pytest.raises(EvaluationError) as raised:
         value(source)
     assert reason in raised.value.reason

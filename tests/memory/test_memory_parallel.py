@@ -27,6 +27,8 @@ from profiler_kit.records.report import Report  # noqa: E402
 from profiler_kit.records.serde import read_saved  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, BLOCKS, RANKS = 256, 6, 4
 NET = f"""

@@ -246,14 +246,14 @@ def test_digits_can_be_learned() -> None:
     assert sum(losses[-3:]) / 3 < 0.7
 
 
-def test_importing_all_models_takes_less_than_a_second_after_torch() -> None:
+def test_importing_all_models_takes_less_than_a_second_of_cpu_time_after_torch() -> None:
     """In a fresh process, so that nothing is cached; no thread is started and no tensor of any size is made."""
     code = (
         "import sys, time, torch, torch.utils.data\n"
         f"sys.path.insert(0, {str(MODELS)!r})\n"
-        "start = time.perf_counter()\n"
+        "start = time.process_time()\n"
         f"for name in {sorted(p.stem for p in MODELS.glob('*.py'))!r}: __import__(name)\n"
-        "print(time.perf_counter() - start)\n"
+        "print(time.process_time() - start)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(out.stdout) < 1.0

@@ -12,7 +12,7 @@ import pytest
 from waiting import is_written, wait_until
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.jobs, pytest.mark.timeout(300)]
 
 from ray.cluster_utils import Cluster  # noqa: E402
 

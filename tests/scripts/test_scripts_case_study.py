@@ -37,6 +37,8 @@ from scripts.case_study.figures import (
     save,
 )
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -22,6 +22,8 @@ from scripts.bench.diagnosis import __main__ as benchmark
 from scripts.bench.diagnosis import peers, record
 from scripts.bench.diagnosis.scenario import ANALYZE, CAUSES, NOTHING, PARTS, TRACE_FORMS, Scenario, scenarios
 
+pytestmark = pytest.mark.jobs
+
 # What has to hold on the recordings.
 MIN_FIRST, MIN_PRESENT, MAX_WRONG = 0.90, 0.97, 0.02
 MAX_FIXTURES_BYTES = 7_000_000

@@ -20,6 +20,8 @@ from profiler_kit.worker import run as worker
 from profiler_kit.worker import steps
 from scripts.docs import make_docs
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -16,6 +16,8 @@ from scripts.bench.inspect_readers import READERS
 from scripts.bench.scaled_trace import scale
 from scripts.lab import record_traces
 
+pytestmark = pytest.mark.jobs
+
 RECORDED = Path(__file__).parents[1] / "fixtures" / "traces" / "train.cuda.json.gz"
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 

@@ -14,6 +14,8 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report, to_json
 from scripts.docs import json_page
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = [
     ROOT / "docs" / "measured" / "convnet_v0_h100.json",

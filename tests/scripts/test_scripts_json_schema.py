@@ -12,6 +12,8 @@ import pytest
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_saved
 from scripts.docs import json_page
 
+pytestmark = pytest.mark.jobs
+
 jsonschema = pytest.importorskip("jsonschema")
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,6 +15,8 @@ from scripts.case_study.figures import Figures, RunFigures, ShapeLoop
 from scripts.case_study.judgment import Verdict
 from scripts.case_study.pairs import Pair, make_pairs, model_noise
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_clock import READING_NS, SimulatedClock
 
 from profiler_kit.counting import count_target
 from profiler_kit.loading import load
@@ -25,6 +25,8 @@ from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.worker.run import run_job
 from scripts.bench import noise as bench_noise
 from scripts.bench import planted_models
+
+pytestmark = pytest.mark.jobs
 
 MS = 1_000_000
 NET = (
@@ -60,10 +62,15 @@ def load_planted(target: str, folder: Path, spin_ns: int) -> Any:
     return load(TargetSpec(spec=text), device="cpu")
 
 
-def call_ns(planted: Any) -> int:
-    begin = time.perf_counter_ns()
+def call_ns(planted: Any, clock: SimulatedClock) -> int:
+    begin_ns = clock.now_ns
     planted.step_module(*planted.batch.args)
-    return time.perf_counter_ns() - begin
+    return clock.now_ns - begin_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedClock:
+    return SimulatedClock().install(monkeypatch)
 
 
 def test_the_copy_has_the_results_and_the_count_of_the_target(target: str, tmp_path: Path) -> None:
@@ -75,19 +82,24 @@ def test_the_copy_has_the_results_and_the_count_of_the_target(target: str, tmp_p
     assert counted[0].backward == counted[1].backward
 
 
-def test_the_flag_of_the_identical_configuration_is_reset_without_cost(target: str, tmp_path: Path) -> None:
+def test_the_flag_of_the_identical_configuration_is_reset_without_cost(
+    target: str, tmp_path: Path, clock: SimulatedClock
+) -> None:
     planted = load_planted(target, tmp_path, 30 * MS)
     with restored_flags():
         torch.use_deterministic_algorithms(True)
-        assert min(call_ns(planted) for _ in range(3)) < 30 * MS
+        assert [call_ns(planted, clock) for _ in range(3)] == [0, 0, 0]
         assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_the_flag_of_the_slower_configuration_is_reset_and_the_model_spins(target: str, tmp_path: Path) -> None:
+def test_the_flag_of_the_slower_configuration_is_reset_and_the_model_spins(
+    target: str, tmp_path: Path, clock: SimulatedClock
+) -> None:
     planted = load_planted(target, tmp_path, 30 * MS)
     with restored_flags():
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        assert all(call_ns(planted) >= 30 * MS for _ in range(3))
+        spun = pytest.approx(30 * MS, abs=10 * READING_NS)
+        assert [call_ns(planted, clock) for _ in range(3)] == [spun] * 3
         assert torch.backends.mkldnn.enabled
 
 
@@ -200,17 +212,18 @@ def slow_case(target: str, monkeypatch: pytest.MonkeyPatch) -> bench_noise.Case:
     return bench_noise.Case(file=Path(target).name, device="cpu")
 
 
+@pytest.mark.usefixtures("clock")
 def test_the_benchmark_detects_the_planted_slowdown(slow_case: bench_noise.Case) -> None:
-    """The slowdown is three steps, since other tests may run."""
     with restored_flags():
         analysis = bench_noise.analyze_case(
-            "slow", slow_case, plant_percent=300, spin="host", step_ns=None, budget_s=1, run=in_this_process
+            "slow", slow_case, plant_percent=50, spin="host", step_ns=None, budget_s=1, run=in_this_process
         )
     again, identical, slower = analysis.pairs
     assert (again.after, identical.after) == (bench_noise.AGAIN, "deterministic_algorithms")
     assert (slower.after, slower.outcome) == ("no_onednn", "worse")
-    assert 100 < slower.planted_percent < 400
-    assert slower.gap_percent > 150
+    assert slower.planted_percent == pytest.approx(50, abs=1)
+    assert slower.gap_percent == pytest.approx(50, abs=1)
+    assert (again.outcome, identical.outcome) == ("same", "same")
     assert analysis.step_ns > 4 * MS
     assert f"{slower.planted_percent:.1f} % (host)" in bench_noise.format_log([analysis])
 

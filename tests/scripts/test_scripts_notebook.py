@@ -13,6 +13,8 @@ pytest.importorskip("ipykernel")
 
 from scripts.docs import notebook  # noqa: E402 - after the packages that it needs
 
+pytestmark = pytest.mark.jobs
+
 SOURCES = sorted(notebook.SOURCES.glob("*.py"))
 MAX_BYTES = 300_000
 

@@ -10,6 +10,8 @@ import torch
 from profiler_kit.worker.steps import Runner
 from scripts.bench import overhead as bench_overhead
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -30,6 +30,8 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.worker.run import run_job
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "tests" / "fixtures" / "traces"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

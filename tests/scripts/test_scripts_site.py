@@ -12,6 +12,8 @@ import pytest
 from profiler_kit.cli.commands import commands
 from scripts.docs import commands_page, site_hooks
 
+pytestmark = pytest.mark.jobs
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*(ROOT / name for name in site_hooks.ROOT_PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)

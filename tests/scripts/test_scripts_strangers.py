@@ -21,6 +21,8 @@ from scripts.bench.stranger_expectations import (
 from scripts.bench.stranger_hazards import HAZARDS, source_of
 from scripts.bench.stranger_tables import markdown_tables
 
+pytestmark = pytest.mark.jobs
+
 IMAGE = ((2, 3, 32, 32), "float32")
 TOKENS = ((1, 8), "int64")
 

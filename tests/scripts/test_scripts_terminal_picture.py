@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import pytest
 from sample_reports import v0_h100
 
 from scripts.docs.terminal_picture import terminal_svg
+
+pytestmark = pytest.mark.jobs
 
 
 def test_the_picture_is_a_summary_that_loads_nothing() -> None:

@@ -13,6 +13,8 @@ from profiler_kit.measurement import sweep
 from profiler_kit.records.serde import dumps
 from scripts.docs.tune_table import main, page_with_table, tune_table
 
+pytestmark = pytest.mark.jobs
+
 
 @pytest.fixture
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -17,7 +17,6 @@ from profiler_kit.records.serde import dumps  # noqa: E402
 from profiler_kit.worker import steps  # noqa: E402
 from profiler_kit.worker.run import TRACED_STEPS, run_job  # noqa: E402
 
-
 AMPLE_S = 600.0  # for a hundred steps, which take a tenth of a second: the budget does not decide what is measured
 
 
@@ -162,7 +161,9 @@ def test_the_same_seed_gives_the_same_bits_and_another_one_others(tmp_path: Path
 
 def test_noise_that_no_seed_reaches_is_not_repeatable(tmp_path: Path) -> None:
     noise = "self.out(self.fc(x).relu() + torch.rand(8, generator=NOISE if x.device.type == 'cpu' else None, device=x.device))"
-    done = good(tmp_path, net(result=noise, after=INPUTS + "NOISE = torch.Generator()\nNOISE.seed()\n"), budget_s=AMPLE_S)
+    done = good(
+        tmp_path, net(result=noise, after=INPUTS + "NOISE = torch.Generator()\nNOISE.seed()\n"), budget_s=AMPLE_S
+    )
     assert done.repeatable is False
     assert done.repeatable_outputs is False
 
