@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import signal
@@ -26,37 +27,54 @@ MAX_PATH_CHARS: Final = 100  # of a path in an error that the system refuses as 
 
 
 def entry() -> NoReturn:
-    """Run the command line and exit the process with its status: the console script."""
+    """Run the command line and exit the process with its status: the console script.
+
+    A command that runs user code runs in a child process, and this one watches it.
+    """
     streams.open_standard_streams()
-    streams.exit_process(main())
+    streams.exit_process(main(supervised=True))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
     """Run the command in `argv` (default: ``sys.argv[1:]``) and return its exit status.
 
     An expected error is printed on stderr with its hint, and its exit code is returned. SIGTERM and SIGHUP stop the
-    command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept.
+    command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept. With `supervised`,
+    user code runs in a child process.
     """
     with _signals_as_keyboard_interrupt(TERMINATION_SIGNALS):
         try:
-            return _run(argv)
+            return _run(sys.argv[1:] if argv is None else argv, supervised=supervised)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    from profiler_kit.cli import output
+def _run(arguments: Sequence[str], *, supervised: bool) -> int:
     from profiler_kit.cli.parser import build_parser
 
-    arguments = sys.argv[1:] if argv is None else argv
     try:
-        try:
-            options = build_parser(arguments).parse_args(arguments)
-        except SystemExit as system_exit:  # after --help and --version
-            return system_exit.code if isinstance(system_exit.code, int) else OK
+        options = build_parser(arguments).parse_args(arguments)
+    except SystemExit as system_exit:  # after --help and --version
+        return system_exit.code if isinstance(system_exit.code, int) else OK
+    except KitError as error:
+        terminal.print_message(f"error: {error}")
+        return error.exit_code
+    if supervised and options.command.runs_user_code:
+        from profiler_kit.cli.supervised import run_supervised
+
+        return run_supervised(options, lambda: _status(options))
+    return _status(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Run the command of `options`, print its error, and return its exit status."""
+    from profiler_kit.cli import output
+
+    try:
         status: int = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
+        output.run_final_checks()
     except KitError as error:
         terminal.print_message(f"error: {error}")
         return error.exit_code
@@ -64,33 +82,44 @@ def _run(argv: Sequence[str] | None) -> int:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.
         streams.discard_stdout()
         return OK
-    except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
-            path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
-            terminal.print_message(
-                f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path"
-            )
-            return USAGE
-        from profiler_kit.pipeline.packages import missing_package
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+        return _unexpected_status(error)
+    return status
 
-        if (missing := missing_package(error)) is not None:
-            terminal.print_message(f"error: {missing}")
-            return missing.exit_code
-        shadowing_file = _shadowing_file(error)
-        if shadowing_file is not None:
-            terminal.print_message(
-                f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
-                f"({type(error).__name__})\n"
-                "hint: rename the file, or run from another folder"
-            )
-            return TARGET_FAILED
-        traceback.print_exc()
+
+def _unexpected_status(error: BaseException) -> int:
+    """Print an error that is not a KitError, and return the exit status. Only one of this package has a traceback."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
+        path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
+        terminal.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
+        return USAGE
+    from profiler_kit.pipeline.packages import missing_package
+
+    if (missing := missing_package(error)) is not None:
+        terminal.print_message(f"error: {missing}")
+        return missing.exit_code
+    shadowing_file = _shadowing_file(error)
+    if shadowing_file is not None:
         terminal.print_message(
-            f"error: internal error in profiler_kit ({type(error).__name__})\n"
-            "hint: report this bug with the traceback above; your model is not the cause"
+            f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
+            f"({type(error).__name__})\n"
+            "hint: rename the file, or run from another folder"
         )
         return TARGET_FAILED
-    return status
+    if "profiler_kit.loading.user_locations" in sys.modules:  # user code may have run
+        from profiler_kit.pipeline.target_errors import target_error
+
+        if (failure := target_error(error, "the target")) is not None:
+            terminal.print_message(f"error: {failure}")
+            return failure.exit_code
+    traceback.print_exception(error)
+    terminal.print_message(
+        f"error: internal error in profiler_kit ({type(error).__name__})\n"
+        "hint: report this bug with the traceback above; your model is not the cause"
+    )
+    return TARGET_FAILED
 
 
 @contextlib.contextmanager
@@ -124,7 +153,10 @@ def _signals_as_keyboard_interrupt(signals: Sequence[signal.Signals]) -> Iterato
 
 def _shadowing_file(error: BaseException) -> Path | None:
     """The file of the working directory (``random.py``) that shadows a module and so caused `error`; None if there is none."""
-    folder = Path.cwd()
+    try:
+        folder = Path.cwd()
+    except OSError:  # it was deleted
+        return None
     for name in sys.stdlib_module_names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and Path(file).resolve().parent == folder:

@@ -140,7 +140,16 @@ def add_measure_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--timeout", type=parse_seconds, metavar="TIME",
-        help="stop a process that takes longer (default: 180 s plus ten times its share of --budget)",
+        help="stop a process that takes longer (default: 180 s plus ten times its share of --budget), and counting too "
+        "(default: 10m)",
+    )  # fmt: skip
+
+
+def add_timeout_option(parser: argparse.ArgumentParser) -> None:
+    """Add the time limit of commands that count."""
+    parser.add_argument(
+        "--timeout", type=parse_seconds, metavar="TIME",
+        help="fail if loading and counting take longer (default: 10m)",
     )  # fmt: skip
 
 

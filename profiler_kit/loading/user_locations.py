@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 
 from profiler_kit.errors import KitError, TargetError
+from profiler_kit.loading.boundary import EscapedError, user_boundary
 
 _LIBRARIES = tuple(
     str(Path(folder).resolve())
@@ -86,7 +87,12 @@ def user_frame(frame: FrameType | None) -> tuple[str, int] | None:
 
 def one_line_message(error: BaseException) -> str:
     """``Type: message`` of `error` with the first line of its message, shortened if long; the type alone without a message."""
-    lines = str(error).strip().splitlines()
+    if isinstance(error, EscapedError):
+        error = error.error
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception as failure:  # noqa: BLE001 the user's class; without its message
+        lines = [f"(its message is not available: {type(failure).__name__})"]
     if not lines:
         return type(error).__name__
     message = lines[0] if len(lines[0]) <= LINE_CHARACTERS else f"{lines[0][: LINE_CHARACTERS - 3]}..."
@@ -113,7 +119,8 @@ def user_errors(action: str, *, hint: str, where: str | None = None) -> Iterator
     The location is the line of user code, or `where`. KitErrors and out-of-memory errors pass through.
     """
     try:
-        yield
+        with user_boundary():
+            yield
     except KitError:
         raise
     except Exception as error:

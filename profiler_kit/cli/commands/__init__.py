@@ -18,7 +18,8 @@ class Command:
     """A command: its `name`, a one-line `summary` and `examples` for ``--help``, its options and its action.
 
     `add_options` is called only if the command is on the command line, so it may import registries. `run` takes the
-    parsed options, prints and writes the results, and returns the exit status.
+    parsed options, prints and writes the results, and returns the exit status. `runs_user_code`: whether it may run code of
+    the user, and so needs a process that watches it.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Command:
     examples: tuple[str, ...]
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    runs_user_code: bool = True
 
 
 def commands() -> tuple[Command, ...]:

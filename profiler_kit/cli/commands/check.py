@@ -16,6 +16,7 @@ from profiler_kit.cli.options import (
     add_device_option,
     add_output_options,
     add_target_options,
+    add_timeout_option,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -79,6 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also measure the step of both sides in interleaved fresh processes, for budgets on step_time",
     )  # fmt: skip
     add_device_option(parser)
+    add_timeout_option(parser)
     add_convention_options(parser, strict=True)
     add_output_options(parser)
 
@@ -133,6 +135,7 @@ def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckT
         convention=options.convention,
         time_sides=timer(options.device, progress.show) if options.time else None,
         while_waiting=_import_report,
+        timeout_s=options.timeout,
         on_progress=progress.show,
     )
     return targets, results

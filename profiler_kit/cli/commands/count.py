@@ -15,6 +15,7 @@ from profiler_kit.cli.options import (
     add_output_options,
     add_table_options,
     add_target_options,
+    add_timeout_option,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -30,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser, several_batches=True)
     _add_memory_options(parser)
     add_convention_options(parser, strict=True, cross_check=True)
+    add_timeout_option(parser)
     group = parser.add_argument_group("roofline")
     group.add_argument(
         "--hardware", metavar="NAME",
@@ -56,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
             gpu=options.gpu,
             memory_options=_memory_options(options),
             parallel=tuple(dict.fromkeys(options.parallel)),
+            timeout_s=options.timeout,
             on_progress=progress.show,
         )
     output.warn_about_guesses(options, report)

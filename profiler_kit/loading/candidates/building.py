@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.device_moves import moves_redirected
@@ -93,7 +94,12 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     notes: tuple[str, ...] = ()
     if on_meta:
         try:
-            with torch.random.fork_rng(devices=[]), torch.device("meta"), moves_redirected(torch.device("meta")):
+            with (
+                user_boundary(),
+                torch.random.fork_rng(devices=[]),
+                torch.device("meta"),
+                moves_redirected(torch.device("meta")),
+            ):
                 return _built_model(name, call(), where)
         except KitError:
             raise
@@ -103,7 +109,8 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
             if uses_missing_package(error):
                 raise _failure(spec, name, error, where) from error
     try:
-        built = _built_model(name, call(), where)
+        with user_boundary():
+            built = _built_model(name, call(), where)
     except KitError:
         raise
     except (Exception, SystemExit) as error:
