@@ -319,7 +319,8 @@ def _serve(
         while remaining:
             remaining = remaining[write_bytes(write, remaining) :]
         atexit._run_exitfuncs()
-    except BaseException:  # noqa: BLE001 the parent reports that there is no result
+    except BaseException as error:  # noqa: BLE001 the parent reports that there is no result
+        report.stage = f"{report.stage}; {type(error).__name__}"
         end(1)
     end(0)
 
