@@ -23,6 +23,11 @@ TERMINATION_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
 PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
+REFUSED: Final = tuple(
+    getattr(errno, name)
+    for name in ("EMFILE", "ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EAGAIN", "EROFS")
+    if hasattr(errno, name)
+)  # a resource that this process needs and does not get
 MAX_PATH_CHARS: Final = 100  # of a path in an error that the system refuses as too long
 
 
@@ -95,6 +100,12 @@ def _unexpected_status(error: BaseException) -> int:
         path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
         terminal.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
         return USAGE
+    if isinstance(error, OSError) and error.errno in REFUSED:
+        terminal.print_message(
+            f"error: the system refused to go on: {error.strerror}\n"
+            "hint: free disk space and memory, and check the limits of this process: ulimit -a"
+        )
+        return TARGET_FAILED
     from profiler_kit.pipeline.packages import missing_package
 
     if (missing := missing_package(error)) is not None:

@@ -59,7 +59,14 @@ def _report_ending(ending: Ending, options: argparse.Namespace) -> int:
     remove_ownerless_folders(tempfile.gettempdir())
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K\x1b[?25h")  # the line of progress, and its hidden cursor
-    terminal.print_message(f"error: {_ending_error(ending, _target(options))}")
+    error = _ending_error(ending, _target(options))
+    try:
+        if options.command.report_failure is not None:
+            options.command.report_failure(options, error)
+            output.flush()
+        raise error
+    except KitError as failure:
+        terminal.print_message(f"error: {failure}")
     return TARGET_FAILED
 
 

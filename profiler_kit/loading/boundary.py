@@ -32,8 +32,8 @@ class EscapedError(Exception):
         self.error = error
 
 
-class ProcessEndError(BaseException):
-    """User code called a function that would end this process. A BaseException, as SystemExit is."""
+class ProcessEndError(SystemExit):
+    """User code called a function that would end this process. In another thread it ends that thread."""
 
 
 @contextlib.contextmanager
@@ -47,9 +47,11 @@ def user_boundary() -> Iterator[None]:
     _refuse_endings(pid)
     try:
         yield
-    except (Exception, KeyboardInterrupt, SystemExit, TimeLimitError):
+    except (Exception, KeyboardInterrupt, TimeLimitError):
         raise
     except BaseException as error:
+        if isinstance(error, SystemExit) and not isinstance(error, ProcessEndError):
+            raise
         if isinstance(error, GeneratorExit) and _is_own(error.__traceback__):
             raise  # a generator around the block is closed
         raise EscapedError(error).with_traceback(error.__traceback__) from error.__cause__

@@ -39,7 +39,17 @@ from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.records.uncounted import register_hint, uncounted_text
 
-__all__ = ["CheckTarget", "TargetSettings", "check_reports", "check_targets", "parse_budget", "settings_for", "timer"]
+__all__ = [
+    "CheckTarget",
+    "Settings",
+    "TargetSettings",
+    "check_reports",
+    "check_targets",
+    "parse_budget",
+    "settings_for",
+    "timer",
+    "unfinished_check",
+]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
 SAVED_BASE: Final = "the base is a saved report; name a revision with --base"
@@ -179,6 +189,13 @@ def check_targets(
                     untimed = error.message
             results.append(_result(plan, head, counted_base, revision, settings, strict, time, untimed))
     return combine(results)
+
+
+def unfinished_check(targets: Sequence[CheckTarget], error: KitError) -> CheckResults:
+    """The results of a check that ended with `error` while it counted this change."""
+    return combine(
+        [failed_result(target.name, target.spec.spec, "change", error, target.budgets) for target in targets]
+    )
 
 
 def _is_unchanged(plan: _Plan, *, is_same: bool) -> bool:

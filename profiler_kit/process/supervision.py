@@ -319,6 +319,7 @@ def _serve(
         while remaining:
             remaining = remaining[write_bytes(write, remaining) :]
         atexit._run_exitfuncs()
+        sys.stderr.flush()
     except BaseException as error:  # noqa: BLE001 the parent reports that there is no result
         report.stage = f"{report.stage}; {type(error).__name__}"
         end(1)

@@ -23,7 +23,7 @@ from profiler_kit.cli.progress import Progress
 from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_kit.pipeline.check import CheckTarget, TargetSettings
+    from profiler_kit.pipeline.check import CheckTarget, Settings, TargetSettings
     from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
 
@@ -92,6 +92,17 @@ def run(options: argparse.Namespace) -> int:
         targets, results = _check(options, progress)
         if options.accept is not None and _accept(options, targets, results):
             _, results = _check(options, progress)
+    return _show(results, options)
+
+
+def report_failure(options: argparse.Namespace, error: KitError) -> None:
+    """Write the result of a check whose process ended: its target could not be counted. Raises KitError."""
+    from profiler_kit.pipeline.check import unfinished_check
+
+    _show(unfinished_check(_targets(options)[0], error), options)
+
+
+def _show(results: CheckResults, options: argparse.Namespace) -> int:
     from profiler_kit.report.check import check_document, checks_document
 
     if len(results.results) > 1:
@@ -110,22 +121,9 @@ def _import_report() -> None:
 
 def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
     """The targets of the command line or of pyproject.toml, and their results."""
-    from dataclasses import replace
+    from profiler_kit.pipeline.check import check_targets, timer
 
-    from profiler_kit.pipeline.check import check_targets, parse_budget, settings_for, timer
-
-    names = [output.folder_name(target) for target in options.targets]
-    settings = settings_for(Path.cwd(), names)
-    settings = replace(settings, new=options.new or settings.new, deleted=options.deleted or settings.deleted)
-    limits = [parse_budget(text) for text in options.budget]
-    configured = settings.targets
-    selected = options.targets or _all_targets(list(configured), settings.file_name)
-    targets = [
-        _configured_target(options, configured[text], settings.budgets(text, limits))
-        if text in configured
-        else _target(options, text, settings.budgets(output.folder_name(text), limits))
-        for text in selected
-    ]
+    targets, settings = _targets(options)
     results = check_targets(
         targets,
         folder=Path.cwd(),
@@ -139,6 +137,25 @@ def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckT
         on_progress=progress.show,
     )
     return targets, results
+
+
+def _targets(options: argparse.Namespace) -> tuple[list[CheckTarget], Settings]:
+    """The targets of the command line or of pyproject.toml, and the settings."""
+    from profiler_kit.pipeline.check import parse_budget, settings_for
+
+    names = [output.folder_name(target) for target in options.targets]
+    settings = settings_for(Path.cwd(), names)
+    settings = replace(settings, new=options.new or settings.new, deleted=options.deleted or settings.deleted)
+    limits = [parse_budget(text) for text in options.budget]
+    configured = settings.targets
+    selected = options.targets or _all_targets(list(configured), settings.file_name)
+    targets = [
+        _configured_target(options, configured[text], settings.budgets(text, limits))
+        if text in configured
+        else _target(options, text, settings.budgets(output.folder_name(text), limits))
+        for text in selected
+    ]
+    return targets, settings
 
 
 def _accept(options: argparse.Namespace, targets: list[CheckTarget], results: CheckResults) -> bool:
@@ -250,4 +267,5 @@ COMMAND = Command(
     examples=("check my_model.py --base main --budget flops=+10%",),
     add_options=add_options,
     run=run,
+    report_failure=report_failure,
 )

@@ -6,8 +6,10 @@ Status 0 needs a complete report, status 1 a verdict. No traceback of the tool, 
 from __future__ import annotations
 
 import argparse
+import atexit
 import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -23,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import profiler_kit
 from scripts.bench.hostile.environments import MODEL, Environment, environments
 from scripts.bench.hostile.models import HostileModel, hostile_models
 
-PACKAGE_PARENT: Final = Path(__file__).resolve().parents[3]
+PACKAGE_PARENT: Final = Path(profiler_kit.__file__).resolve().parents[1]
 LIMIT_S: Final = 180.0
 TIMEOUT: Final = "--timeout 20s"
 OUR_FRAME: Final = re.compile(r'File "[^"]*/profiler_kit/[^"]+", line \d+')
@@ -54,6 +57,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, nargs="+", default=[1])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--preloaded", action="store_true", help="models: fork each command from a process that has torch"
+    )
     parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     parser.add_argument("--keep", type=Path, help="write the output of cases with faults into this folder")
     options = parser.parse_args()
@@ -63,7 +69,12 @@ def main() -> int:
         cases = list(hostile_models(options.count, options.seed, rounds))
     else:
         cases = list(environments(options.count, options.seed, rounds))
-    with tempfile.TemporaryDirectory(prefix="hostile_") as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="hostile_") as folder,
+        concurrent.futures.ProcessPoolExecutor(
+            options.jobs, initializer=_preload if options.preloaded else None
+        ) as pool,
+    ):
         root = Path(folder)
         base = _base_report(root)
         jobs = []
@@ -89,7 +100,11 @@ def _base_report(root: Path) -> Path:
     (root / "base" / "net.py").write_text(MODEL)
     command = [sys.executable, "-m", "profiler_kit", "count", "net.py", "-q", "-f", "json"]
     done = subprocess.run(
-        command, cwd=root / "base", env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)}, capture_output=True, check=True
+        command,
+        cwd=root / "base",
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
+        capture_output=True,
+        check=True,
     )
     report = root / "base" / "report.json"
     report.write_bytes(done.stdout)
@@ -138,20 +153,21 @@ def _run(name: str, verb: str, words: str, environment: Environment, folder: Pat
     out, err = folder.with_suffix(".out"), folder.with_suffix(".err")
     start_s = time.monotonic()
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        process = subprocess.Popen(
-            ["/bin/bash", "-c", f"{environment.shell}; {command}"],
-            cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
-        )  # fmt: skip
-        try:
-            status, hangs = process.wait(LIMIT_S), False
-        except subprocess.TimeoutExpired:
-            hangs = True
-            os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
+        if _is_preloaded:
+            pid = _forked(words.split(), folder, variables, stdout.fileno(), stderr.fileno())
+        else:
+            pid = subprocess.Popen(
+                ["/bin/bash", "-c", f"{environment.before}; {command}"],
+                cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,
+            ).pid  # fmt: skip
+        code = _wait(pid, LIMIT_S)
+        hangs = code is None
+        status = code if code is not None else -signal.SIGKILL
     seconds = time.monotonic() - start_s
-    left = [pid for pid in _marked(mark) if not _is_of_shell(pid, environment)]
-    for pid in _marked(mark):
-        os.kill(pid, signal.SIGKILL)
+    left = [other for other in _marked(mark, pid) if not _is_of_shell(other, environment)]
+    for other in _marked(mark, pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
     text = out.read_text(errors="replace") if has_stdout or not report.exists() else report.read_text(errors="replace")
     log = err.read_text(errors="replace")
     faults = list(_faults(verb, status, text, log, has_stdout=has_stdout))
@@ -164,6 +180,61 @@ def _run(name: str, verb: str, words: str, environment: Environment, folder: Pat
         if (folder / "net.py").exists() and os.access(folder / "net.py", os.R_OK):
             shutil.copy(folder / "net.py", keep / f"{stem}.py")
     return Ended(name, words, status, seconds, tuple(faults), last_line)
+
+
+_is_preloaded = False
+
+
+def _preload() -> None:
+    """Import torch and the stages, in a process that forks commands."""
+    global _is_preloaded
+    import profiler_kit.cli
+    import profiler_kit.counting
+    import profiler_kit.loading
+    import profiler_kit.memory
+    import profiler_kit.pipeline.check
+    import profiler_kit.pipeline.compare  # noqa: F401
+
+    _is_preloaded = True
+
+
+def _forked(words: list[str], folder: Path, variables: dict[str, str], stdout: int, stderr: int) -> int:
+    """The id of a fork that runs the command line `words` in `folder`."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        atexit._clear()  # those of this benchmark, such as the one that removes its folder
+        os.setsid()
+        for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), stdout, stderr)):
+            os.dup2(stream, number)
+        os.closerange(3, 100)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+        sys.argv = ["profiler-kit", *words]
+        from profiler_kit.cli import entry
+
+        entry()
+    except SystemExit as error:
+        sys.stdout.flush()
+        os._exit(error.code if isinstance(error.code, int) else 1)
+    finally:
+        os._exit(99)
+
+
+def _wait(pid: int, limit_s: float) -> int | None:
+    """The exit code of the child `pid`; None if it was killed after `limit_s` seconds."""
+    until_s = time.monotonic() + limit_s
+    while time.monotonic() < until_s:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
 
 
 def _faults(verb: str, status: int, text: str, log: str, *, has_stdout: bool) -> list[str]:
@@ -189,15 +260,17 @@ def _faults(verb: str, status: int, text: str, log: str, *, has_stdout: bool) ->
     return faults
 
 
-def _marked(mark: str) -> list[int]:
-    """The processes whose environment has the mark of this run."""
+def _marked(mark: str, session: int) -> list[int]:
+    """The processes whose environment has the mark of this run, or that belong to its session."""
     pids = []
-    for file in Path("/proc").glob("[0-9]*/environ"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if mark.encode() in file.read_bytes():
-                pids.append(int(file.parent.name))
+            state, _, _, its_session = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:4]
+            is_marked = mark.encode() in (folder / "environ").read_bytes()
         except OSError:
             continue
+        if state != "Z" and (is_marked or int(its_session) == session):
+            pids.append(int(folder.name))
     return pids
 
 
@@ -207,7 +280,7 @@ def _is_of_shell(pid: int, environment: Environment) -> bool:
         program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
     except OSError:
         return True
-    return program in environment.shell.split() or program.endswith("bash")
+    return program in environment.before.split() or program.endswith("bash")
 
 
 def _line(run: Ended) -> str:

@@ -26,17 +26,28 @@ example_inputs = (torch.zeros(2, 8),)
 """
 
 
+UNSET_ALL: Final = 'for v in $(compgen -e); do case $v in PYTHONPATH|HOSTILE) ;; *) unset "$v";; esac; done'
+THREAD: Final = "import threading, time; threading.Thread(target=time.sleep, args=(300,), daemon=True).start()"
+WRAPPED: Final = """\
+import sys
+class Stream:
+    write = lambda self, text: len(text)
+    flush = lambda self: None
+sys.stdout = Stream()
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What differs from a plain environment.
 
-    `variables` are set (None: removed). `shell` runs before the command, in bash, in the folder of the model. `redirection`
+    `variables` are set (None: removed). `before` runs before the command, in bash, in the folder of the model. `redirection`
     follows the command. `files` are written beside the model.
     """
 
     name: str
     variables: dict[str, str | None] = field(default_factory=dict)
-    shell: str = ":"
+    before: str = ":"
     redirection: str = ""
     files: dict[str, str] = field(default_factory=dict)
     words: str = "net.py"
@@ -80,16 +91,16 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         Environment("stdout full", redirection=">/dev/full"),
         Environment("stderr full", redirection="2>/dev/full"),
         Environment("reader leaves", redirection="| true; exit ${PIPESTATUS[0]}"),
-        Environment("deleted folder", shell="mkdir gone && cd gone && rmdir ../gone", words="$OLDPWD/net.py"),
-        Environment("few descriptors", shell="ulimit -n 16"),
-        Environment("small files", shell="ulimit -f 0"),
-        Environment("little memory", shell="ulimit -v 4000000"),
-        Environment("tiny memory", shell="ulimit -v 600000"),
-        Environment("little stack", shell="ulimit -s 256"),
-        Environment("core files", shell="ulimit -c 0"),
-        Environment("little time", shell="ulimit -t 1"),
-        Environment("signals ignored", shell="trap '' INT TERM HUP CHLD PIPE"),
-        Environment("job of a shell", shell="sleep 30 & disown", redirection=""),
+        Environment("deleted folder", before="mkdir gone && cd gone && rmdir ../gone", words="$OLDPWD/net.py"),
+        Environment("few descriptors", before="ulimit -n 16"),
+        Environment("small files", before="ulimit -f 0"),
+        Environment("little memory", before="ulimit -v 4000000"),
+        Environment("tiny memory", before="ulimit -v 600000"),
+        Environment("little stack", before="ulimit -s 256"),
+        Environment("core files", before="ulimit -c 0"),
+        Environment("little time", before="ulimit -t 1"),
+        Environment("signals ignored", before="trap '' INT TERM HUP CHLD PIPE"),
+        Environment("job of a shell", before="sleep 30 & disown", redirection=""),
         *(
             Environment(f"{name} shadowed", files={f"{name}.py": "x = 1\n"})
             for name in ("random", "json", "typing", "torch", "numpy", "rich", "signal", "ctypes", "types")
@@ -103,15 +114,15 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         Environment("broken package", {"PYTHONPATH": "site"}, files={"site/numpy/__init__.py": "1/0"}),
         Environment("broken rich", {"PYTHONPATH": "site"}, files={"site/rich/__init__.py": "import os; os._exit(0)"}),
         Environment("not a package", {"PYTHONPATH": "net.py:/nonexistent:/dev/null"}),
-        Environment("broken git", shell="mkdir .git && echo junk > .git/HEAD"),
-        Environment("git file", shell="echo 'gitdir: /nonexistent' > .git"),
+        Environment("broken git", before="mkdir .git && echo junk > .git/HEAD"),
+        Environment("git file", before="echo 'gitdir: /nonexistent' > .git"),
         Environment("broken settings", files={"pyproject.toml": "[tool.profiler-kit\n"}),
         Environment("argument bytes", words="$'n\\xfft.py'"),
         Environment("empty argument", words="''"),
         Environment("long argument", words="$(printf 'x%.0s' $(seq 5000)).py"),
         Environment("line end in argument", words="$'net.py\\n'"),
         Environment("folder as target", words="."),
-        Environment("model without permission", shell="chmod 000 net.py"),
+        Environment("model without permission", before="chmod 000 net.py"),
     ],
     2: [
         *_variable("PYTHONPATH", "/dev/null/x", ":::", "\udcff"),
@@ -143,20 +154,20 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         *_variable("GOMP_CPU_AFFINITY", "99"),
         *_variable("USER", None),
         *_variable("PWD", "/nonexistent"),
-        Environment("no variables", shell='for v in $(compgen -e); do case $v in PYTHONPATH|HOSTILE) ;; *) unset "$v";; esac; done'),
+        Environment("no variables", before=UNSET_ALL),
         Environment("stdin full of bytes", redirection="< /dev/urandom"),
         Environment("stdin is a folder", redirection="< ."),
         Environment("stderr into stdin", redirection="2<&0"),
         Environment("stdout read-only", redirection="1< net.py"),
         Environment("stderr reader leaves", redirection="2> >(true)"),
-        Environment("unreadable folder", shell="mkdir dark && cd dark && chmod 000 .", words="$OLDPWD/net.py"),
-        Environment("read-only folder", shell="chmod 555 ."),
-        Environment("no new processes", shell="ulimit -u 1"),
-        Environment("no locked memory", shell="ulimit -l 0"),
-        Environment("blocked by nice", shell="renice 19 $$ > /dev/null"),
-        Environment("umask", shell="umask 777"),
-        Environment("in the background", shell="set -m", redirection="& wait $!"),
-        Environment("under timeout", words="net.py", shell="export PREFIX='timeout 100'"),
+        Environment("unreadable folder", before="mkdir dark && cd dark && chmod 000 .", words="$OLDPWD/net.py"),
+        Environment("read-only folder", before="chmod 555 ."),
+        Environment("no new processes", before="ulimit -u 1"),
+        Environment("no locked memory", before="ulimit -l 0"),
+        Environment("blocked by nice", before="renice 19 $$ > /dev/null"),
+        Environment("umask", before="umask 777"),
+        Environment("in the background", before="set -m", redirection="& wait $!"),
+        Environment("under timeout", words="net.py", before="export PREFIX='timeout 100'"),
         *(
             Environment(f"{name} shadowed", files={f"{name}.py": "raise ValueError('shadow')\n"})
             for name in ("os", "re", "enum", "struct", "select", "logging", "inspect", "copy", "profiler_kit", "msgspec")
@@ -174,7 +185,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         ),
         Environment(
             "thread at the start", {"PYTHONPATH": "site"},
-            files={"site/sitecustomize.py": "import threading, time; threading.Thread(target=time.sleep, args=(300,), daemon=True).start()"},
+            files={"site/sitecustomize.py": THREAD},
         ),
         Environment(
             "exit handler", {"PYTHONPATH": "site"},
@@ -182,7 +193,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         ),
         Environment(
             "streams wrapped", {"PYTHONPATH": "site"},
-            files={"site/sitecustomize.py": "import sys\nclass S:\n    write = lambda s, t: len(t)\n    flush = lambda s: None\nsys.stdout = S()"},
+            files={"site/sitecustomize.py": WRAPPED},
         ),
         Environment(
             "stderr is None", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "import sys; sys.stderr = None"}
@@ -190,13 +201,13 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         Environment(
             "ctypes refused", {"PYTHONPATH": "site"}, files={"site/ctypes.py": "raise ImportError('no ctypes')"}
         ),
-        Environment("settings as a folder", shell="mkdir pyproject.toml"),
-        Environment("link to itself", shell="ln -s loop.py loop.py", words="loop.py"),
-        Environment("pipe as target", shell="mkfifo pipe.py", words="pipe.py"),
+        Environment("settings as a folder", before="mkdir pyproject.toml"),
+        Environment("link to itself", before="ln -s loop.py loop.py", words="loop.py"),
+        Environment("pipe as target", before="mkfifo pipe.py", words="pipe.py"),
         Environment("device as target", words="/dev/null"),
-        Environment("huge line", shell="python3 -c \"print('x = 1 #' + 'y' * 10**7)\" >> net.py"),
-        Environment("mixed encoding", shell="printf '# \\xff\\n' >> net.py"),
-        Environment("null bytes", shell="printf 'x = 1\\0' >> net.py"),
+        Environment("huge line", before="python3 -c \"print('x = 1 #' + 'y' * 10**7)\" >> net.py"),
+        Environment("mixed encoding", before="printf '# \\xff\\n' >> net.py"),
+        Environment("null bytes", before="printf 'x = 1\\0' >> net.py"),
     ],
 }  # fmt: skip
 
@@ -209,12 +220,15 @@ def environments(count: int, seed: int, rounds: tuple[int, ...]) -> Iterator[Env
     yield from singles[:count]
     plain = [environment for environment in singles if environment.variables and not environment.files]
     for _, first, second in zip(
-        range(count - len(singles)), itertools.cycle(plain), random_numbers.choices(singles, k=max(0, count)), strict=False
+        range(count - len(singles)),
+        itertools.cycle(plain),
+        random_numbers.choices(singles, k=max(0, count)),
+        strict=False,
     ):
         yield Environment(
             f"{first.name}, {second.name}",
             {**first.variables, **second.variables},
-            second.shell,
+            second.before,
             second.redirection,
             second.files,
             second.words,

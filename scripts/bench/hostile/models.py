@@ -90,9 +90,7 @@ METHODS: Final = {
 }
 SPECIAL: Final = {
     "optimizer": "def configure_optimizer(model):\n    {act}\n    return torch.optim.SGD(model.parameters(), lr=0.1)\n",
-    "loader": (
-        "def train_loader():\n    {act}\n    return [(torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64))]\n"
-    ),
+    "loader": ("def train_loader():\n    {act}\n    return [(torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64))]\n"),
     "tensor_hook": "",
     "module_hook": "",
 }
@@ -145,7 +143,7 @@ ACTS: Final[dict[int, dict[str, str]]] = {
         "hang that catches all": "exec('while True:\\n try:\\n  time.sleep(1)\\n except BaseException: pass')",
         "signals ignored": "[signal.signal(n, signal.SIG_IGN) for n in (2, 14, 15)]",
         "flood of stdout": "sys.stdout.write('x' * 10**6); os.write(1, b'y' * 10**5)",
-        "false report": "os.write(1, b'{\"verdict\": \"pass\"}')",
+        "false report": 'os.write(1, b\'{"verdict": "pass"}\')',
         "no modules": "[sys.modules.pop(n) for n in list(sys.modules) if n.startswith(('json', 'torch.nn'))]",
         "no path": "sys.path.clear(); sys.path_importer_cache.clear()",
         "no environment": "os.environ.clear()",
@@ -178,9 +176,7 @@ ACTS: Final[dict[int, dict[str, str]]] = {
         "fork in a thread": "t = threading.Thread(target=os.fork); t.start(); t.join()",
         "pool of processes": "__import__('multiprocessing').Pool(2)",
         "process that stays": "__import__('multiprocessing').Process(target=time.sleep, args=(300,)).start()",
-        "double fork": (
-            "subprocess.Popen('(setsid sleep 300 &) ; exit 0', shell=True, stdout=2).wait()"
-        ),
+        "double fork": ("subprocess.Popen('(setsid sleep 300 &) ; exit 0', shell=True, stdout=2).wait()"),
         "exec in a thread": "threading.Thread(target=os.execv, args=('/bin/true', ['true'])).start()",
         "shell": "os.system('exit 3')",
         "new session": "os.setsid() if os.getpid() != os.getsid(0) else None",
@@ -251,7 +247,8 @@ def hostile_models(count: int, seed: int, rounds: tuple[int, ...]) -> Iterator[H
 def model_source(place: str, act: str) -> str:
     """The text of a model file that does `act` at `place`."""
     parts: Mapping[str, str] = dict.fromkeys(
-        ("top", "class_body", "init", "after_init", "build", "forward", "block_forward", "loss", "backward", "inputs"), "pass"
+        ("top", "class_body", "init", "after_init", "build", "forward", "block_forward", "loss", "backward", "inputs"),
+        "pass",
     ) | {"methods": "", "bottom": ""}
     if place in METHODS:
         arguments = METHODS[place]
@@ -261,7 +258,9 @@ def model_source(place: str, act: str) -> str:
         body = f"    def {place}{arguments}:\n        {guard}{_inline(act)}\n        {result}\n"
         return TEMPLATE.format(**{**parts, "methods": body})
     if place == "tensor_hook":
-        return TEMPLATE.format(**{**parts, "forward": f"x.requires_grad and x.register_hook(lambda g: {_expression(act)})"})
+        return TEMPLATE.format(
+            **{**parts, "forward": f"x.requires_grad and x.register_hook(lambda g: {_expression(act)})"}
+        )
     if place == "module_hook":
         hook = f"self.block.register_forward_hook(lambda *a: {_expression(act)})"
         return TEMPLATE.format(**{**parts, "after_init": hook})
