@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.supervision import ended_after
 
 COUNT_TIMEOUT_S: Final = 600.0
+_NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
@@ -19,12 +23,14 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterator[None]:
     """Turn what the user's code raises inside the block into a TargetError, and a block that takes longer than `timeout_s`.
 
-    Exceptions that this package raised itself pass through.
+    Exceptions that this package raised itself pass through, unless user code has replaced a builtin function or removed a
+    module that was imported. Both are restored.
     """
     from profiler_kit.loading.boundary import user_boundary
     from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
-    from profiler_kit.loading.user_locations import display_path, is_user_code
+    from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message
 
+    functions, modules = dict(vars(builtins)), dict(sys.modules)
     try:
         with user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
             yield
@@ -40,13 +46,33 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     except (Exception, SystemExit) as error:
         failure = target_error(error, target)
         if failure is None:
-            raise
+            changed = _restored(functions, modules)
+            if isinstance(error, KitError) or not changed:
+                raise
+            failure = TargetError(
+                f"the model's code replaced or removed {', '.join(changed[:3])}, and then {one_line_message(error)}",
+                where=target,
+                hint="leave the functions and modules of Python and its libraries as they are",
+            )
         raise failure from error
+    finally:
+        _restored(functions, modules)
+
+
+def _restored(functions: Mapping[str, object], modules: Mapping[str, ModuleType]) -> list[str]:
+    """Restore builtin functions and the modules of `modules` that are gone; their names."""
+    current = vars(builtins)
+    replaced = [name for name, value in functions.items() if current.get(name) is not value and name != "_"]
+    current.update({name: functions[name] for name in replaced})
+    removed = [name for name in modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
+    sys.modules.update({name: modules[name] for name in removed})
+    return [*(f"builtins.{name}" for name in replaced), *removed]
 
 
 def target_error(error: BaseException, target: str) -> TargetError | None:
     """The TargetError for an exception that the user's code raised; None for one of this package or a KitError."""
     from profiler_kit.loading.boundary import EscapedError
+    from profiler_kit.loading.scripts.side_effects import SideEffectError
     from profiler_kit.loading.user_locations import exit_message, is_out_of_memory, one_line_message, user_place
 
     if isinstance(error, KitError):
@@ -59,7 +85,11 @@ def target_error(error: BaseException, target: str) -> TargetError | None:
         )
     if isinstance(error, SystemExit):
         message, hint = exit_message(error), "raise an exception instead of calling sys.exit()"
-    elif isinstance(error, EscapedError) or not isinstance(error, Exception) or _is_raised_by_user(error):
+    elif (
+        isinstance(error, (EscapedError, SideEffectError))
+        or not isinstance(error, Exception)
+        or _is_raised_by_user(error)
+    ):
         message, hint = f"the model's code raised {one_line_message(error)}", "fix the code at this line"
     else:
         return None

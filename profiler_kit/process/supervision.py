@@ -151,6 +151,13 @@ def note_stage(text: str) -> None:
         _current.stage = text
 
 
+def end_after(seconds: float) -> None:
+    """In a supervised process: let the parent end it in `seconds`, outside of the blocks of `ended_after`."""
+    if _current is not None:
+        _current.limit_s = seconds
+        _current.deadline_ns = time.monotonic_ns() + round(seconds * 1e9)
+
+
 @contextlib.contextmanager
 def ended_after(seconds: float) -> Iterator[None]:
     """In a supervised process: let the parent end it if the block runs for `OVERDUE_S` longer than `seconds`.

@@ -17,6 +17,7 @@ from profiler_kit.cli.options import (
     add_output_options,
     add_target_options,
     add_timeout_option,
+    limit_command,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -87,6 +88,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
+    if len(options.targets) == 1 and not options.time:
+        limit_command(options)
     output.check_options(options, inputs=[*options.targets, options.base or "", *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
         targets, results = _check(options, progress)

@@ -16,6 +16,7 @@ from profiler_kit.cli.options import (
     add_table_options,
     add_target_options,
     add_timeout_option,
+    limit_command,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.count import count_spec
     from profiler_kit.records.uncounted import require_counted
 
+    limit_command(options)
     output.check_options(options, inputs=[options.target, *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet, silent_s=3.0) as progress:
         report = count_spec(

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,7 +50,7 @@ class Ended:
     last_line: str
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the cases and print a table of the faults; status 1 if there is any."""
     parser = argparse.ArgumentParser(prog="python -m scripts.bench.hostile", description=__doc__)
     parser.add_argument("kind", choices=("models", "environments"))
@@ -62,7 +63,7 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     parser.add_argument("--keep", type=Path, help="write the output of cases with faults into this folder")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     rounds = tuple(options.rounds)
     cases: list[HostileModel | Environment]
     if options.kind == "models":
