@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
+        except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+            return _unexpected_status(error)
 
 
 def _run(arguments: Sequence[str], *, supervised: bool) -> int:
@@ -108,7 +110,7 @@ def _unexpected_status(error: BaseException) -> int:
         return TARGET_FAILED
     from profiler_kit.pipeline.packages import missing_package
 
-    if (missing := missing_package(error)) is not None:
+    if isinstance(error, Exception) and (missing := missing_package(error)) is not None:
         terminal.print_message(f"error: {missing}")
         return missing.exit_code
     shadowing_file = _shadowing_file(error)
@@ -168,10 +170,15 @@ def _shadowing_file(error: BaseException) -> Path | None:
         folder = Path.cwd()
     except OSError:  # it was deleted
         return None
-    for name in sys.stdlib_module_names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and Path(file).resolve().parent == folder:
-            return Path(file)
+    from profiler_kit.pipeline.packages import PACKAGES
+
+    for name in (*sys.stdlib_module_names, *(name for name, _ in PACKAGES)):
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(origin, str):
+            path = Path(origin).resolve()
+            path = path.parent if path.name == "__init__.py" else path
+            if path.parent == folder:
+                return path
     importer = PACKAGE_FOLDER
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith("<"):

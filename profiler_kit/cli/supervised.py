@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -26,8 +25,8 @@ def run_supervised(options: argparse.Namespace, command: Callable[[], int]) -> i
     result = supervise(lambda: _run_held(command))
     if isinstance(result, Ending):
         return _report_ending(result, options)
-    head, _, content = result.partition(b"\n")
-    status, pages = json.loads(head)
+    head, _, content = result.partition(b"\0\0")
+    status, *pages = head.decode(errors="surrogateescape").split("\0")
     try:
         with output.stdout_errors():
             sys.stdout.flush()
@@ -51,7 +50,7 @@ def _run_held(command: Callable[[], int]) -> bytes:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         status = INTERRUPTED
-    return json.dumps([status, held.pages]).encode() + b"\n" + held.getvalue()
+    return "\0".join([str(status), *held.pages]).encode(errors="surrogateescape") + b"\0\0" + held.getvalue()
 
 
 def _report_ending(ending: Ending, options: argparse.Namespace) -> int:
