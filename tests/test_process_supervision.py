@@ -15,7 +15,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="processes that are l
 
 PROGRAM = """
 import ctypes, json, os, signal, subprocess, sys, threading, time
-from profiler_kit.process.supervision import Ending, ended_after, note_stage, supervise
+from profiler_kit.process.ending import Ending
+from profiler_kit.process.supervision import ended_after, note_stage, supervise
 
 
 def command(act):

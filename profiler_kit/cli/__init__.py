@@ -102,9 +102,9 @@ def _unexpected_status(error: BaseException) -> int:
         path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
         terminal.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
         return USAGE
-    if isinstance(error, OSError) and error.errno in REFUSED:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in REFUSED):
         terminal.print_message(
-            f"error: the system refused to go on: {error.strerror}\n"
+            f"error: the system refused to go on: {getattr(error, 'strerror', None) or 'out of memory'}\n"
             "hint: free disk space and memory, and check the limits of this process: ulimit -a"
         )
         return TARGET_FAILED

@@ -12,7 +12,8 @@ from typing import Final
 
 from profiler_kit.cli import output, streams, terminal
 from profiler_kit.errors import INTERRUPTED, TARGET_FAILED, KitError
-from profiler_kit.process.supervision import Ending, is_supervised, supervise
+from profiler_kit.process.ending import Ending
+from profiler_kit.process.supervision import is_supervised, supervise
 from profiler_kit.temporary_files import remove_ownerless_folders
 
 _TARGETS: Final = ("target", "targets", "models", "a")  # of options, by command

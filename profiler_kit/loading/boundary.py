@@ -33,7 +33,7 @@ class EscapedError(Exception):
 
 
 class ProcessEndError(SystemExit):
-    """User code called a function that would end this process. In another thread it ends that thread."""
+    """User code called a function that would end this process."""
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def _refuse_endings(pid: int) -> None:
         for name in _ENDINGS:
             if name not in _originals:
                 _originals[name] = getattr(os, name)
-            setattr(os, name, _refusing(name, _originals[name], pid))
+            setattr(os, name, _refusing(name, _originals[name], pid, threading.get_ident()))
 
 
 def _allow_endings() -> None:
@@ -91,11 +91,16 @@ def _allow_endings() -> None:
                 setattr(os, name, original)
 
 
-def _refusing(name: str, original: Callable[..., Any], pid: int) -> Callable[..., Any]:
-    """`original`, which raises in the process `pid` if it would end the process. Children of the model may end."""
+def _refusing(name: str, original: Callable[..., Any], pid: int, thread: int) -> Callable[..., Any]:
+    """`original`, which raises in the process `pid` if it would end the process. Children of the model may end.
+
+    Other threads than `thread` end without a word.
+    """
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         if _depth and os.getpid() == pid and (name not in ("kill", "killpg") or _ends_this_process(name, arguments)):
+            if threading.get_ident() != thread:
+                raise SystemExit
             raise ProcessEndError(f"os.{name}({', '.join(map(repr, arguments))}) would end the process")
         return original(*arguments, **keywords)
 

@@ -30,7 +30,7 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
     from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message
 
-    functions, modules = dict(vars(builtins)), dict(sys.modules)
+    functions, modules, state = dict(vars(builtins)), dict(sys.modules), _interpreter_state()
     try:
         with user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
             yield
@@ -46,17 +46,32 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     except (Exception, SystemExit) as error:
         failure = target_error(error, target)
         if failure is None:
-            changed = _restored(functions, modules)
+            changed = [*_restored(functions, modules), *(n for n, v in _interpreter_state().items() if state[n] != v)]
             if isinstance(error, KitError) or not changed:
                 raise
             failure = TargetError(
-                f"the model's code replaced or removed {', '.join(changed[:3])}, and then {one_line_message(error)}",
+                f"the model's code changed {', '.join(changed[:3])}, and then {one_line_message(error)}",
                 where=target,
-                hint="leave the functions and modules of Python and its libraries as they are",
+                hint="leave the functions, modules and modes of Python and torch as they are",
             )
         raise failure from error
     finally:
         _restored(functions, modules)
+
+
+def _interpreter_state() -> dict[str, object]:
+    """State of Python and torch that code can change for all code after it."""
+    import torch
+
+    return {
+        "the trace function": sys.gettrace(),
+        "the profile function": sys.getprofile(),
+        "torch's dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "torch's function modes": torch._C._len_torch_function_stack(),
+        "torch's inference mode": torch.is_inference_mode_enabled(),
+        "torch's default device": torch.get_default_device(),
+        "torch's default dtype": torch.get_default_dtype(),
+    }
 
 
 def _restored(functions: Mapping[str, object], modules: Mapping[str, ModuleType]) -> list[str]:

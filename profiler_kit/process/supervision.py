@@ -12,24 +12,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import faulthandler
-import mmap
 import os
-import re
 import select
 import signal
 import struct
 import sys
-import sysconfig
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
+from profiler_kit.process.ending import ChildReport, Ending, write_stack_at_exit
 from profiler_kit.process.parent import adopt_orphans, end_adopted, exit_with_parent
 
 CLEANUP_S: Final = 5.0  # for exit handlers, after the result is handed over
@@ -38,106 +32,12 @@ ABORT_S: Final = 1.0  # to write the stack
 KILLS_AFTER: Final = 3  # signals to this process; fewer ask the child to clean up
 SAME_INTERRUPT_S: Final = 0.3  # Ctrl-C reaches the child twice: from the terminal and from this process
 POLL_S: Final = 0.5
-STAGE_BYTES: Final = 1000
-STACK_BYTES: Final = 64 * 1024
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _SIZE: Final = struct.Struct("!Q")  # of the result, before it
-_DEADLINE: Final = struct.Struct("@q")  # monotonic nanoseconds; 0 for none
-_STAGE: Final = struct.Struct("@H")
-_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-_PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
-_LIBRARIES: Final = tuple(
-    {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), _PACKAGE}
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a command ended that handed over no result.
-
-    `status` is its exit status, negative for a signal. `stage` is the last activity that it noted. `file`, `line` and
-    `function` are the innermost line of the user's code, None where the stack is not available. `limit_s` is the time limit
-    that it did not keep.
-    """
-
-    status: int
-    stage: str
-    file: str | None = None
-    line: int = 0
-    function: str = ""
-    limit_s: float | None = None
-
-    @property
-    def text(self) -> str:
-        """The ending in words: ``ended with exit status 0``."""
-        if self.limit_s is not None:
-            return f"was still running after {self.limit_s:g} s"
-        if self.status >= 0:
-            return f"ended with exit status {self.status}"
-        try:
-            return f"was ended by {signal.Signals(-self.status).name}"
-        except ValueError:
-            return f"was ended by signal {-self.status}"
-
-
-class _Report:
-    """What the child writes and the parent reads: stage and deadline in shared memory, the stack of a crash in a file."""
-
-    def __init__(self) -> None:
-        self.memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self.stack: int | None = None
-        with contextlib.suppress(OSError):  # no memory file and no folder for temporary files: the place stays unknown
-            if hasattr(os, "memfd_create"):
-                self.stack = os.memfd_create("stack")
-            else:
-                with tempfile.TemporaryFile() as file:
-                    self.stack = os.dup(file.fileno())
-
-    @property
-    def deadline_ns(self) -> int:
-        return int(_DEADLINE.unpack_from(self.memory, 0)[0])
-
-    @deadline_ns.setter
-    def deadline_ns(self, value: int) -> None:
-        _DEADLINE.pack_into(self.memory, 0, value)
-
-    @property
-    def limit_s(self) -> float:
-        return int(_DEADLINE.unpack_from(self.memory, _DEADLINE.size)[0]) * 1e-9
-
-    @limit_s.setter
-    def limit_s(self, value: float) -> None:
-        _DEADLINE.pack_into(self.memory, _DEADLINE.size, round(value * 1e9))
-
-    @property
-    def stage(self) -> str:
-        start = 2 * _DEADLINE.size
-        size = min(_STAGE.unpack_from(self.memory, start)[0], STAGE_BYTES)
-        start += _STAGE.size
-        return self.memory[start : start + size].decode(errors="replace")
-
-    @stage.setter
-    def stage(self, text: str) -> None:
-        start = 2 * _DEADLINE.size
-        content = text.encode(errors="replace")[:STAGE_BYTES]
-        _STAGE.pack_into(self.memory, start, len(content))
-        start += _STAGE.size
-        self.memory[start : start + len(content)] = content
-
-    def user_frame(self) -> tuple[str, int, str] | None:
-        """(file, line, function) of the innermost frame of user code in the stack; None without one."""
-        if self.stack is None:
-            return None
-        text = os.pread(self.stack, STACK_BYTES, 0).decode(errors="replace")
-        for match in _FRAME.finditer(text):
-            file = match[1]
-            if not file.startswith(("<", *_LIBRARIES)) and "site-packages" not in file:
-                return file, int(match[2]), match[3]
-        return None
 
 
 final_checks: list[Callable[[], None]] = []  # run before a result is handed over; they raise KitError
-_current: _Report | None = None  # in a supervised process: its own report
+_current: ChildReport | None = None  # in a supervised process: its own report
 
 
 def is_supervised() -> bool:
@@ -185,7 +85,7 @@ def supervise(command: Callable[[], bytes]) -> bytes | Ending:
     """
     if not hasattr(os, "fork"):
         return command()
-    report = _Report()
+    report = ChildReport()
     read, write = os.pipe()
     others = adopt_orphans()
     parent = os.getpid()
@@ -206,7 +106,7 @@ def supervise(command: Callable[[], bytes]) -> bytes | Ending:
 class _Supervisor:
     """The parent's side: reads the result, passes signals on, ends what is late or left."""
 
-    def __init__(self, pid: int, read: int, report: _Report, others: frozenset[int]) -> None:
+    def __init__(self, pid: int, read: int, report: ChildReport, others: frozenset[int]) -> None:
         self._pid, self._read, self._report, self._others = pid, read, report, others
         self._data = bytearray()
         self._code: int | None = None
@@ -306,7 +206,7 @@ class _Supervisor:
 
 
 def _serve(
-    command: Callable[[], bytes], report: _Report, write: int, parent: int, mask: set[signal.Signals | int]
+    command: Callable[[], bytes], report: ChildReport, write: int, parent: int, mask: set[signal.Signals | int]
 ) -> NoReturn:
     """The child: run `command`, hand over its result, run the exit handlers, and end. User code may have replaced anything."""
     global _current
@@ -316,7 +216,7 @@ def _serve(
         _current = report
         if report.stack is not None:
             faulthandler.enable(report.stack, all_threads=False)
-            handler = _write_stack_at_exit(report.stack, pid)  # noqa: F841 the C library keeps no reference
+            handler = write_stack_at_exit(report.stack, pid)  # noqa: F841 the C library keeps no reference
         _handle_interrupts()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         result = command()
@@ -347,17 +247,3 @@ def _handle_interrupts() -> None:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
-
-
-def _write_stack_at_exit(stack: int, pid: int) -> Any:
-    """Write the Python stack when native code calls ``exit``. Returns the handler, which must stay alive."""
-
-    def write_stack(status: int, argument: object) -> None:
-        if os.getpid() == pid:
-            faulthandler.dump_traceback(stack, all_threads=False)
-
-    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(write_stack)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # a C library without on_exit
-            ctypes.CDLL(None).on_exit(handler, None)
-    return handler
