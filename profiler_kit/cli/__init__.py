@@ -127,6 +127,12 @@ def _unexpected_status(error: BaseException) -> int:
         if (failure := target_error(error, "the target")) is not None:
             terminal.print_message(f"error: {failure}")
             return failure.exit_code
+    if (library := _failed_import(error)) is not None:
+        terminal.print_message(
+            f"error: importing {library} failed: {type(error).__name__}: {error}\n"
+            f"hint: find the cause with {sys.executable} -c 'import {library}'"
+        )
+        return TARGET_FAILED
     traceback.print_exception(error)
     terminal.print_message(
         f"error: internal error in profiler_kit ({type(error).__name__})\n"
@@ -162,6 +168,17 @@ def _signals_as_keyboard_interrupt(signals: Sequence[signal.Signals]) -> Iterato
     finally:
         for number in handled_signals:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _failed_import(error: BaseException) -> str | None:
+    """The library whose import by this package raised `error`; None for any other error."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [number for number, file in enumerate(files) if Path(file).is_relative_to(PACKAGE_FOLDER)]
+    rest = files[ours[-1] + 1 :] if ours else []
+    if not rest or not rest[0].startswith("<frozen importlib"):
+        return None
+    module = next((file for file in rest if "site-packages" in file), None)
+    return Path(module.rpartition("site-packages")[2].lstrip("/")).parts[0].removesuffix(".py") if module else None
 
 
 def _shadowing_file(error: BaseException) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -316,7 +315,7 @@ class _Job:
 
 def _head_job(target: CheckTarget, folder: Path, timeout_s: float) -> _Job:
     limit = ("--timeout", f"{timeout_s:g}s")
-    command = [sys.executable, "-m", "profiler_kit", "count", *target.argv, *limit, "--quiet", "-f", "json"]
+    command = process.own_command("count", *target.argv, *limit, "--quiet", "-f", "json")
     return _Job(command, folder, None, lambda outcome: _head_report(outcome, target.spec.spec))
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.process.supervision import ended_after
 
 COUNT_TIMEOUT_S: Final = 600.0
-_NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 
 
@@ -27,10 +23,11 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     module that was imported. Both are restored.
     """
     from profiler_kit.loading.boundary import user_boundary
+    from profiler_kit.loading.interpreter_state import InterpreterState
     from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
     from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message
 
-    functions, modules, state = dict(vars(builtins)), dict(sys.modules), _interpreter_state()
+    state = InterpreterState()
     try:
         with user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
             yield
@@ -46,7 +43,7 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     except (Exception, SystemExit) as error:
         failure = target_error(error, target)
         if failure is None:
-            changed = [*_restored(functions, modules), *(n for n, v in _interpreter_state().items() if state[n] != v)]
+            changed = state.restore()
             if isinstance(error, KitError) or not changed:
                 raise
             failure = TargetError(
@@ -56,32 +53,7 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
             )
         raise failure from error
     finally:
-        _restored(functions, modules)
-
-
-def _interpreter_state() -> dict[str, object]:
-    """State of Python and torch that code can change for all code after it."""
-    import torch
-
-    return {
-        "the trace function": sys.gettrace(),
-        "the profile function": sys.getprofile(),
-        "torch's dispatch modes": torch._C._len_torch_dispatch_stack(),
-        "torch's function modes": torch._C._len_torch_function_stack(),
-        "torch's inference mode": torch.is_inference_mode_enabled(),
-        "torch's default device": torch.get_default_device(),
-        "torch's default dtype": torch.get_default_dtype(),
-    }
-
-
-def _restored(functions: Mapping[str, object], modules: Mapping[str, ModuleType]) -> list[str]:
-    """Restore builtin functions and the modules of `modules` that are gone; their names."""
-    current = vars(builtins)
-    replaced = [name for name, value in functions.items() if current.get(name) is not value and name != "_"]
-    current.update({name: functions[name] for name in replaced})
-    removed = [name for name in modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
-    sys.modules.update({name: modules[name] for name in removed})
-    return [*(f"builtins.{name}" for name in replaced), *removed]
+        state.restore()
 
 
 def target_error(error: BaseException, target: str) -> TargetError | None:

@@ -34,6 +34,7 @@ PACKAGE_PARENT: Final = Path(profiler_kit.__file__).resolve().parents[1]
 LIMIT_S: Final = 180.0
 TIMEOUT: Final = "--timeout 20s"
 OUR_FRAME: Final = re.compile(r'File "[^"]*/profiler_kit/[^"]+", line \d+')
+# PYTHONIOENCODING=utf-16 is obeyed, and read here without its zero bytes
 KEYS: Final = {"count": "static", "check": "verdict", "compare": "schema"}
 STATUSES: Final = (0, 1, 2, 3, 4, 130)
 
@@ -130,7 +131,7 @@ def _run_case(case: HostileModel | Environment, number: int, folder: Path, base:
         (folder / "net.py").write_text(MODEL)
         environment = case
         for name, text in case.files.items():
-            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
         words = words.format(case.words)
     return _run(_name(case), verb, words, environment, folder, keep)
@@ -241,7 +242,7 @@ def _wait(pid: int, limit_s: float) -> int | None:
 def _faults(verb: str, status: int, text: str, log: str, *, has_stdout: bool) -> list[str]:
     faults = []
     try:
-        has_report = KEYS[verb] in json.loads(text)
+        has_report = KEYS[verb] in json.loads(text.replace("\0", "").lstrip("\ufffd"))  # also UTF-16
     except (ValueError, TypeError):
         has_report = False
     if status in (0, 1) and not has_report and (has_stdout or verb != "check"):
