@@ -64,7 +64,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "integrations": GROUND | {"records", "display", "recording", "pipeline"},
-    "cli": GROUND | {"_version", "records", "devices", "configurations", "pipeline", "report", "render"},
+    "cli": GROUND | {"_version", "process", "records", "devices", "configurations", "pipeline", "report", "render"},
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }
@@ -88,6 +88,7 @@ PRINTS = {
     "integrations",  # in the user's program, on stderr
     "worker/entry.py",
     "process/fork_server.py",  # a fork of it that only looks
+    "process/parent.py",  # a child whose parent is gone
     "process/protocol.py",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import signal
@@ -22,41 +23,65 @@ TERMINATION_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # fmt: skip
 PACKAGE_FOLDER: Final = Path(__file__).resolve().parent.parent
+REFUSED: Final = tuple(
+    getattr(errno, name)
+    for name in ("EMFILE", "ENFILE", "ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EAGAIN", "EROFS")
+    if hasattr(errno, name)
+)  # a resource that this process needs and does not get
 MAX_PATH_CHARS: Final = 100  # of a path in an error that the system refuses as too long
 
 
 def entry() -> NoReturn:
-    """Run the command line and exit the process with its status: the console script."""
+    """Run the command line and exit the process with its status: the console script.
+
+    A command that runs user code runs in a child process, and this one watches it.
+    """
     streams.open_standard_streams()
-    streams.exit_process(main())
+    streams.exit_process(main(supervised=True))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
     """Run the command in `argv` (default: ``sys.argv[1:]``) and return its exit status.
 
     An expected error is printed on stderr with its hint, and its exit code is returned. SIGTERM and SIGHUP stop the
-    command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept.
+    command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept. With `supervised`,
+    user code runs in a child process.
     """
     with _signals_as_keyboard_interrupt(TERMINATION_SIGNALS):
         try:
-            return _run(argv)
+            return _run(sys.argv[1:] if argv is None else argv, supervised=supervised)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
+        except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+            return _unexpected_status(error)
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    from profiler_kit.cli import output
+def _run(arguments: Sequence[str], *, supervised: bool) -> int:
     from profiler_kit.cli.parser import build_parser
 
-    arguments = sys.argv[1:] if argv is None else argv
     try:
-        try:
-            options = build_parser(arguments).parse_args(arguments)
-        except SystemExit as system_exit:  # after --help and --version
-            return system_exit.code if isinstance(system_exit.code, int) else OK
+        options = build_parser(arguments).parse_args(arguments)
+    except SystemExit as system_exit:  # after --help and --version
+        return system_exit.code if isinstance(system_exit.code, int) else OK
+    except KitError as error:
+        terminal.print_message(f"error: {error}")
+        return error.exit_code
+    if supervised and options.command.runs_user_code:
+        from profiler_kit.cli.supervised import run_supervised
+
+        return run_supervised(options, lambda: _status(options))
+    return _status(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    """Run the command of `options`, print its error, and return its exit status."""
+    from profiler_kit.cli import output
+
+    try:
         status: int = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
+        output.run_final_checks()
     except KitError as error:
         terminal.print_message(f"error: {error}")
         return error.exit_code
@@ -64,33 +89,56 @@ def _run(argv: Sequence[str] | None) -> int:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.
         streams.discard_stdout()
         return OK
-    except Exception as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
-            path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
-            terminal.print_message(
-                f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path"
-            )
-            return USAGE
-        from profiler_kit.pipeline.packages import missing_package
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
+        return _unexpected_status(error)
+    return status
 
-        if (missing := missing_package(error)) is not None:
-            terminal.print_message(f"error: {missing}")
-            return missing.exit_code
-        shadowing_file = _shadowing_file(error)
-        if shadowing_file is not None:
-            terminal.print_message(
-                f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
-                f"({type(error).__name__})\n"
-                "hint: rename the file, or run from another folder"
-            )
-            return TARGET_FAILED
-        traceback.print_exc()
+
+def _unexpected_status(error: BaseException) -> int:
+    """Print an error that is not a KitError, and return the exit status. Only one of this package has a traceback."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
+        path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
+        terminal.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
+        return USAGE
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in REFUSED):
         terminal.print_message(
-            f"error: internal error in profiler_kit ({type(error).__name__})\n"
-            "hint: report this bug with the traceback above; your model is not the cause"
+            f"error: the system refused to go on: {getattr(error, 'strerror', None) or 'out of memory'}\n"
+            "hint: free disk space and memory, and check the limits of this process: ulimit -a"
         )
         return TARGET_FAILED
-    return status
+    from profiler_kit.pipeline.packages import missing_package
+
+    if isinstance(error, Exception) and (missing := missing_package(error)) is not None:
+        terminal.print_message(f"error: {missing}")
+        return missing.exit_code
+    shadowing_file = _shadowing_file(error)
+    if shadowing_file is not None:
+        terminal.print_message(
+            f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
+            f"({type(error).__name__})\n"
+            "hint: rename the file, or run from another folder"
+        )
+        return TARGET_FAILED
+    if "profiler_kit.loading.user_locations" in sys.modules:  # user code may have run
+        from profiler_kit.pipeline.target_errors import target_error
+
+        if (failure := target_error(error, "the target")) is not None:
+            terminal.print_message(f"error: {failure}")
+            return failure.exit_code
+    if (library := _failed_import(error)) is not None:
+        terminal.print_message(
+            f"error: importing {library} failed: {type(error).__name__}: {error}\n"
+            f"hint: find the cause with {sys.executable} -c 'import {library}'"
+        )
+        return TARGET_FAILED
+    traceback.print_exception(error)
+    terminal.print_message(
+        f"error: internal error in profiler_kit ({type(error).__name__})\n"
+        "hint: report this bug with the traceback above; your model is not the cause"
+    )
+    return TARGET_FAILED
 
 
 @contextlib.contextmanager
@@ -122,13 +170,32 @@ def _signals_as_keyboard_interrupt(signals: Sequence[signal.Signals]) -> Iterato
             signal.signal(number, signal.SIG_DFL)
 
 
+def _failed_import(error: BaseException) -> str | None:
+    """The library whose import by this package raised `error`; None for any other error."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [number for number, file in enumerate(files) if Path(file).is_relative_to(PACKAGE_FOLDER)]
+    rest = files[ours[-1] + 1 :] if ours else []
+    if not rest or not rest[0].startswith("<frozen importlib"):
+        return None
+    module = next((file for file in rest if "site-packages" in file), None)
+    return Path(module.rpartition("site-packages")[2].lstrip("/")).parts[0].removesuffix(".py") if module else None
+
+
 def _shadowing_file(error: BaseException) -> Path | None:
     """The file of the working directory (``random.py``) that shadows a module and so caused `error`; None if there is none."""
-    folder = Path.cwd()
-    for name in sys.stdlib_module_names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and Path(file).resolve().parent == folder:
-            return Path(file)
+    try:
+        folder = Path.cwd()
+    except OSError:  # it was deleted
+        return None
+    from profiler_kit.pipeline.packages import PACKAGES
+
+    for name in (*sys.stdlib_module_names, *(name for name, _ in PACKAGES)):
+        origin = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(origin, str):
+            path = Path(origin).resolve()
+            path = path.parent if path.name == "__init__.py" else path
+            if path.parent == folder:
+                return path
     importer = PACKAGE_FOLDER
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith("<"):

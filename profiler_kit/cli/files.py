@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -72,8 +73,8 @@ def _identities(inputs: Iterable[str | Path]) -> set[tuple[int, int] | Path]:
 
 def _stdout_identity() -> tuple[int, int] | None:
     try:
-        status = os.fstat(1)
-    except OSError:  # closed
+        status = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):  # closed
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from profiler_kit.records.target import TargetSpec
 
 DEFAULT_BUDGET_S = 60.0
+WHOLE_COMMAND: Final = 2.0  # of the time limit of a count: for a command that counts and shows
+REST_S: Final = 60.0  # for imports and the report
 TARGET_HELP: Final = (
     "model to profile: file.py (the model, its arguments and inputs are read from the file and its repository), "
     "file.py:NAME or package.module:NAME, where NAME is a model, a class or a function that "
@@ -140,8 +142,25 @@ def add_measure_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--timeout", type=parse_seconds, metavar="TIME",
-        help="stop a process that takes longer (default: 180 s plus ten times its share of --budget)",
+        help="stop a process that takes longer (default: 180 s plus ten times its share of --budget), and counting too "
+        "(default: 10m)",
     )  # fmt: skip
+
+
+def add_timeout_option(parser: argparse.ArgumentParser) -> None:
+    """Add the time limit of commands that count."""
+    parser.add_argument(
+        "--timeout", type=parse_seconds, metavar="TIME",
+        help="fail if loading and counting take longer (default: 10m)",
+    )  # fmt: skip
+
+
+def limit_command(options: argparse.Namespace) -> None:
+    """Limit the whole command, whose targets count twice at most: objects of the model may also hang when they are deleted."""
+    from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S
+    from profiler_kit.process.supervision import end_after
+
+    end_after(WHOLE_COMMAND * (options.timeout or COUNT_TIMEOUT_S) + REST_S)
 
 
 def add_convention_options(parser: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:

@@ -72,7 +72,15 @@ def check_folder(folder: Path, option: str) -> None:
 
 @contextlib.contextmanager
 def redirect_stdout_to_stderr() -> Iterator[None]:
-    """Redirect stdout to stderr inside the block, for the user's code and its libraries: stdout is reserved for results."""
+    """Redirect stdout to stderr inside the block, for the user's code and its libraries: stdout is reserved for results.
+
+    Afterwards the working directory and the standard streams are usable again, whatever that code did to them.
+    """
+    with _folder_kept():
+        yield from _redirected()
+
+
+def _redirected() -> Iterator[None]:
     try:
         saved_stdout = os.dup(1)
     except OSError:  # stdout is closed
@@ -88,6 +96,22 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
     finally:
         os.dup2(saved_stdout, 1)
         os.close(saved_stdout)
+        streams.open_standard_streams()
+
+
+@contextlib.contextmanager
+def _folder_kept() -> Iterator[None]:
+    """Return to the current working directory after the block: the paths of outputs are relative to it."""
+    try:
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # not readable
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.fchdir(folder)
+        os.close(folder)
 
 
 def emit(document: Document, options: argparse.Namespace, page: Path | None = None) -> None:
@@ -133,6 +157,14 @@ def _html_file(document: Document, options: argparse.Namespace) -> Path:
 
 
 def _open_page(page: Path, options: argparse.Namespace) -> None:
+    if streams.held_output is not None:  # processes that this one starts end with it
+        streams.held_output.pages.append(str(page.absolute()))
+    else:
+        open_in_browser(page, options)
+
+
+def open_in_browser(page: Path, options: argparse.Namespace) -> None:
+    """Open `page` in a browser, and print whether that worked."""
     import webbrowser
 
     opened = webbrowser.open(page.absolute().as_uri())
@@ -203,6 +235,14 @@ def flush() -> None:
     """Flush stdout. Raises UsageError if that fails, BrokenPipeError if the reader closed the pipe."""
     with stdout_errors():
         sys.stdout.flush()
+
+
+def run_final_checks() -> None:
+    """Run the checks that whoever started this process asked for. Raises KitError."""
+    from profiler_kit.process import supervision
+
+    for check in supervision.final_checks:
+        check()
 
 
 @contextlib.contextmanager

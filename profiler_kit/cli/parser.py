@@ -18,7 +18,7 @@ exit status:
   0    success
   1    a budget is exceeded, or --strict found an op without a formula
   2    the command line is invalid
-  3    the target or a trace could not be loaded or run
+  3    the target or a trace could not be loaded or run, or its code ended the process
   4    there is nothing to compare
   130  interrupted; finished measurements are kept
 """

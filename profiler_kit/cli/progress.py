@@ -73,6 +73,9 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Make `text` the current activity."""
+        from profiler_kit.process.supervision import note_stage
+
+        note_stage(text)
         self._events.append((time.monotonic(), text))
 
     def start_process(self, process: ProcessStart | None) -> None:

@@ -27,13 +27,57 @@ def open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor: this one
-    if sys.stdout is None:
+    if held_output is not None:
+        if sys.stdout.closed:
+            sys.stdout = _text_stream(held_output)
+    elif sys.stdout is None or sys.stdout.closed:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 stays open as long as the process
-    if sys.stderr is None:
+    if sys.stderr is None or sys.stderr.closed:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
+
+
+class HeldOutput(io.BytesIO):
+    """Collects stdout in memory until the process that watches this one prints it.
+
+    Descriptor 1 becomes stderr, for whatever user code and its libraries, threads and exit handlers print. `pages` are
+    files to open in a browser.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[str] = []
+        self._is_terminal = sys.stdout.isatty()
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
+
+    def isatty(self) -> bool:
+        """Whether the real stdout is a terminal."""
+        return self._is_terminal
+
+    def fileno(self) -> int:
+        """A descriptor of the real stdout, for its width and identity."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Do nothing: user code cannot take the report away."""
+
+
+held_output: HeldOutput | None = None
+
+
+def hold_output() -> HeldOutput:
+    """Collect what this process prints on stdout from now on."""
+    global held_output
+    held_output = HeldOutput()
+    sys.stdout = _text_stream(held_output)
+    return held_output
+
+
+def _text_stream(held: HeldOutput) -> io.TextIOWrapper:
+    return io.TextIOWrapper(held, encoding=sys.stdout.encoding, errors=sys.stdout.errors, write_through=True)
 
 
 _COMMAND: Final = re.compile(r"^([^\S\n]*)::", re.MULTILINE)  # runners skip white space before it

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shutil
 import sys
 from typing import Final, TextIO
 
@@ -19,7 +19,13 @@ _LABEL: Final = re.compile(rf"^({'|'.join(_LABEL_STYLES)}):", re.MULTILINE)
 
 def width() -> int:
     """Columns for text on stdout: ``COLUMNS``, or the terminal's width, or `DEFAULT_WIDTH` for a pipe."""
-    return min(shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns, MAX_WIDTH)
+    columns = 0
+    with contextlib.suppress(ValueError):  # not set, or not a number
+        columns = int(os.environ.get("COLUMNS", ""))
+    if columns <= 0:
+        with contextlib.suppress(OSError, ValueError):  # not a terminal, or closed
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    return min(columns if columns > 0 else DEFAULT_WIDTH, MAX_WIDTH)
 
 
 def has_color(stream: TextIO) -> bool:

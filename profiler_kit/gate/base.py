@@ -50,6 +50,7 @@ class CountCommand:
     """A command that counts a target at a revision, and how to read its outcome. See `count_command`."""
 
     argv: tuple[str, ...]
+    target: str
     cwd: Path
     env: dict[str, str]
     revision: Revision
@@ -106,7 +107,13 @@ def load_base(
 
 
 def count_command(
-    target_argv: Sequence[str], *, repo: Path, top: Path, folder: Path, revision: Revision
+    target_argv: Sequence[str],
+    *,
+    repo: Path,
+    top: Path,
+    folder: Path,
+    revision: Revision,
+    timeout_s: float = COUNT_TIMEOUT_S,
 ) -> CountCommand:
     """The command that counts the target in `target_argv` in `folder`, a checkout of `revision`."""
     working_dir = folder / _relative(repo, top)
@@ -114,15 +121,17 @@ def count_command(
     working_dir.mkdir(parents=True, exist_ok=True)
     text = target_argv[0]
     text = text.replace(str(top), str(folder), 1) if Path(text).is_absolute() else text
-    child = [sys.executable, worktree_child.__file__, str(top), str(folder)]
-    count = ["count", text, *target_argv[1:], "--quiet", "-f", "json"]
+    child = [sys.executable, worktree_child.__file__, str(os.getpid()), str(top), str(folder)]
+    count = ["count", text, *target_argv[1:], "--timeout", f"{timeout_s:g}s", "--quiet", "-f", "json"]
     return CountCommand(
         argv=(*child, *count),
+        target=text,
         cwd=working_dir,
         env=_environment(top, folder),
         revision=revision,
         top=top,
         folder=folder,
+        timeout_s=timeout_s,
     )
 
 

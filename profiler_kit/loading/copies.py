@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripted_models import graph_constants, load_on_meta
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import copy_values, stored_values
@@ -102,7 +103,8 @@ def copy_with_weights(model: nn.Module) -> nn.Module:
 def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
     alive = list(memo.values())  # the keys are ids, so their objects must stay alive
     try:
-        model_copy = copy.deepcopy(model, memo)
+        with user_boundary():
+            model_copy = copy.deepcopy(model, memo)
     except Exception as error:
         raise TargetError(
             f"{type(model).__name__} cannot be copied: {one_line_message(error)}",

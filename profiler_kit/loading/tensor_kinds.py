@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.batch import map_batch
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.device_moves import moves_redirected
@@ -69,7 +70,8 @@ class AttemptResult(Generic[T]):
 def as_step_errors(phase: CountPhase | Literal["optimizer"]) -> Iterator[None]:
     """Wrap exceptions of the block in StepError; a KitError passes through, except the message about a failed loss."""
     try:
-        yield
+        with user_boundary():
+            yield
     except KitError as error:
         cause = error.__cause__
         if phase == "loss" and isinstance(error, TargetError) and isinstance(cause, Exception):

@@ -14,6 +14,7 @@ from types import FrameType
 import torch
 
 from profiler_kit.errors import KitError, TargetError
+from profiler_kit.loading.boundary import EscapedError, user_boundary
 
 _LIBRARIES = tuple(
     str(Path(folder).resolve())
@@ -91,7 +92,12 @@ def one_line_message(error: BaseException) -> str:
 
     Addresses of objects are left out.
     """
-    lines = _ADDRESS.sub("", str(error).strip()).splitlines()
+    if isinstance(error, EscapedError):
+        error = error.error
+    try:
+        lines = _ADDRESS.sub("", str(error).strip()).splitlines()
+    except Exception as failure:  # noqa: BLE001 the user's class; without its message
+        lines = [f"(its message is not available: {type(failure).__name__})"]
     if not lines:
         return type(error).__name__
     message = lines[0] if len(lines[0]) <= LINE_CHARACTERS else f"{lines[0][: LINE_CHARACTERS - 3]}..."
@@ -118,7 +124,8 @@ def user_errors(action: str, *, hint: str, where: str | None = None) -> Iterator
     The location is the line of user code, or `where`. KitErrors and out-of-memory errors pass through.
     """
     try:
-        yield
+        with user_boundary():
+            yield
     except KitError:
         raise
     except Exception as error:

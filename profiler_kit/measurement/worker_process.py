@@ -66,8 +66,9 @@ def spawn_worker(
         if progress is not None:
             on_progress(progress)
 
+    argv = [*launcher, sys.executable, "-m", _module_name(module), str(file)]
     with process.start_child(
-        [*launcher, sys.executable, "-m", _module_name(module), str(file)],
+        process.ending_with_parent(argv) if launcher else argv,
         env=_environment(),
         accepts_line=talks,
         log=folder / "log.txt",

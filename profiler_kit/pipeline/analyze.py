@@ -202,7 +202,7 @@ def _analyze_spec(
     device_name = job.device if job is not None else environment.pick_device(device)
     on_progress("counting")
     with progress_to(on_progress):
-        counted = counted_if_possible(spec, convention, device_name)
+        counted = counted_if_possible(spec, convention, device_name, timeout_s)
     by_kit = counted.by_kit
     experiment_runs.check_shapes(experiments, counted.info)
     plan_of = partial(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +42,7 @@ from profiler_kit.records.uncounted import register_hint, uncounted_text
 
 __all__ = [
     "CheckTarget",
+    "Settings",
     "TargetSettings",
     "check_reports",
     "check_targets",
@@ -51,6 +51,7 @@ __all__ = [
     "raised_options",
     "settings_for",
     "timer",
+    "unfinished_check",
 ]
 
 HARMLESS_SUFFIXES: Final = (".md", ".rst")  # of files that no model reads
@@ -96,6 +97,8 @@ class CheckTarget:
         return options if self.hardware is None else [*options, "--hardware", self.hardware]
 
 
+LATER_S: Final = 60.0  # after the limit of a count, which says where it was: for the start of its process
+
 TimeSides = Callable[[CheckTarget, CountCommand], "StepTimeCheck | None"]
 
 
@@ -133,6 +136,7 @@ def check_targets(
     strict: bool = False,
     convention: str = DEFAULT_CONVENTION,
     time_sides: TimeSides | None = None,
+    timeout_s: float | None = None,
     on_progress: OnProgress,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> CheckResults:
@@ -140,19 +144,21 @@ def check_targets(
 
     `base`: a revision, a saved report (of a single target), or None for the merge base with the main branch. `folder` is the
     working directory. `time_sides` measures the step time of both sides. A side that cannot be counted is a result.
+    `timeout_s` limits the count of each side (default: `COUNT_TIMEOUT_S`).
     `while_waiting` is called while another process counts the base: what the caller imports then costs no time.
 
     Raises:
         UsageError: no repository, an unknown revision, a target outside of the repository.
         ReportError: the saved report cannot be read.
     """
+    timeout_s = timeout_s or COUNT_TIMEOUT_S
     saved = saved_base(base, folder)
     if saved is not None:
         if len(targets) != 1:
             raise UsageError(
                 "a saved report is the base of one target", hint="name the target: check TARGET --base FILE"
             )
-        return combine([_check_against_report(targets[0], saved, settings, convention, strict, on_progress)])
+        return combine([_check_against_report(targets[0], saved, settings, convention, strict, timeout_s, on_progress)])
     top = repository_root(folder)
     revision = find_base(base or settings.base, folder)
     plans = [_plan(target, folder, top, revision) for target in targets]
@@ -169,10 +175,10 @@ def check_targets(
             for plan in needs_base:
                 argv = [plan.base_text, *plan.target.base_argv[1:]]
                 commands[plan.target.name] = count_command(
-                    argv, repo=folder, top=top, folder=checkout, revision=revision
+                    argv, repo=folder, top=top, folder=checkout, revision=revision, timeout_s=timeout_s
                 )
         on_progress("counting both sides")
-        heads, bases = _count_sides(plans, commands, convention, folder, while_waiting)
+        heads, bases = _count_sides(plans, commands, convention, folder, timeout_s, while_waiting)
         results = []
         for plan in plans:
             name = plan.target.name
@@ -186,6 +192,13 @@ def check_targets(
                     untimed = error.message
             results.append(_result(plan, head, counted_base, revision, settings, strict, time, untimed))
     return combine(results)
+
+
+def unfinished_check(targets: Sequence[CheckTarget], error: KitError) -> CheckResults:
+    """The results of a check that ended with `error` while it counted this change."""
+    return combine(
+        [failed_result(target.name, target.spec.spec, "change", error, target.budgets) for target in targets]
+    )
 
 
 def _is_unchanged(plan: _Plan, *, is_same: bool) -> bool:
@@ -256,6 +269,7 @@ def _count_sides(
     commands: dict[str, CountCommand],
     convention: str,
     folder: Path,
+    timeout_s: float,
     while_waiting: Callable[[], None],
 ) -> tuple[dict[str, Report | KitError], dict[str, Report | KitError]]:
     """The reports of both sides by target, or the errors. All processes run at the same time, as many as there are cores.
@@ -274,21 +288,21 @@ def _count_sides(
                 if command is not None
                 else None
             )
-            heads[target.name] = _attempt(lambda: _count_here(target, convention))
+            heads[target.name] = _attempt(lambda: _count_here(target, convention, timeout_s))
             if child is not None and command is not None:
                 import profiler_kit.comparison.compare  # noqa: F401
 
                 while_waiting()
-                outcome = child.finish(command.timeout_s)
+                outcome = child.finish(command.timeout_s + LATER_S)
                 bases[target.name] = _attempt(partial(command.report, outcome))
         return heads, bases
     jobs: list[tuple[dict[str, Report | KitError], str, _Job]] = []
     for target in present:
-        jobs.append((heads, target.name, _head_job(target, folder)))
+        jobs.append((heads, target.name, _head_job(target, folder, timeout_s)))
         command = commands.get(target.name)
         if command is not None:
             jobs.append((bases, target.name, _Job(command.argv, command.cwd, command.env, command.report)))
-    for (side, name, job), outcome in zip(jobs, _run_all([job for _, _, job in jobs]), strict=True):
+    for (side, name, job), outcome in zip(jobs, _run_all([job for _, _, job in jobs], timeout_s), strict=True):
         side[name] = _attempt(partial(job.read, outcome))
     return heads, bases
 
@@ -303,8 +317,9 @@ class _Job:
     read: Callable[[Outcome], Report]
 
 
-def _head_job(target: CheckTarget, folder: Path) -> _Job:
-    command = [sys.executable, "-m", "profiler_kit", "count", *target.argv, "--quiet", "-f", "json"]
+def _head_job(target: CheckTarget, folder: Path, timeout_s: float) -> _Job:
+    limit = ("--timeout", f"{timeout_s:g}s")
+    command = process.own_command("count", *target.argv, *limit, "--quiet", "-f", "json")
     return _Job(command, folder, None, lambda outcome: _head_report(outcome, target.spec.spec))
 
 
@@ -315,12 +330,12 @@ def _head_report(outcome: Outcome, name: str) -> Report:
     raise TargetError(message, hint=hint)
 
 
-def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:
+def _run_all(jobs: Sequence[_Job], timeout_s: float) -> list[Outcome]:
     """The outcomes of all jobs, in their order; as many run at a time as there are cores. Raises KitError."""
     outcomes: dict[int, Outcome] = {}
 
     def command_of(job: tuple[int, _Job], _: int) -> process.SlotCommand:
-        return process.SlotCommand(argv=job[1].argv, cwd=job[1].cwd, env=job[1].env, timeout_s=COUNT_TIMEOUT_S)
+        return process.SlotCommand(argv=job[1].argv, cwd=job[1].cwd, env=job[1].env, timeout_s=timeout_s + LATER_S)
 
     with contextlib.closing(
         process.run_in_slots(enumerate(jobs), range(process.usable_cores()), command_of)
@@ -332,8 +347,8 @@ def _run_all(jobs: Sequence[_Job]) -> list[Outcome]:
     return [outcomes[number] for number in range(len(jobs))]
 
 
-def _count_here(target: CheckTarget, convention: str) -> Report:
-    return count_spec(target.spec, convention=convention, gpu=target.gpu, hardware=target.hardware)
+def _count_here(target: CheckTarget, convention: str, timeout_s: float) -> Report:
+    return count_spec(target.spec, convention=convention, gpu=target.gpu, hardware=target.hardware, timeout_s=timeout_s)
 
 
 def _attempt(count: Callable[[], Report]) -> Report | KitError:
@@ -392,10 +407,11 @@ def _check_against_report(
     settings: Settings,
     convention: str,
     strict: bool,
+    timeout_s: float,
     on_progress: OnProgress,
 ) -> CheckResult:
     on_progress("counting")
-    head = _attempt(lambda: _count_here(target, convention))
+    head = _attempt(lambda: _count_here(target, convention, timeout_s))
     revision = Revision("", base.notes[0])
     return _result(
         _Plan(target=target, base_text=target.spec.spec), head, base, revision, settings, strict, None, SAVED_BASE
@@ -413,8 +429,8 @@ def timer(device: str, on_progress: OnProgress) -> TimeSides:
         if allowed is None:
             return None
         checkout = Checkout(top=str(base.top), folder=str(base.folder))
-        name, colon, attribute = base.argv[5].partition(":")
-        text = f"{base.cwd / name}{colon}{attribute}" if name.endswith(".py") else base.argv[5]
+        name, colon, attribute = base.target.partition(":")
+        text = f"{base.cwd / name}{colon}{attribute}" if name.endswith(".py") else base.target
         spec = target.base_spec or target.spec
         return compare_steps(
             replace(spec, spec=text, checkout=checkout),

@@ -83,7 +83,7 @@ def report_sides(
             return read_report(side)
         if static:
             on_progress(f"{side.spec}: counting")
-            return count_spec(side, convention=convention)
+            return count_spec(side, convention=convention, timeout_s=timeout_s)
         analysis = analyze_spec(
             side,
             device=device,

@@ -8,7 +8,6 @@ from typing import Any
 from profiler_kit.errors import UsageError
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import (
-    as_target_errors,
     simulated_device,
     with_memory,
     with_parallel,
@@ -17,6 +16,7 @@ from profiler_kit.pipeline.memory_prediction import (
 from profiler_kit.pipeline.packages import collection_paused, require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.reports import new_report, with_findings
+from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.counts import DEFAULT_CONVENTION, MemoryOptions
 from profiler_kit.records.parallel import ParallelPlan
@@ -87,6 +87,7 @@ def count_spec(
     gpu: str | None = None,
     memory_options: MemoryOptions | None = None,
     parallel: Sequence[ParallelPlan] = (),
+    timeout_s: float | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> Report:
     """Count the target of `spec` and return the static report.
@@ -94,7 +95,7 @@ def count_spec(
     `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of this
     machine). `memory_options` requests further memory predictions, `parallel` those for one rank of several. `hardware` adds
     rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks of this machine, which are measured once
-    and take some seconds.
+    and take some seconds. `timeout_s` limits loading and counting (default: `COUNT_TIMEOUT_S`).
 
     Raises:
         TargetError, UsageError
@@ -110,7 +111,7 @@ def count_spec(
         from profiler_kit.loading.alternatives import inference_as_hint
         from profiler_kit.loading.progress import progress_to
 
-    with as_target_errors(spec.spec), progress_to(on_progress):
+    with as_target_errors(spec.spec, timeout_s or COUNT_TIMEOUT_S), progress_to(on_progress):
         on_progress(f"loading {spec.spec}")
         target = load(spec, device="meta")
         on_progress("counting")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
-from profiler_kit.errors import KitError, TargetError
+from profiler_kit.errors import KitError
+from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.counts import MemoryOptions, StaticCount
 from profiler_kit.records.parallel import ParallelPlan
@@ -43,17 +43,18 @@ class Counted:
     target: Target | None = None
 
 
-def counted_if_possible(spec: TargetSpec, convention: str, device: str) -> Counted:
+def counted_if_possible(spec: TargetSpec, convention: str, device: str, timeout_s: float | None = None) -> Counted:
     """Load and count the target that will be measured on `device`; the result has no counts if counting fails.
 
     Counting fails for control flow that depends on values, and for bugs in the counting code. Neither may prevent the
-    measurement. Errors of the target itself are raised, because the measurement would fail in the same way.
+    measurement. Errors of the target itself are raised, because the measurement would fail in the same way. `timeout_s` limits
+    loading and counting (default: `COUNT_TIMEOUT_S`).
     """
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import NeedsDataError, load
     from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
 
-    with as_target_errors(spec.spec):
+    with as_target_errors(spec.spec, timeout_s or COUNT_TIMEOUT_S):
         target = load(spec, device="meta")
         try:
             simulated = simulated_device(torch_device=device)
@@ -211,29 +212,6 @@ def simulated_device(gpu: str | None = None, torch_device: str | None = None) ->
     from profiler_kit.memory import local_device
 
     return local_device(torch_device)
-
-
-@contextlib.contextmanager
-def as_target_errors(target: str) -> Iterator[None]:
-    """Turn sys.exit() in the user's code and out-of-memory errors inside the block into a TargetError."""
-    from profiler_kit.loading.user_locations import exit_message, is_out_of_memory, one_line_message, user_place
-
-    try:
-        yield
-    except SystemExit as error:
-        raise TargetError(
-            exit_message(error),
-            where=user_place(error) or target,
-            hint="raise an exception instead of calling sys.exit()",
-        ) from error
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TargetError(
-            f"out of memory while building or counting the model: {one_line_message(error)}",
-            where=user_place(error) or target,
-            hint="create tensors in the model's constructor or in get_model(), which run on meta; or use a smaller model",
-        ) from error
 
 
 def _short_message(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import importlib.util
 import os
@@ -36,6 +37,7 @@ REPORTS: Final = "reports"
 PATTERN: Final = re.compile(r"[*?\[]")
 DEFAULT_TASK_TIMEOUT_S: Final = 1800.0
 MAX_NAME_CHARS: Final = 80
+LOCK_S: Final = 1.0  # to wait for a sweep that was just killed to disappear
 ENGINES: Final = ("local", "ray")
 
 
@@ -61,6 +63,18 @@ class SweepOptions:
     retries_failed: bool = False
 
 
+class UnsavedResultError(UsageError):
+    """A result could not be written. `sweep` has all results, also that one."""
+
+    def __init__(self, error: OSError, folder: Path, sweep: Sweep) -> None:
+        super().__init__(
+            f"cannot write a result: {error.strerror}",
+            where=str(folder),
+            hint="free disk space; the same command continues, and runs the last task again",
+        )
+        self.sweep = sweep
+
+
 def run_sweep(
     models: Sequence[str],
     folder: Path,
@@ -77,6 +91,7 @@ def run_sweep(
 
     Raises:
         UsageError: no model, a pattern without a match, an unknown device, or another sweep that writes to `folder`.
+        UnsavedResultError: a result cannot be written, for example because the disk is full. The sweep stops.
         TargetError: the zoo of a pattern is not installed.
     """
     require_torch()
@@ -90,13 +105,17 @@ def run_sweep(
         if skipped:
             on_progress(f"{skipped} of {len(tasks)} tasks have a result already")
         interrupted = False
+        disk_error: OSError | None = None
         started_s = time.monotonic()
         try:
             with contextlib.closing(_engine(options, devices, on_progress).run(pending)) as ends:
                 for number, (task, end) in enumerate(ends, start=1):
-                    result = _result(task, end, folder)
-                    _append(journal, result)
-                    results[task.key] = result
+                    result = results[task.key] = _result(task, end)
+                    try:
+                        result = results[task.key] = _stored(result, end, folder, journal)
+                    except OSError as error:
+                        disk_error = error
+                        break
                     left_s = (time.monotonic() - started_s) / number * (len(pending) - number)
                     name = f"{_words(task)}: {f'failed: {result.failure}' if result.failure else 'done'}"
                     left_ns = round(left_s * 1e9)
@@ -115,6 +134,8 @@ def run_sweep(
         results=tuple(results[key] for key in keys if key in results),
         notes=tuple(notes),
     )
+    if disk_error is not None:
+        raise UnsavedResultError(disk_error, folder, sweep)
     return sweep, interrupted
 
 
@@ -222,15 +243,20 @@ def _journal(file: Path) -> Iterator[tuple[BinaryIO, list[SweepResult]]]:
 
     Raises UsageError if another process has it open, ReportError if a line is not a result.
     """
-    with file.open("a+b") as journal:
-        try:
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                "another sweep writes to this file",
-                where=str(file),
-                hint="wait for it, or choose another folder with --out",
-            ) from error
+    with file.open("a+b", buffering=0) as journal:
+        until_s = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > until_s:
+                    raise UsageError(
+                        "another sweep writes to this file",
+                        where=str(file),
+                        hint="wait for it, or choose another folder with --out",
+                    ) from error
+            time.sleep(0.02)
         journal.seek(0)
         content = journal.read()
         whole = content[: content.rfind(b"\n") + 1]
@@ -247,14 +273,32 @@ def _journal(file: Path) -> Iterator[tuple[BinaryIO, list[SweepResult]]]:
         yield journal, results
 
 
+def _stored(result: SweepResult, end: TaskEnd, folder: Path, journal: BinaryIO) -> SweepResult:
+    """Add `result` to the journal, and its report to `folder`. Raises OSError."""
+    if result.name:
+        file = folder / REPORTS / f"{_file_name(result.task)}.json"
+        with replacement(file) as partial:
+            partial.write_text(end.report, encoding="utf-8")
+        result = replace(result, report=f"{REPORTS}/{file.name}")
+    _append(journal, result)
+    return result
+
+
 def _append(journal: BinaryIO, result: SweepResult) -> None:
-    journal.write(dumps(result, indent=None).encode())
-    journal.flush()
-    os.fsync(journal.fileno())
+    """Add `result` to the journal, completely or not at all. Raises OSError."""
+    line = dumps(result, indent=None).encode()
+    size = os.fstat(journal.fileno()).st_size
+    try:
+        if os.write(journal.fileno(), line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(journal.fileno())
+    except OSError:
+        os.ftruncate(journal.fileno(), size)
+        raise
 
 
-def _result(task: SweepTask, end: TaskEnd, folder: Path) -> SweepResult:
-    """The result of a task. Its report becomes a file in `folder`."""
+def _result(task: SweepTask, end: TaskEnd) -> SweepResult:
+    """The result of a task, with the figures of its report."""
     result = SweepResult(
         task=task,
         finished=now(),
@@ -270,10 +314,7 @@ def _result(task: SweepTask, end: TaskEnd, folder: Path) -> SweepResult:
         report = loads_report(end.report, task.model)
     except KitError as error:  # a full disk
         return replace(result, failure=result.failure or error.message)
-    file = folder / REPORTS / f"{_file_name(task)}.json"
-    with replacement(file) as partial:
-        partial.write_text(end.report, encoding="utf-8")
-    return with_report(replace(result, report=f"{REPORTS}/{file.name}"), report)
+    return with_report(result, report)
 
 
 def with_report(result: SweepResult, report: Report) -> SweepResult:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import sys
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +21,6 @@ from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.sweeps import SweepTask
 from profiler_kit.temporary_files import temporary_folder
 
-# The command line, in a process that the system ends with the process that started it: a sweep that is killed leaves nothing
-# behind that would disturb the measurements of the next one.
-COMMAND_CODE: Final = (
-    "from profiler_kit.process import exit_with_parent; exit_with_parent(); from profiler_kit.cli import entry; entry()"
-)
 RETRIES: Final = 3  # of a task whose worker or node is lost; an error of the model is not tried again
 WAIT_S: Final = 1.0
 
@@ -176,7 +170,7 @@ def _run_on_node(task: SweepTask, device: str, timeout_s: float, starts: Any) ->
 
 def command_line(task: SweepTask, device: str, out: Path) -> list[str]:
     """The command of `task` on `device`, which writes its report to `out`."""
-    argv = [sys.executable, "-c", COMMAND_CODE, task.verb, task.model, *task.argv, "--quiet"]
+    argv = process.own_command(task.verb, task.model, *task.argv, "--quiet")
     if task.verb == "analyze":
         return [*argv, "--device", device, "--out", str(out)]
     return [*argv, "-o", str(_report_file(task.verb, out))]

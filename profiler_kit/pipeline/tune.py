@@ -174,7 +174,7 @@ def tune_spec(
         )
     on_progress("counting")
     with progress_to(on_progress):
-        counted = counted_if_possible(spec, DEFAULT_CONVENTION, device_name)
+        counted = counted_if_possible(spec, DEFAULT_CONVENTION, device_name, timeout_s)
     backend = environment.backend(device_name)
     info = counted.info
     plan_of = partial(

@@ -4,7 +4,16 @@
 No other package of profiler_kit starts processes.
 """
 
-from profiler_kit.process.child import TAIL_LINES, Child, Outcome, child_environment, run, start_child
+from profiler_kit.process.child import (
+    TAIL_LINES,
+    Child,
+    Outcome,
+    child_environment,
+    ending_with_parent,
+    own_command,
+    run,
+    start_child,
+)
 from profiler_kit.process.forks import forking, separate_forks
 from profiler_kit.process.parent import exit_with_parent
 from profiler_kit.process.pool import in_processes, processes_in_memory, usable_cores, workers_for
@@ -16,9 +25,11 @@ __all__ = [
     "Outcome",
     "SlotCommand",
     "child_environment",
+    "ending_with_parent",
     "exit_with_parent",
     "forking",
     "in_processes",
+    "own_command",
     "processes_in_memory",
     "run",
     "run_in_slots",

@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 DRAIN_S: Final = 2.0
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
+_WITH_PARENT: Final = "from profiler_kit.process import exit_with_parent; exit_with_parent()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,19 @@ def start_child(
             child = Child(started or _start(command, cwd, env, stdin, errors), _Sink(on_line), errors)
             stack.callback(child.end)
         yield child
+
+
+def own_command(*words: str) -> list[str]:
+    """The command of a process that runs `words` as this package's command line, and that ends with this process.
+
+    A sweep that is killed leaves nothing behind that would disturb the measurements of the next one.
+    """
+    return [sys.executable, "-c", f"{_WITH_PARENT}; from profiler_kit.cli import entry; entry()", *words]
+
+
+def ending_with_parent(argv: Sequence[str]) -> list[str]:
+    """The command of a process that becomes the program `argv`, and that ends with this process."""
+    return [sys.executable, "-c", f"import os, sys; {_WITH_PARENT}; os.execvp(sys.argv[1], sys.argv[1:])", *argv]
 
 
 def child_environment(*paths: str) -> dict[str, str]:

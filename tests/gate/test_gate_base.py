@@ -110,7 +110,8 @@ def test_the_base_is_counted_in_a_worktree_and_says_so(repo: Repo) -> None:
     assert fake.width == "WIDTH = 8"
     assert fake.cwd != repo.top
     assert fake.argv[:2] == [sys.executable, worktree_child.__file__]
-    assert fake.argv[4:] == ["count", "models/net.py", "--batch", "4", "--quiet", "-f", "json"]
+    assert fake.argv[2] == str(os.getpid())
+    assert fake.argv[5:] == ["count", "models/net.py", "--batch", "4", "--timeout", "600s", "--quiet", "-f", "json"]
     commit = repo.git("rev-parse", "main")
     assert found.notes[0] == f"commit {commit[:10]} (merge base of HEAD and main)"
     assert not fake.cwd.exists()
@@ -120,13 +121,13 @@ def test_relative_paths_mean_the_same_in_the_base(repo: Repo) -> None:
     fake = Fake()
     load_base("main", ["net.py:Net"], repo=repo.top / "models", runner=fake)
     assert fake.cwd.name == "models"
-    assert fake.argv[5] == "net.py:Net"
+    assert fake.argv[6] == "net.py:Net"
 
 
 def test_an_absolute_target_leads_into_the_worktree(repo: Repo) -> None:
     fake = Fake()
     load_base("main", [f"{repo.top}/models/net.py:Net"], repo=repo.top, runner=fake)
-    assert fake.argv[5] == f"{fake.cwd}/models/net.py:Net"
+    assert fake.argv[6] == f"{fake.cwd}/models/net.py:Net"
 
 
 def test_a_new_folder_to_run_in_is_no_obstacle(repo: Repo) -> None:

@@ -15,7 +15,7 @@ import pytest
 from waiting import is_written, wait_until
 
 from profiler_kit.cli import main
-from profiler_kit.errors import INTERRUPTED, OK, ReportError, UsageError
+from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, ReportError, UsageError
 from profiler_kit.pipeline import sweep as sweeps
 from profiler_kit.pipeline.sweep import JOURNAL, SweepOptions, run_sweep, sweep_tasks
 from profiler_kit.pipeline.sweep_engines import TaskEnd
@@ -246,6 +246,38 @@ def test_ctrl_c_during_the_command_says_how_to_continue(
     assert main(["sweep", "net1.py", "net2.py", "--count", "--out", "out"]) == INTERRUPTED
     assert "1 task left" in capsys.readouterr().err
     assert (nets / "out" / "sweep.html").exists()
+
+
+def test_a_sweep_without_any_success_is_a_failure(nets: Path, capsys: pytest.CaptureFixture[str], engine: Any) -> None:
+    engine(Recorder(failing=["net1.py", "net2.py"]))
+    assert main(["sweep", "net1.py", "net2.py", "--count", "--out", "out", "-f", "json"]) == TARGET_FAILED
+    shown = capsys.readouterr()
+    assert [result["failure"] for result in json.loads(shown.out)["results"]] == ["it broke", "it broke"]
+    assert "net1.py: " in shown.err
+    assert "2 tasks" in shown.err
+
+
+def test_a_full_disk_keeps_the_finished_task(
+    nets: Path, capsys: pytest.CaptureFixture[str], engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine(Recorder())
+    assert main(["sweep", "net1.py", "--count", "--out", "out", "-q"]) == TARGET_FAILED
+    before = (nets / "out" / JOURNAL).read_bytes()
+    second = engine(Recorder(failing=["net2.py"]))
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half_written)
+        assert main(["sweep", "net1.py", "net2.py", "net3.py", "--count", "--out", "out", "-f", "json"]) == USAGE
+    shown = capsys.readouterr()
+    assert second.ran == ["net2.py"]
+    assert [result["failure"] for result in json.loads(shown.out)["results"]] == ["no report was written", "it broke"]
+    assert "No space left" in shown.err
+    assert (nets / "out" / JOURNAL).read_bytes() == before
+
+
+def half_written(descriptor: int, data: bytes) -> int:
+    """A write to a disk that has room for half of `data`."""
+    return os.writev(descriptor, [data[: len(data) // 2]])
 
 
 def test_a_sweep_shows_itself(nets: Path, engine: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from profiler_kit._family import members
+from profiler_kit.errors import KitError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,9 @@ class Command:
     """A command: its `name`, a one-line `summary` and `examples` for ``--help``, its options and its action.
 
     `add_options` is called only if the command is on the command line, so it may import registries. `run` takes the
-    parsed options, prints and writes the results, and returns the exit status.
+    parsed options, prints and writes the results, and returns the exit status. `runs_user_code`: whether it may run code of
+    the user, and so needs a process that watches it. `report_failure` writes the requested files and raises the error if
+    that process ends without a result.
     """
 
     name: str
@@ -26,6 +29,8 @@ class Command:
     examples: tuple[str, ...]
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    runs_user_code: bool = True
+    report_failure: Callable[[argparse.Namespace, KitError], None] | None = None
 
 
 def commands() -> tuple[Command, ...]:

@@ -16,6 +16,8 @@ from profiler_kit.cli.options import (
     add_device_option,
     add_output_options,
     add_target_options,
+    add_timeout_option,
+    limit_command,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -23,7 +25,7 @@ from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
-    from profiler_kit.pipeline.check import CheckTarget, TargetSettings
+    from profiler_kit.pipeline.check import CheckTarget, Settings, TargetSettings
     from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
 
@@ -80,12 +82,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also measure the step of both sides in interleaved fresh processes, for budgets on step_time",
     )  # fmt: skip
     add_device_option(parser)
+    add_timeout_option(parser)
     add_convention_options(parser, strict=True)
     add_output_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check the targets against their budgets and return the exit status of the verdict."""
+    if len(options.targets) == 1 and not options.time:
+        limit_command(options)
     output.check_options(options, inputs=[*options.targets, options.base or "", *options.input], kind="check")
     if options.accept is not None:
         from profiler_kit.pipeline.budget_files import require_acceptable
@@ -95,6 +100,17 @@ def run(options: argparse.Namespace) -> int:
         targets, results = _check(options, progress)
         if options.accept is not None and _accept(options, targets, results):
             _, results = _check(options, progress)
+    return _show(results, options)
+
+
+def report_failure(options: argparse.Namespace, error: KitError) -> None:
+    """Write the result of a check whose process ended: its target could not be counted. Raises KitError."""
+    from profiler_kit.pipeline.check import unfinished_check
+
+    _show(unfinished_check(_targets(options)[0], error), options)
+
+
+def _show(results: CheckResults, options: argparse.Namespace) -> int:
     from profiler_kit.report.check import check_document, checks_document
 
     if len(results.results) > 1:
@@ -113,7 +129,33 @@ def _import_report() -> None:
 
 def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckTarget], CheckResults]:
     """The targets of the command line or of pyproject.toml, and their results."""
-    from profiler_kit.pipeline.check import check_targets, parse_budgets, settings_for, timer
+    from profiler_kit.pipeline.check import check_targets, timer
+
+    targets, settings = _targets(options)
+    results = check_targets(
+        targets,
+        folder=Path.cwd(),
+        settings=settings,
+        base=options.base,
+        strict=options.strict,
+        convention=options.convention,
+        time_sides=timer(options.device, progress.show) if options.time else None,
+        while_waiting=_import_report,
+        timeout_s=options.timeout,
+        on_progress=progress.show,
+    )
+    configured = settings.targets
+    names = options.targets or list(configured)
+    accepted = tuple(
+        _with_command(options, name if name in configured else None, target, result)
+        for name, target, result in zip(names, targets, results.results, strict=True)
+    )
+    return targets, replace(results, results=accepted)
+
+
+def _targets(options: argparse.Namespace) -> tuple[list[CheckTarget], Settings]:
+    """The targets of the command line or of pyproject.toml, and the settings."""
+    from profiler_kit.pipeline.check import parse_budgets, settings_for
 
     names = [output.folder_name(target) for target in options.targets]
     settings = settings_for(Path.cwd(), names)
@@ -127,22 +169,7 @@ def _check(options: argparse.Namespace, progress: Progress) -> tuple[list[CheckT
         else _target(options, text, settings.budgets(output.folder_name(text), limits))
         for text in selected
     ]
-    results = check_targets(
-        targets,
-        folder=Path.cwd(),
-        settings=settings,
-        base=options.base,
-        strict=options.strict,
-        convention=options.convention,
-        time_sides=timer(options.device, progress.show) if options.time else None,
-        while_waiting=_import_report,
-        on_progress=progress.show,
-    )
-    pairs = zip(selected, targets, results.results, strict=True)
-    accepted = tuple(
-        _with_command(options, text if text in configured else None, target, result) for text, target, result in pairs
-    )
-    return targets, replace(results, results=accepted)
+    return targets, settings
 
 
 def _with_command(
@@ -292,4 +319,5 @@ COMMAND = Command(
     examples=("check my_model.py --base main --budget flops=+10%",),
     add_options=add_options,
     run=run,
+    report_failure=report_failure,
 )

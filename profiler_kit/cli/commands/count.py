@@ -15,6 +15,8 @@ from profiler_kit.cli.options import (
     add_output_options,
     add_table_options,
     add_target_options,
+    add_timeout_option,
+    limit_command,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -30,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_target_options(parser, several_batches=True)
     _add_memory_options(parser)
     add_convention_options(parser, strict=True, cross_check=True)
+    add_timeout_option(parser)
     group = parser.add_argument_group("roofline")
     group.add_argument(
         "--hardware", metavar="NAME",
@@ -46,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.count import count_spec
     from profiler_kit.records.uncounted import require_counted
 
+    limit_command(options)
     output.check_options(options, inputs=[options.target, *options.input])
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet, silent_s=3.0) as progress:
         report = count_spec(
@@ -56,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
             gpu=options.gpu,
             memory_options=_memory_options(options),
             parallel=tuple(dict.fromkeys(options.parallel)),
+            timeout_s=options.timeout,
             on_progress=progress.show,
         )
     output.warn_about_guesses(options, report)

@@ -36,4 +36,5 @@ COMMAND = Command(
     examples=("env",),
     add_options=add_options,
     run=run,
+    runs_user_code=False,
 )

@@ -261,4 +261,5 @@ COMMAND = Command(
     examples=("inspect trace.json.gz", "inspect rank*.json.gz --by module"),
     add_options=add_options,
     run=run,
+    runs_user_code=False,
 )

@@ -70,4 +70,5 @@ COMMAND = Command(
     examples=("show profiler_kit_out/my_model -f markdown",),
     add_options=add_options,
     run=run,
+    runs_user_code=False,
 )

@@ -69,8 +69,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the tasks that have no result yet, and show the table. Failed tasks are results."""
-    from profiler_kit.pipeline.sweep import JOURNAL, SweepOptions, run_sweep
+    """Run the tasks that have no result yet, and show the table. Failed tasks are results, unless all of them failed."""
+    from profiler_kit.pipeline.sweep import JOURNAL, SweepOptions, UnsavedResultError, run_sweep
     from profiler_kit.report.sweeps import sweep_document
     from profiler_kit.units import plural
 
@@ -91,26 +91,39 @@ def run(options: argparse.Namespace) -> int:
         task_timeout_s=options.task_timeout,
         retries_failed=options.retry_failed,
     )
+    unsaved: UnsavedResultError | None = None
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        sweep, interrupted = run_sweep(
-            options.models,
-            options.out,
-            sweep_options,
-            check_words=_check_words,
-            on_progress=progress.print,
-            on_process=progress.start_process,
-        )
+        try:
+            sweep, interrupted = run_sweep(
+                options.models,
+                options.out,
+                sweep_options,
+                check_words=_check_words,
+                on_progress=progress.print,
+                on_process=progress.start_process,
+            )
+        except UnsavedResultError as error:  # hours of work: the table on stdout has it all
+            sweep, interrupted, unsaved = error.sweep, False, error
     document = sweep_document(sweep)
     with output.errors_at_end() as attempt:
-        for name in SWEEP_FILES:
-            attempt(output.write_document, document, options.out / name)
-        attempt(_write_parquet, sweep, options)
+        if unsaved is None:
+            for name in SWEEP_FILES:
+                attempt(output.write_document, document, options.out / name)
+            attempt(_write_parquet, sweep, options)
         attempt(output.emit, document, options, options.out / SWEEP_FILES[0])
+    if unsaved is not None:
+        raise unsaved
     output.print_note(f"results: {options.out}/ ({JOURNAL}, {', '.join(SWEEP_FILES)}, reports/)", options)
     if interrupted:
         left = sweep.planned - len(sweep.results)
         print(f"interrupted: {plural(left, 'task')} left; the same command continues", file=sys.stderr)
         return errors.INTERRUPTED
+    if sweep.results and all(result.failure for result in sweep.results):
+        raise errors.TargetError(
+            f"all {plural(len(sweep.results), 'task')} failed; the first one: {sweep.results[0].failure}",
+            where=sweep.results[0].task.model,
+            hint=sweep.results[0].hint or f"profiler-kit count {sweep.results[0].task.model}",
+        )
     return errors.OK
 
 

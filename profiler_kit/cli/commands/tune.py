@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout", type=parse_seconds, metavar="TIME",
         help="stop a process that takes longer (default: five times the baseline's, at least 30s; compilation gets the rest of "
-        "--budget)",
+        "--budget), and counting too (default: 10m)",
     )  # fmt: skip
     add_device_option(group)
     add_output_options(parser)

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.device_moves import moves_redirected
@@ -91,7 +92,7 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     notes: tuple[str, ...] = ()
     for context in (_on_meta, _large_on_meta) if on_meta else ():
         try:
-            with context():
+            with user_boundary(), context():
                 return _built_model(name, call(), where)
         except KitError:
             raise
@@ -100,7 +101,8 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
                 raise _failure(spec, name, error, where) from error
             notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
     try:
-        built = _built_model(name, call(), where)
+        with user_boundary():
+            built = _built_model(name, call(), where)
     except KitError:
         raise
     except (Exception, SystemExit) as error:

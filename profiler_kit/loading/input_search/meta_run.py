@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome
 from profiler_kit.loading.input_search.recorder import META, RUN_S, Recorder, check_channels, check_layer_input
@@ -56,7 +57,7 @@ class MetaRunner:
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
         try:
-            with self._quiet(), recorder:
+            with self._quiet(), user_boundary(), recorder:
                 outcome.output = self.model(*args, **kwargs)
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.call_arguments import passed_argument
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.importing import ImportSession
@@ -101,7 +102,7 @@ class Evaluator:
             stack.enter_context(user_code(folders, str(path or "script.py")))
             stack.enter_context(isolated(self.session, self._note, allow_effects=not self.is_isolated))
             try:
-                with time_limit(self.timeout_s) as limit:
+                with user_boundary(), time_limit(self.timeout_s) as limit:
                     yield
             except EvaluationError:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.imported_modules import remember_imports
 from profiler_kit.loading.scripts.arguments import default_arguments
 from profiler_kit.loading.scripts.importing import ImportSession, sliced_imports
@@ -15,12 +16,15 @@ from profiler_kit.loading.scripts.side_effects import no_side_effects
 def isolated(
     session: ImportSession | None, note: Callable[[str], None], *, allow_effects: bool = False
 ) -> Iterator[None]:
-    """Import user code by its slice inside the block, and stop its side effects. Without a session, do nothing.
+    """Import user code by its slice inside the block, and stop its side effects. Without a session, neither.
+
+    Inside is user code, as for `user_boundary`.
 
     `note` receives a text for weights that were not downloaded and for arguments without a default.
     """
     if session is None:
-        yield
+        with user_boundary():
+            yield
         return
     with contextlib.ExitStack() as stack:
         stack.enter_context(sliced_imports(session))
@@ -28,6 +32,7 @@ def isolated(
         if not allow_effects:
             stack.enter_context(no_side_effects(note))
         try:
-            yield
+            with user_boundary():
+                yield
         finally:
             remember_imports(session.loaded)

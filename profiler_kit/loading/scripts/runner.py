@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.repository import repository_root
@@ -113,7 +114,7 @@ class Runner:
                 self._record(statement, placeholder_error(missing))
                 return
         try:
-            with _requesting(statement):
+            with user_boundary(), _requesting(statement):
                 exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)  # noqa: S102
         except ImportError as error:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 
@@ -78,7 +78,7 @@ def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
     """Stop side effects of the code inside the block, its new threads included. Each attempt raises SideEffectError.
 
     Weights that the code wants to download are replaced by an empty state dict, which `load_state_dict` accepts. Standard
-    input is empty. ``os._exit`` raises SystemExit. Bytecode is not written. `note` receives a text for each replacement.
+    input is empty. Bytecode is not written. `note` receives a text for each replacement.
     """
     if _guards:
         yield  # everything is already in place
@@ -90,7 +90,6 @@ def no_side_effects(note: Callable[[str], None]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(_patched(sys, "dont_write_bytecode", True))
         stack.enter_context(_patched(sys, "stdin", io.StringIO()))
-        stack.enter_context(_patched(os, "_exit", _exit))
         stack.enter_context(_patched(torch, "save", _save_in_memory(torch.save)))
         stack.enter_context(_patched(torch.jit, "save", _save_in_memory(torch.jit.save)))
         stack.enter_context(skipped_downloads(note))
@@ -109,10 +108,6 @@ def _patched(owner: Any, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, original)
-
-
-def _exit(status: int = 0) -> NoReturn:
-    raise SystemExit(status)
 
 
 def _save_in_memory(save: Callable[..., object]) -> Callable[..., object]:

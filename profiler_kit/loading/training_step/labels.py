@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from profiler_kit.errors import KitError
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.losses import LabelKind, class_shape, is_class_last
 from profiler_kit.loading.training_step.stock_losses import LabelUse, LabelUses
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
@@ -202,7 +203,7 @@ def _failure(
 ) -> str | None:
     """Why ``loss(labels)`` is not a trainable scalar; None if it is."""
     try:
-        with warnings.catch_warnings(), torch.enable_grad(), recorder:
+        with user_boundary(), warnings.catch_warnings(), torch.enable_grad(), recorder:
             warnings.simplefilter("ignore")
             # mse_loss and l1_loss broadcast labels of a wrong shape, with a warning
             warnings.filterwarnings("error", message="Using a target size")

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.training_step.step_code import bound_names, read_names
 from profiler_kit.loading.user_locations import one_line_message
@@ -106,7 +107,7 @@ def _required_arguments(function: Callable[..., Any]) -> list[str]:
 def optimizer_problem(build: Callable[[nn.Module], Any], model: nn.Module) -> tuple[Optimizer | None, str]:
     """(optimizer, reason): the optimizer that `build` creates for `model`, or None with the reason why it is not usable."""
     try:
-        with without_fused_kernels(model), contextlib.redirect_stdout(sys.stderr):
+        with user_boundary(), without_fused_kernels(model), contextlib.redirect_stdout(sys.stderr):
             optimizer = build(model)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         return None, one_line_message(error)

@@ -1,0 +1,149 @@
+"""A supervised command hands over its result, or its ending is reported: status, stage, line, and no process left."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes that are left behind are found on Linux only")
+
+PROGRAM = """
+import ctypes, json, os, signal, subprocess, sys, threading, time
+from profiler_kit.process.ending import Ending
+from profiler_kit.process.supervision import ended_after, note_stage, supervise
+
+
+def command(act):
+    note_stage("counting")
+    exec(compile(act, "net.py", "exec"), dict(globals(), hang=hang))
+    return b"result"
+
+
+def hang(seconds):
+    with ended_after(seconds):
+        ctypes.PyDLL(None).sleep(100)
+
+
+import profiler_kit.process.supervision as supervision
+supervision.OVERDUE_S = 0.1
+for act in json.loads(sys.argv[1]):
+    ending = supervise(lambda: command(act))
+    if isinstance(ending, Ending):
+        print(json.dumps([ending.text, ending.stage, ending.file, ending.line]))
+    else:
+        print(json.dumps(ending.decode()))
+    sys.stdout.flush()
+"""
+
+
+def endings(*acts: str) -> list[object]:
+    """What `supervise` returns for a command that does each of `acts`, at line 2 of net.py."""
+    words = [sys.executable, "-c", PROGRAM, json.dumps([f"\n{act}" for act in acts])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_result_needs_no_word_and_every_other_ending_has_its_status_and_line() -> None:
+    found = endings(
+        "pass",
+        "os._exit(0)",
+        "ctypes.CDLL(None).exit(0)",
+        "ctypes.string_at(0)",
+        "os.abort()",
+        "signal.raise_signal(signal.SIGKILL)",
+        "raise GeneratorExit",
+        "os.execv('/bin/true', ['true'])",
+        "os.closerange(0, 100)",
+    )
+    assert found[0] == "result"
+    assert found[1] == ["ended with exit status 0", "counting", None, 0]
+    in_c = ["counting", "net.py", 2] if sys.platform == "linux" else ["counting", None, 0]
+    assert found[2] == ["ended with exit status 0", *in_c]
+    assert found[3] == ["was ended by SIGSEGV", "counting", "net.py", 2]
+    assert found[4] == ["was ended by SIGABRT", "counting", "net.py", 2]
+    assert found[5] == ["was ended by SIGKILL", "counting", None, 0]
+    assert found[6] == ["ended with exit status 1", "counting; GeneratorExit", None, 0]
+    assert found[7] == ["ended with exit status 0", "counting", None, 0]
+    assert found[8] == ["ended with exit status 1", "counting; OSError", None, 0]
+
+
+def test_a_copy_of_the_process_hands_over_nothing_and_threads_do_not_delay() -> None:
+    assert endings("os.fork()", "threading.Thread(target=time.sleep, args=(100,)).start()") == ["result", "result"]
+
+
+def test_native_code_that_never_returns_is_ended_at_its_line() -> None:
+    assert endings("hang(0.1)")[0][0] == "was still running after 0.1 s"  # type: ignore[index]
+
+
+def test_an_exit_handler_that_ends_the_process_comes_too_late() -> None:
+    assert endings("import atexit; atexit.register(os._exit, 7)") == ["result"]
+
+
+@linux
+def test_no_process_is_left(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    act = (
+        f"file = open({str(file)!r}, 'a'); "
+        "print(subprocess.Popen(['sleep', '100'], start_new_session=True).pid, file=file, flush=True); "
+        "os.fork() or (os.setsid(), os.fork(), print(os.getpid(), file=file, flush=True), time.sleep(100)); time.sleep(0.3)"
+    )
+    assert endings(act) == ["result"]
+    pids = [int(line) for line in file.read_text().split()]
+    assert len(pids) == 3
+    assert not any(is_running(pid) for pid in pids)
+
+
+@linux
+def test_a_killed_parent_takes_the_command_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    act = f"\nopen({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps([act])], stdin=subprocess.DEVNULL)
+    try:
+        pid = int(read_when_written(file))
+    finally:
+        process.kill()
+        process.wait()
+    until_s = time.monotonic() + 30
+    while is_running(pid):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_the_third_signal_kills_a_command_that_ignores_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    act = (
+        "\nsignal.signal(signal.SIGTERM, lambda *_: open('count', 'a').write('x'))\n"
+        f"open({str(file)!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)"
+    )
+    words = [sys.executable, "-c", PROGRAM, json.dumps([act])]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    read_when_written(file)
+    for expected in ("x", "xx"):
+        process.send_signal(signal.SIGTERM)
+        while not (tmp_path / "count").exists() or (tmp_path / "count").read_text() != expected:
+            time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert json.loads(out)[0] == "was ended by SIGKILL"
+
+
+def read_when_written(file: Path) -> str:
+    until_s = time.monotonic() + 60
+    while not (file.exists() and file.read_text()):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    return file.read_text()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
