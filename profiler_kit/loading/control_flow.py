@@ -132,7 +132,8 @@ def control_flow_in_python() -> Iterator[None]:
 
     Optimization of a TorchScript graph reads the values of its constants.
     """
-    original = HigherOrderOperator.__call__
+    original: Any = HigherOrderOperator.__call__
+    jit: Any = torch.jit  # does not export the name
 
     def call(operator: HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
         function = _IN_PYTHON.get(operator.name())
@@ -140,7 +141,7 @@ def control_flow_in_python() -> Iterator[None]:
 
     HigherOrderOperator.__call__ = call  # type: ignore[method-assign]
     try:
-        with torch.jit.optimized_execution(False):
+        with jit.optimized_execution(False):
             yield
     finally:
         HigherOrderOperator.__call__ = original  # type: ignore[method-assign]
