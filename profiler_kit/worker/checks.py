@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -119,7 +119,7 @@ def _all_equal(first: str | None, others: Iterable[str | None]) -> bool | None:
     return all(other == first for other in others) if first is not None else None
 
 
-def _non_finite(**parts: list[object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _non_finite(**parts: Sequence[object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the `parts` that contain NaN, and of those that contain infinity without NaN."""
     nan_in, infinity_in = [], []
     for name, values in parts.items():
