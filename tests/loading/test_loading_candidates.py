@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -153,6 +154,28 @@ def test_values_that_nothing_gives_are_usual_ones_and_announced(write: Write) ->
         "model: Net(num_classes=10, dropout=0.1); num_classes and dropout are assumed, "
         "because nothing in the repository builds it"
     )
+
+
+def test_sizes_of_a_script_that_do_not_build_are_not_dropped_without_a_word(write: Write) -> None:
+    net = module("Net", "hidden_dim", "hidden_dim").replace(
+        "super().__init__()", "super().__init__(); assert hidden_dim < 512"
+    )
+    write({"net.py": HEAD + net + "if __name__ == '__main__':\n    net = Net(hidden_dim=1024)\n"})
+    text = note("net.py")
+    assert "nothing in the repository" not in text
+    assert re.search(r"the call at net\.py:\d+ fails", text)
+
+
+def test_a_large_model_whose_constructor_reads_values_keeps_its_sizes(write: Write) -> None:
+    net = module("Net", "hidden_dim, layers", "hidden_dim").replace(
+        "super().__init__()",
+        "super().__init__(); self.rates = (1 - torch.exp(torch.linspace(-3.0, -6.0, layers))).cpu().tolist()\n"
+        "        self.more = nn.ModuleList(nn.Linear(hidden_dim, hidden_dim) for _ in self.rates)",
+    )
+    write({"net.py": HEAD + net + "if __name__ == '__main__':\n    net = Net(hidden_dim=8192, layers=16)\n"})
+    model = loaded("net.py").model
+    assert sum(p.numel() for p in model.more.parameters()) == 16 * (8192 * 8192 + 8192)
+    assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
 def test_usual_values_agree_with_each_other() -> None:
