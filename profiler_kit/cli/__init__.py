@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import os
 import signal
 import sys
 import threading
@@ -172,13 +173,13 @@ def _signals_as_keyboard_interrupt(signals: Sequence[signal.Signals]) -> Iterato
 
 def _failed_import(error: BaseException) -> str | None:
     """The library whose import by this package raised `error`; None for any other error."""
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    ours = [number for number, file in enumerate(files) if Path(file).is_relative_to(PACKAGE_FOLDER)]
-    rest = files[ours[-1] + 1 :] if ours else []
-    if not rest or not rest[0].startswith("<frozen importlib"):
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    last = max((n for n, code in enumerate(codes) if Path(code.co_filename).is_relative_to(PACKAGE_FOLDER)), default=-1)
+    imported = next((code for code in codes[last + 1 :] if not code.co_filename.startswith("<")), None)
+    if imported is None or imported.co_name != "<module>" or "site-packages" not in imported.co_filename:
         return None
-    module = next((file for file in rest if "site-packages" in file), None)
-    return Path(module.rpartition("site-packages")[2].lstrip("/")).parts[0].removesuffix(".py") if module else None
+    path = Path(imported.co_filename.rpartition("site-packages")[2].lstrip(os.sep))
+    return path.parts[0].removesuffix(".py")
 
 
 def _shadowing_file(error: BaseException) -> Path | None:

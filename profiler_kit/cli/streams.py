@@ -104,7 +104,7 @@ def exit_process(status: int) -> NoReturn:
     threads = [
         thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     ]
-    if threads:
+    if threads or sys.flags.inspect:  # PYTHONINSPECT would replace the status
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

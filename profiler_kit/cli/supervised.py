@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -21,7 +22,7 @@ _TARGETS: Final = ("target", "targets", "models", "a")  # of options, by command
 
 def run_supervised(options: argparse.Namespace, command: Callable[[], int]) -> int:
     """The exit status of `command`, which runs in a child process. Prints what it prints on stdout, once it is complete."""
-    if is_supervised():
+    if is_supervised() or not hasattr(os, "fork"):
         return command()
     result = supervise(lambda: _run_held(command))
     if isinstance(result, Ending):

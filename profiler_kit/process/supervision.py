@@ -81,10 +81,8 @@ def supervise(command: Callable[[], bytes]) -> bytes | Ending:
     """Run `command` in a child process and return its result, or how it ended without one.
 
     SIGINT, SIGTERM and SIGHUP go to the child, which cleans up and hands over a result; the third one kills it. The child
-    ends with this process. On Linux, processes that it leaves behind are killed. Without ``os.fork``, `command` runs here.
+    ends with this process. On Linux, processes that it leaves behind are killed. Needs ``os.fork``.
     """
-    if not hasattr(os, "fork"):
-        return command()
     report = ChildReport()
     read, write = os.pipe()
     others = adopt_orphans()

@@ -19,6 +19,7 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
+from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.side_effects import SideEffectError, is_guarded, no_side_effects
 from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.records.target import TargetSpec
@@ -88,7 +89,7 @@ def test_new_threads_are_guarded_and_earlier_ones_are_not(tmp_path: Path) -> Non
 
 def test_input_and_exit() -> None:
     stdin, bytecode, leave = sys.stdin, sys.dont_write_bytecode, os._exit
-    with no_side_effects(print):
+    with user_boundary(), no_side_effects(print):
         with pytest.raises(EOFError):
             builtins.input()
         with pytest.raises(SystemExit):
