@@ -10,7 +10,7 @@ from pathlib import Path
 import profiler_kit
 
 PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
-GROUND = {"errors", "units", "_family", "temporary_files"}
+GROUND = {"errors", "units", "_family", "temporary_files", "foreign"}
 
 # room -> rooms it may import; a room may always import itself
 MAY_IMPORT: dict[str, set[str]] = {
@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "units": set(),
     "_family": set(),
     "temporary_files": set(),
+    "foreign": set(),
     "_version": set(),
     "process": {"errors"},
     "records": {"errors", "units"},

@@ -23,6 +23,7 @@ from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.output_losses import is_output_path, loss_in_output
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
@@ -283,6 +284,7 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
         torch.no_grad(),
         seeded(spec.seed),
         moves_redirected(device, join=device.type == "meta"),
+        restored_objects(moved_batch.args, moved_batch.kwargs, [type(module) for module in model.modules()]),
     ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)
