@@ -5,6 +5,7 @@ A module may compute its attributes, a lazy proxy may import a package, a mock a
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -21,6 +22,11 @@ def attribute_of(value: object, name: str, kind: type[T], default: T | None = No
     """The attribute `name` of `value` if it is a `kind`; else `default`, also if reading it raises an exception."""
     attribute = _result(lambda: getattr(value, name), None)
     return attribute if issubclass(type(attribute), kind) else default
+
+
+def has_class(value: object) -> bool:
+    """Whether `isinstance` works with `value`: a proxy may raise an exception when its class is read."""
+    return attribute_of(value, "__class__", type) is not None
 
 
 def attributes_of(value: object) -> dict[str, Any] | None:
@@ -46,6 +52,12 @@ def module_places(module: object) -> tuple[str, ...]:
     folders = _result(lambda: list(getattr(module, "__path__", ())), [])  # a namespace package has its own kind of list
     places = [attribute_of(module, "__file__", str), *folders]
     return tuple(place for place in places if issubclass(type(place), str))
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed `package`; None if it is not installed, or if its metadata has no version."""
+    version = _result(lambda: importlib.metadata.version(package), None)
+    return version if issubclass(type(version), str) else None
 
 
 def _result(read: Callable[[], T], default: T) -> T:

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from profiler_kit.cli import streams, terminal
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
+from profiler_kit.foreign import attribute_of
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
 # leaves child processes and git worktrees behind.
@@ -126,7 +127,7 @@ def _shadowing_file(error: BaseException) -> Path | None:
     """The file of the working directory (``random.py``) that shadows a module and so caused `error`; None if there is none."""
     folder = Path.cwd()
     for name in sys.stdlib_module_names:
-        file = getattr(sys.modules.get(name), "__file__", None)
+        file = attribute_of(sys.modules.get(name), "__file__", str)
         if file is not None and Path(file).resolve().parent == folder:
             return Path(file)
     importer = PACKAGE_FOLDER

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.batch import Batch, forward_of, map_batch
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
@@ -115,7 +116,9 @@ def _create_objective(
             where=where,
             hint="define loss_fn(output, *inputs)",
         )
-    name = type(loss_fn).__name__ if isinstance(loss_fn, nn.Module) else getattr(loss_fn, "__name__", "loss_fn")
+    name = (
+        type(loss_fn).__name__ if isinstance(loss_fn, nn.Module) else attribute_of(loss_fn, "__name__", str, "loss_fn")
+    )
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 

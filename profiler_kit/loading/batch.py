@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.loading.reachable import reachable
+from profiler_kit.loading.reachable import is_shared, reachable
 from profiler_kit.records.target import InputInfo
 
 NO_INPUTS: Final = object()  # None would be a valid value
@@ -146,13 +146,16 @@ def copied_containers(output: Any) -> Any:
 def _copied_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     held = list(reachable((value,), into_code=False))  # alive, because the keys below are ids
     tensors = [item for item in held if issubclass(type(item), Tensor)]
+    shared = {id(item): item for item in held if is_shared(type(item))}
     if not tensors or any(issubclass(type(item), nn.Module) for item in held):
         return value
     changed = {id(tensor): change(tensor) for tensor in tensors}
     if all(changed[id(tensor)] is tensor for tensor in tensors):
         return value
-    with contextlib.suppress(Exception):  # the copy may run any code, and is not needed: the state of `value` is restored
-        return copy.deepcopy(value, changed)
+    with contextlib.suppress(
+        Exception
+    ):  # the copy may run any code, and is not needed: the state of `value` is restored
+        return copy.deepcopy(value, {**shared, **changed})
     return value
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.reachable import tensors_of
+from profiler_kit.loading.reachable import is_shared, reachable, tensors_of
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import copy_values, stored_values
 
@@ -50,9 +50,11 @@ def copy_with_tensors(model: nn.Module, change: Callable[[Tensor], Tensor]) -> n
     memo: dict[int, Any] = {}
     for script in _scripts(model):
         memo[id(script)] = _scripted_on_meta(script)
-    for tensor in tensors_of(model):
-        if id(tensor) not in memo:
-            memo[id(tensor)] = change(tensor)
+    for value in reachable((model,), into_code=False):
+        if is_shared(type(value)):
+            memo[id(value)] = value
+        elif isinstance(value, Tensor) and id(value) not in memo:
+            memo[id(value)] = change(value)
     return _deepcopy(model, memo)
 
 
@@ -90,10 +92,14 @@ def is_all_meta(model: nn.Module) -> bool:
 def copy_with_weights(model: nn.Module) -> nn.Module:
     """A deep copy of `model` with its weights. Raises TargetError if it cannot be copied."""
     memo: dict[int, Any] = {}
-    for tensor in tensors_of(model):
+    for value in reachable((model,), into_code=False):
+        if is_shared(type(value)):
+            memo[id(value)] = value
         # deepcopy fails for non-leaf tensors (modules keep them as caches) and for tensors without storage
-        if not tensor.is_leaf or tensor.layout not in (torch.strided, torch.sparse_coo) or tensor.is_nested:
-            memo[id(tensor)] = tensor.detach().clone()
+        elif isinstance(value, Tensor) and (
+            not value.is_leaf or value.layout not in (torch.strided, torch.sparse_coo) or value.is_nested
+        ):
+            memo[id(value)] = value.detach().clone()
     return _deepcopy(model, memo)
 
 

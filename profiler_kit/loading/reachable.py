@@ -39,13 +39,12 @@ Children = Callable[[Any], Iterable[Any]]
 LRU_CACHE: Final[type] = type(functools.lru_cache(len))
 _LEAVES: Final = frozenset(
     {
-        type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType, ModuleType,
+        type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType,
         torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
     }
 )  # fmt: skip
 _CONTAINERS: Final = (list, tuple, set, frozenset, collections.deque)
 _CAN_BE_EMPTY: Final = frozenset({list, dict, set, collections.OrderedDict})
-_WITHOUT_CHILDREN: Final = (bytearray, array.array, torch.Generator)
 # The standard library's classes that hold the data of their user. Others manage the process: loggers, threads, files.
 _DATA_MODULES: Final = frozenset({"argparse", "array", "collections", "functools", "random", "types"})
 # An object of a package that has one of these also serves other threads and programs, so its state is not the user's alone.
@@ -53,9 +52,9 @@ _SHARED: Final = (
     type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, threading.Event, queue.Queue,
     socket.socket,
 )  # fmt: skip
+_WITHOUT_CHILDREN: Final = (bytearray, array.array, torch.Generator, ModuleType, *_SHARED)
 _PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
 _ASSIGNS: Final = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]})
-_IS_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 def reachable(roots: Iterable[Any], *, into_code: bool = True, empty: list[Any] | None = None) -> Iterator[Any]:
@@ -101,21 +100,37 @@ def tensors_of(*roots: Any) -> list[Tensor]:
     return [value for value in reachable(roots, into_code=False) if issubclass(type(value), Tensor)]
 
 
+def is_shared(kind: type) -> bool:
+    """Whether a deep copy of an object must share its parts of `kind`, which cannot be copied: modules and locks."""
+    return issubclass(kind, (ModuleType, *_SHARED))
+
+
 def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
     """The descriptors of the ``__slots__`` of `kind` and its bases."""
     return tuple(
         member
         for base in kind.__mro__
-        if base.__flags__ & _IS_HEAP_TYPE
+        if "__slots__" in vars(base)
         for member in vars(base).values()
         if type(member) is MemberDescriptorType
     )
 
 
+def object_attributes(value: Any) -> dict[str, Any]:
+    """The attributes that `value` stores, in its ``__dict__`` and its slots. None of its code runs."""
+    attributes = dict(attributes_of(value) or {})
+    for slot in slots_of(type(value)):
+        try:
+            attributes[slot.__name__] = slot.__get__(value)
+        except AttributeError:  # a slot without a value
+            continue
+    return attributes
+
+
 @lru_cache(maxsize=1024)
 def is_replaced(kind: type) -> bool:
     """Whether objects of `kind` have state that cannot be written back: caches, generators, and iterators of Python itself."""
-    return kind is LRU_CACHE or _module_of(kind) in ("builtins", "itertools") and _defines(kind, "__next__")
+    return kind is LRU_CACHE or (_module_of(kind) in ("builtins", "itertools") and _defines(kind, "__next__"))
 
 
 def is_user_class(kind: type) -> bool:

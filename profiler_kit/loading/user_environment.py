@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -53,19 +54,19 @@ def parse_flag(text: str) -> NamedValue:
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the random generators of torch, Python and (if imported) numpy inside the block, and restore them afterwards."""
-    numpy = sys.modules.get("numpy")
+    numpy_random: Any = sys.modules.get("numpy.random")
     python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    numpy_state = numpy_random.get_state() if numpy_random is not None else None
     # torch.manual_seed seeds every GPU too. One that is not initialized has no state to keep.
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=list(gpus)):
         torch.manual_seed(seed)
         random.seed(seed)
-        if numpy is not None:
-            numpy.random.seed(seed % 2**32)
+        if numpy_random is not None:
+            numpy_random.seed(seed % 2**32)
         try:
             yield
         finally:
             random.setstate(python_state)
-            if numpy is not None:
-                numpy.random.set_state(numpy_state)
+            if numpy_random is not None:
+                numpy_random.set_state(numpy_state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import installed_version
 from profiler_kit.records.machine import Package
 
 INSTALL_TORCH: Final = "pip install 'profiler-kit[torch]'"
@@ -39,7 +39,7 @@ PACKAGES: Final = (
 
 def packages() -> tuple[Package, ...]:
     """Every package of `PACKAGES` with its installed version; None if it is not installed."""
-    return tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES)
+    return tuple(Package(name=name, version=installed_version(name), purpose=purpose) for name, purpose in PACKAGES)
 
 
 def require_torch() -> None:
@@ -72,10 +72,3 @@ def missing_package(error: Exception) -> TargetError | None:
         return None
     hint = INSTALL_TORCH if name == "torch" else f"pip install {name}"
     return TargetError(f"the package {name} is not installed; profiler_kit needs it for {purpose}", hint=hint)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

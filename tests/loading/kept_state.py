@@ -12,7 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import torch
@@ -126,7 +126,7 @@ def class_attribute() -> Case:
 @case
 def attribute_deque() -> Case:
     class Model(Attending):
-        bank: deque[Tensor] = deque(maxlen=5)
+        bank: ClassVar[deque[Tensor]] = deque(maxlen=5)
 
         def kept(self, y: Tensor) -> list[Tensor]:
             self.bank.appendleft(y)

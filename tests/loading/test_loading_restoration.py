@@ -30,9 +30,7 @@ def macs_and_peak(model: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> tupl
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize("build", kept_state.CASES, ids=lambda build: build.__name__)
-def test_each_count_starts_from_the_same_state_and_leaves_it(
-    build: Callable[[], kept_state.Case], mode: Mode
-) -> None:
+def test_each_count_starts_from_the_same_state_and_leaves_it(build: Callable[[], kept_state.Case], mode: Mode) -> None:
     model, inputs, state = build()
     before = state()
     first = macs_and_peak(model, inputs, mode)
@@ -156,6 +154,23 @@ def test_objects_in_a_circle_and_objects_that_other_threads_use() -> None:
     assert node.lock.locked()  # a lock is no data
 
 
+def test_models_with_parts_that_cannot_be_copied_are_counted() -> None:
+    class Model(kept_state.Attending):
+        def __init__(self) -> None:
+            super().__init__()
+            self.functional, self.lock = torch.nn.functional, threading.Lock()
+            self.numbers = iter(range(3))
+
+        def kept(self, y: Tensor) -> list[Tensor]:
+            with self.lock:
+                return [self.functional.relu(y)] * (1 + next(self.numbers))
+
+    model = Model()
+    first = macs_and_peak(model, kept_state.inputs(), "train")
+    assert macs_and_peak(model, kept_state.inputs(), "train") == first
+    assert list(model.numbers) == [0, 1, 2]
+
+
 def test_reading_runs_no_code_of_the_objects() -> None:
     class Hostile:
         def __getattribute__(self, name: str) -> Any:
@@ -180,3 +195,31 @@ def test_reading_runs_no_code_of_the_objects() -> None:
 def test_packages_are_not_entered() -> None:
     found = list(reachable([torch.nn.functional.relu, torch.optim.SGD, profiler_kit.count, threading.current_thread()]))
     assert len(found) <= 4
+
+
+def test_the_cache_of_a_decoder_is_counted_and_left_as_it_is() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+    )
+    model, cache = transformers.LlamaForCausalLM(config).eval(), transformers.DynamicCache()
+    tokens = torch.randint(0, 50, (1, 10))
+    with torch.no_grad():
+        model(tokens, past_key_values=cache, use_cache=True)
+    keys = tensors_of(cache)
+    counts = [
+        profiler_kit.count(
+            model, kwargs={"input_ids": tokens[:, :1], "past_key_values": cache, "use_cache": True}, mode="infer"
+        ).static
+        for _ in range(2)
+    ]
+    assert counts[0] is not None
+    assert counts[0] == counts[1]
+    assert counts[0].device == "meta"
+    assert cache.get_seq_length() == 10
+    assert all(now is before for now, before in zip(tensors_of(cache), keys, strict=True))

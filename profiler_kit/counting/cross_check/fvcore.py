@@ -23,7 +23,6 @@ from profiler_kit.counting.cross_check.tally import (
     MacPair,
     build_check,
     check_without_rows,
-    installed_version,
     layer_rows,
     unexplained_row,
     with_failure,
@@ -33,6 +32,7 @@ from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
+from profiler_kit.foreign import installed_version
 from profiler_kit.loading import Target
 from profiler_kit.loading.op_memo import memo_for_modes
 from profiler_kit.loading.restoration import restored
