@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,13 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
     path, argv, cwd = list(sys.path), list(sys.argv), Path.cwd()
     sys.path[:] = [str(folders[0]), *path, *(str(f) for f in folders[1:] if str(f) not in path)]
     sys.argv[:] = [argv0]
+    finder = _TorchvisionFinder()
+    sys.meta_path.insert(0, finder)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield changed
     finally:
+        finder.remove()
         for name, value in flags.items():
             if getattr(torch.backends.cudnn, name) != value:
                 changed.append(f"cudnn.{name}={getattr(torch.backends.cudnn, name)}")
@@ -43,6 +47,23 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
         sys.path[:], sys.argv[:] = path, argv
         if Path.cwd() != cwd:
             os.chdir(cwd)
+
+
+class _TorchvisionFinder(MetaPathFinder):
+    """Finds no module. Defines missing operators of torchvision when it is imported, without which the import fails."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Return None: other finders find the module."""
+        if name == "torchvision":
+            self.remove()  # the definitions ask the other finders
+            from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+
+            define_missing_ops()
+
+    def remove(self) -> None:
+        """Stop to watch imports."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
 
 def parse_flag(text: str) -> NamedValue:
