@@ -49,7 +49,9 @@ def loaded_modules() -> Iterator[tuple[str, ModuleType]]:
 
 def module_places(module: object) -> tuple[str, ...]:
     """The file of `module` and, for a package, its folders."""
-    folders = _result(lambda: list(getattr(module, "__path__", ())), [])  # a namespace package has its own kind of list
+    folders: list[Any] = _result(
+        lambda: list(getattr(module, "__path__", ())), []
+    )  # a namespace package has its own kind of list
     places = [attribute_of(module, "__file__", str), *folders]
     return tuple(place for place in places if issubclass(type(place), str))
 

@@ -127,9 +127,9 @@ def _shadowing_file(error: BaseException) -> Path | None:
     """The file of the working directory (``random.py``) that shadows a module and so caused `error`; None if there is none."""
     folder = Path.cwd()
     for name in sys.stdlib_module_names:
-        file = attribute_of(sys.modules.get(name), "__file__", str)
-        if file is not None and Path(file).resolve().parent == folder:
-            return Path(file)
+        origin = attribute_of(sys.modules.get(name), "__file__", str)
+        if origin is not None and Path(origin).resolve().parent == folder:
+            return Path(origin)
     importer = PACKAGE_FOLDER
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith("<"):

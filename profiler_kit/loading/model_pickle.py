@@ -168,7 +168,7 @@ def _unimportable_by_value(values: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in sorted(names):
             module = sys.modules.get(name)
-            if not issubclass(type(module), ModuleType) or name == "__main__" or _is_importable(name):
+            if not isinstance(module, ModuleType) or name == "__main__" or _is_importable(name):
                 continue
             if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
                 cloudpickle.register_pickle_by_value(module)

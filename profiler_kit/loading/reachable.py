@@ -127,7 +127,6 @@ def object_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
-@lru_cache(maxsize=1024)
 def is_replaced(kind: type) -> bool:
     """Whether objects of `kind` have state that cannot be written back: caches, generators, and iterators of Python itself."""
     return kind is LRU_CACHE or (_module_of(kind) in ("builtins", "itertools") and _defines(kind, "__next__"))
@@ -164,7 +163,6 @@ def named_globals(function: FunctionType) -> Iterator[tuple[dict[str, Any], froz
                     spaces.append(vars(module))
 
 
-@lru_cache(maxsize=1024)
 def _children_of(kind: type, into_code: bool) -> Children | None:
     """How to find the children of an object of `kind`; None if it holds no state."""
     parts: list[Children] = []

@@ -88,24 +88,30 @@ class SavedObjects:
         self._replaced: dict[int, Any] = {}
         spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         savers: dict[type, tuple[Save, ...]] = {}
+        replaced_kinds: set[type] = set()
+        functions: list[FunctionType] = []
         empty: list[Any] = []
         for value in reachable(roots, empty=empty):
             kind = type(value)
             if kind not in savers:
                 savers[kind] = savers_of(kind)
+                if is_replaced(kind):
+                    replaced_kinds.add(kind)
             for save in savers[kind]:
                 if (restore := save(value)) is not None:
                     self._objects.append(restore)
             if kind is dict:
                 continue
             if kind is FunctionType:
-                _add_globals(spaces, value)
+                functions.append(value)
             elif issubclass(kind, Tensor):
                 self.tensors.append(value)
                 if (weights or not issubclass(kind, nn.Parameter)) and (restore := save_values(value)) is not None:
                     self._values.append(restore)
-            elif is_replaced(kind):
+            elif kind in replaced_kinds:
                 self._replaced[id(value)] = value if kind is LRU_CACHE else _Record(value)
+        for function in functions:
+            _add_globals(spaces, function, replaced_kinds)
         self._objects.append(partial(_clear, empty))
         self._objects += [partial(restore_names, space, saved) for space, saved in spaces.values()]
         self._replace()
@@ -153,11 +159,13 @@ def _clear(containers: list[Any]) -> None:
             container.clear()
 
 
-def _add_globals(spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]], function: FunctionType) -> None:
+def _add_globals(
+    spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]], function: FunctionType, replaced_kinds: set[type]
+) -> None:
     """Add the values of the globals that `function` may change to `spaces`, by the id of the namespace."""
     for space, read, assigned in named_globals(function):
         saved = spaces.setdefault(id(space), (space, {}))[1]
-        names = (*assigned, *(name for name in read if name in space and is_replaced(type(space[name]))))
+        names = (*assigned, *(name for name in read if name in space and type(space[name]) in replaced_kinds))
         saved.update((name, space.get(name, MISSING)) for name in names if name not in saved)
 
 

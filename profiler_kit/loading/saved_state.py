@@ -219,11 +219,16 @@ def _random_state_saver(kind: type) -> Save | None:
 
 def _save_generator(value: torch.Generator) -> Restore:
     with no_dispatch(), torch._C.DisableTorchFunction():
-        return partial(value.set_state, value.get_state())
+        state = value.get_state()
+
+    def restore() -> None:
+        value.set_state(state)
+
+    return restore
 
 
 def _save_array(value: Any) -> Restore | None:
-    if not value.flags.writeable or value.nbytes > _MAX_SAVED_BYTES:
+    if not value.flags["W"] or value.nbytes > _MAX_SAVED_BYTES:
         return None
     saved = value.copy()
 

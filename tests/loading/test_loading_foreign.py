@@ -13,6 +13,7 @@ import hostile_objects
 import pytest
 
 import profiler_kit
+from profiler_kit import process
 from profiler_kit.errors import KitError
 from profiler_kit.foreign import (
     attribute_of,
@@ -23,6 +24,7 @@ from profiler_kit.foreign import (
     module_places,
 )
 from profiler_kit.loading.imported_modules import record_imports
+from profiler_kit.loading.user_locations import is_user_code
 
 NET = """
 import torch
@@ -123,3 +125,44 @@ def test_hostile_objects_in_a_role_of_the_file(role: str, write: Callable[[dict[
             report: Any = profiler_kit.count(file)
             macs = report.static.forward.macs
         assert macs % 50 == 0, file
+
+
+def test_packages_in_a_target_folder_are_no_user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "thing-1.0.dist-info").mkdir()
+    (tmp_path / "thing-1.0.dist-info" / "RECORD").write_text(
+        "thing/__init__.py,,\nsingle.py,,\nthing-1.0.dist-info/RECORD,,\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not is_user_code(str(tmp_path / "thing" / "core.py"))
+    assert not is_user_code(str(tmp_path / "single.py"))
+    assert is_user_code(str(tmp_path / "train.py"))  # installed into the folder of the program
+    monkeypatch.undo()
+    assert is_user_code(str(tmp_path / "thing" / "core.py"))
+
+
+def test_a_file_that_needs_a_torchvision_without_operators(write: Callable[[dict[str, str]], None]) -> None:
+    """A stand-in registers a fake of ``nms`` when it is imported, as torchvision does, which fails for unknown operators."""
+    package = """
+import torch
+Base = torch.nn.Module
+@torch.library.register_fake("torchvision::nms")
+def nms(boxes, scores, limit):
+    return scores
+"""
+    net = NET.format(before="import torchvision", after="").replace("nn.Module", "torchvision.Base")
+    write({"torchvision/__init__.py": package, "net.py": net})
+    script = "import profiler_kit; print(profiler_kit.count('net.py').static.forward.macs)"
+    result = process.run([sys.executable, "-c", script], timeout_s=120)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) % 50 == 0
+
+
+def test_flags_of_absl_have_their_defaults(write: Callable[[dict[str, str]], None]) -> None:
+    pytest.importorskip("absl.flags")
+    flags = "from absl import app, flags\nWIDTH = flags.DEFINE_integer('width_of_this_test', 5, 'outputs')"
+    net = NET.format(
+        before=flags, after="if __name__ == '__main__':\n    app.run(lambda argv: Net()(torch.randn(4, 10)))"
+    )
+    write({"net.py": net.replace("nn.Linear(10, 5)", "nn.Linear(10, WIDTH.value)")})
+    report: Any = profiler_kit.count("net.py")
+    assert report.static.forward.macs % 50 == 0

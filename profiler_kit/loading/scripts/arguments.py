@@ -46,9 +46,10 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
 
 def _accept_defaults_of_absl() -> None:
     """Let code read flags of the package absl, which have their defaults, although ``app.run`` has not parsed them."""
-    flags = attribute_of(sys.modules.get("absl.flags"), "FLAGS", object)
-    if attribute_of(sys.modules.get("absl.flags"), "FlagValues", type) is type(flags):
-        flags.mark_as_parsed()  # type: ignore[union-attr]
+    package: Any = sys.modules.get("absl.flags")
+    kind = attribute_of(package, "FlagValues", type)
+    if kind is not None and type(attribute_of(package, "FLAGS", object)) is kind:
+        package.FLAGS.mark_as_parsed()
 
 
 def _assignment(item: tuple[str, Any]) -> str:
