@@ -12,7 +12,7 @@ from typing import Any
 import profiler_kit
 
 PACKAGE = Path(__file__).resolve().parent.parent / "profiler_kit"
-GROUND = {"errors", "units", "_family", "temporary_files", "command_lines"}
+GROUND = {"errors", "units", "_family", "temporary_files", "command_lines", "foreign"}
 
 # room -> rooms it may import; a room may always import itself
 MAY_IMPORT: dict[str, set[str]] = {
@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_family": set(),
     "command_lines": set(),
     "temporary_files": set(),
+    "foreign": set(),
     "_version": set(),
     "process": {"errors"},
     "records": {"errors", "units", "command_lines"},

@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from profiler_kit.cli import streams, terminal
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
+from profiler_kit.foreign import attribute_of
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
 # leaves child processes and git worktrees behind.
@@ -191,8 +192,8 @@ def _shadowing_file(error: BaseException) -> Path | None:
     from profiler_kit.pipeline.packages import PACKAGES
 
     for name in (*sys.stdlib_module_names, *(name for name, _ in PACKAGES)):
-        origin = getattr(sys.modules.get(name), "__file__", None)
-        if isinstance(origin, str):
+        origin = attribute_of(sys.modules.get(name), "__file__", str)
+        if origin is not None:
             path = Path(origin).resolve()
             path = path.parent if path.name == "__init__.py" else path
             if path.parent == folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +13,6 @@ from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.cross_check import cross_checks
 from profiler_kit.counting.custom_ops import load_entry_points
 from profiler_kit.counting.device_kernels import attention_note
-from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.modules import describe_modules
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.settings import settings_by_path
@@ -24,7 +24,7 @@ from profiler_kit.loading import Target
 from profiler_kit.loading.bounds import collected_bounds
 from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import ValuesNeededError
@@ -76,9 +76,9 @@ def _count_on_first_kind(
 
 def _count(target: Target, convention: Convention, device: Device | None, *, cross_check: bool) -> StaticCount:
     settings = settings_by_path(target.model)
-    with collected_bounds() as bounds:
-        trace, notes = _trace(target, convention, device)
-    facts = describe_modules(target.model, settings)
+    with restored(target) as saved, collected_bounds() as bounds:
+        trace, notes = _trace(target, convention, device, saved.restart)
+        facts = describe_modules(target.model, settings)  # with the layers that forward has created
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(
@@ -106,34 +106,39 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
     )
 
 
-def _trace(target: Target, convention: Convention, device: Device | None) -> tuple[StepTrace, tuple[str, ...]]:
-    """The step's records and the limits of the count."""
+def _trace(
+    target: Target, convention: Convention, device: Device | None, restart: Callable[[], None]
+) -> tuple[StepTrace, tuple[str, ...]]:
+    """The step's records and the limits of the count. `restart` is called before a step that repeats a failed one."""
+
+    def run_again(device: Device | None, *, watch_saved: bool = True) -> StepTrace:
+        restart()
+        return run(device, watch_saved=watch_saved)
 
     def run(device: Device | None, *, watch_saved: bool = True) -> StepTrace:
         memo: Memo[OpFacts] = memo_for_modes(_get_current_dispatch_mode_stack())
         return trace_step(target, memo, convention, device=device, watch_saved=watch_saved)
 
     notes: list[str] = []
-    with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
-        try:
-            trace = run(device)
-        except StepError as failure:
-            if _HOOKS_REFUSED in str(failure.error):
-                notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
-                trace = run(device, watch_saved=False)
-            elif isinstance(failure.error, ValuesNeededError):
-                raise
-            elif device is not None and raised_in_replacement(failure.error):
-                try:
-                    trace = run(None)
-                except StepError:
-                    raise failure from failure.error
-                reason = one_line_message(failure.error)
-                notes.append(
-                    f"bytes and saved tensors are not those of {device.label}, whose kernels reject the step: {reason}"
-                )
-            else:
-                raise
+    try:
+        trace = run(device)
+    except StepError as failure:
+        if _HOOKS_REFUSED in str(failure.error):
+            notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
+            trace = run_again(device, watch_saved=False)
+        elif isinstance(failure.error, ValuesNeededError):
+            raise
+        elif device is not None and raised_in_replacement(failure.error):
+            reason = one_line_message(failure.error)
+            notes.append(
+                f"bytes and saved tensors are not those of {device.label}, whose kernels reject the step: {reason}"
+            )
+            try:
+                trace = run_again(None)
+            except StepError:
+                raise failure from failure.error
+        else:
+            raise
     amp = target.spec.amp
     if amp is not None and trace.autocast is None:
         notes.append(f"--amp {amp}: static byte counts do not include autocast, which meta tensors of the CPU ignore")

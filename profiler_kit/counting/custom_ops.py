@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Callable
 from functools import cache, wraps
 from importlib import metadata
+from types import CodeType
 from typing import Any, Final, TypeVar, overload
 
 from profiler_kit.counting.formulas import Formula, Moves, add_user_formula, has_builtin_formula
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.records.counts import Cost
 
 ENTRY_POINTS: Final = "profiler_kit.formulas"
@@ -65,7 +67,7 @@ def op_name(name: Any) -> str:
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Cost]:
     """Wrap `function`: check its result, and report its exceptions as errors of the formula, not of the model."""
-    code = getattr(function, "__code__", None)
+    code = attribute_of(function, "__code__", CodeType)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else name
 
     @wraps(function)
@@ -101,7 +103,7 @@ def load_entry_points() -> None:
     called. If one fails, a `FormulaWarning` names it and the others are still loaded.
     """
     for entry in metadata.entry_points(group=ENTRY_POINTS):
-        package = entry.dist.name if entry.dist is not None else "a package"
+        package = attribute_of(entry.dist, "name", str, "a package")
         try:
             loaded = entry.load()
             if callable(loaded):

@@ -11,6 +11,7 @@ import torch
 
 from profiler_kit.counting.operands import spec_of
 from profiler_kit.loading.ownership import Call, ModuleTracker
+from profiler_kit.loading.reachable import tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +85,5 @@ def _module_call(path: str, output: Any) -> ModuleCall:
 
 
 def output_tensors(output: Any) -> list[torch.Tensor]:
-    """The distinct tensors in a module's output: in lists, tuples, dicts, and attributes of plain objects."""
-    tensors: dict[int, torch.Tensor] = {}
-    _collect(output, 6, tensors, set())
-    return list(tensors.values())
-
-
-# A recursive function inside output_tensors would be a reference cycle and keep the tensors alive.
-def _collect(value: Any, depth: int, tensors: dict[int, torch.Tensor], visited: set[int]) -> None:
-    if isinstance(value, torch.Tensor):
-        tensors[id(value)] = value
-    elif depth and id(value) not in visited:
-        visited.add(id(value))
-        if isinstance(value, Mapping):
-            children: Any = value.values()
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            children = value
-        else:
-            children = getattr(value, "__dict__", {}).values()
-        for child in children:
-            _collect(child, depth - 1, tensors, visited)
+    """The distinct tensors in a module's output: in containers, and in attributes of objects."""
+    return [output] if type(output) is torch.Tensor else tensors_of(output)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
+from profiler_kit.loading.reachable import object_attributes
 from profiler_kit.units import shape_text
 
 # Longer sequences are data (anchors, indices), not settings.
@@ -64,14 +65,7 @@ def _settings(attributes: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 def _attributes(value: Any) -> Mapping[str, Any]:
     """The attributes of a configuration object, without calling its code."""
-    if type(value) is dict:
-        return value
-    attributes = getattr(value, "__dict__", None)
-    if type(attributes) is dict and attributes:
-        return attributes
-    slots = getattr(type(value), "__slots__", ())
-    names = slots if isinstance(slots, tuple) else ()
-    return {name: getattr(value, name, None) for name in names if isinstance(name, str)}
+    return value if type(value) is dict else object_attributes(value)
 
 
 def _plain(value: Any) -> str | None:

@@ -11,6 +11,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from profiler_kit.foreign import attributes_of, loaded_modules
+
 _NO_OVERRIDE: Final = torch._C._disabled_torch_function_impl
 _TENSOR_DEFAULT: Final = getattr(Tensor.__torch_function__, "__func__", None)
 
@@ -39,8 +41,8 @@ def _holders(name: str, loaded: int) -> tuple[Any, ...]:
     """The torch modules with an attribute `name`. The search takes 1 ms; `loaded`, the number of modules, keys the cache."""
     return tuple(
         module
-        for key, module in list(sys.modules.items())
-        if module is not None and key.partition(".")[0] == "torch" and key != "torch._C" and name in module.__dict__
+        for key, module in loaded_modules()
+        if key.partition(".")[0] == "torch" and key != "torch._C" and name in (attributes_of(module) or ())
     )
 
 

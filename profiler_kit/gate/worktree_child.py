@@ -16,18 +16,19 @@ from pathlib import Path
 
 def modules_outside_worktree(top: Path, worktree: Path, package: Path) -> list[str]:
     """The names of modules imported from the checkout at `top` instead of the worktree. `package`: this package's folder."""
+    from profiler_kit.foreign import attribute_of
     from profiler_kit.records.checkouts import is_installed
 
     names = []
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name == "__main__":
+    for name, module in list(sys.modules.items()):
+        file = attribute_of(module, "__file__", str)
+        if file is None or name == "__main__":
             continue
         full_path = Path(file).resolve()
         is_expected = full_path.is_relative_to(worktree) or full_path.is_relative_to(package)
         if full_path.is_relative_to(top) and not is_expected and not is_installed(full_path, top):
             names.append(name)
-    return names
+    return sorted(names)
 
 
 def main(argv: list[str]) -> None:

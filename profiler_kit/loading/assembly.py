@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.batch import Batch, forward_of, map_batch
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.compilation import Wrapper
@@ -23,6 +24,7 @@ from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.output_losses import is_output_path, loss_in_output
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
@@ -130,7 +132,9 @@ def _create_objective(
             where=where,
             hint="define loss_fn(output, *inputs)",
         )
-    name = type(loss_fn).__name__ if isinstance(loss_fn, nn.Module) else getattr(loss_fn, "__name__", "loss_fn")
+    name = (
+        type(loss_fn).__name__ if isinstance(loss_fn, nn.Module) else attribute_of(loss_fn, "__name__", str, "loss_fn")
+    )
     return Objective(name=name, function=loss_fn, where=where, token_shapes=tokens)
 
 
@@ -301,6 +305,7 @@ def _materialize_lazy_layers(spec: TargetSpec, model: nn.Module, batch: Batch) -
         torch.no_grad(),
         seeded(spec.seed),
         moves_redirected(device, join=device.type == "meta"),
+        restored_objects(moved_batch.args, moved_batch.kwargs, [type(module) for module in model.modules()]),
     ):
         model(*moved_batch.args, **moved_batch.kwargs)
     return ("lazy layers: initialized by one forward pass",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import UsageError
+from profiler_kit.loading.reachable import is_shared, reachable
 from profiler_kit.records.target import InputInfo
 
 NO_INPUTS: Final = object()  # None would be a valid value
@@ -136,7 +138,11 @@ def named_fields(value: object) -> dict[str, Any]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`value` with every tensor replaced by ``change(tensor)``; containers are copied with their type, others are reused."""
+    """`value` with every tensor replaced by ``change(tensor)``.
+
+    Containers are copied with their type, and objects whose tensors change are copied deeply. Others are reused, as is an
+    object that cannot be copied, or that holds a model.
+    """
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -152,11 +158,34 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return type(value)(map_tensors(item, change) for item in value)
     fields = named_fields(value)
     if next(tensors_in(fields), None) is None:
-        return value
+        return _copied_object(value, change)
     copied = copy.copy(value)
     for name, item in fields.items():
         object.__setattr__(copied, name, map_tensors(item, change))  # also for a frozen dataclass
     return copied
+
+
+def copied_containers(output: Any) -> Any:
+    """`output` with its lists, tuples and dicts copied, because the model may own them: restoring it would empty them."""
+    if type(output) is dict:
+        return {key: copied_containers(item) for key, item in output.items()}
+    return type(output)(map(copied_containers, output)) if type(output) in (list, tuple) else output
+
+
+def _copied_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    held = list(reachable((value,), into_code=False))  # alive, because the keys below are ids
+    tensors = [item for item in held if issubclass(type(item), Tensor)]
+    shared = {id(item): item for item in held if is_shared(type(item))}
+    if not tensors or any(issubclass(type(item), nn.Module) for item in held):
+        return value
+    changed = {id(tensor): change(tensor) for tensor in tensors}
+    if all(changed[id(tensor)] is tensor for tensor in tensors):
+        return value
+    with contextlib.suppress(
+        Exception
+    ):  # the copy may run any code, and is not needed: the state of `value` is restored
+        return copy.deepcopy(value, {**shared, **changed})
+    return value
 
 
 def _copied_mapping(original: Mapping[Any, Any], items: dict[Any, Any]) -> Mapping[Any, Any]:

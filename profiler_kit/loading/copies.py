@@ -13,6 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.boundary import user_boundary
+from profiler_kit.loading.reachable import is_shared, reachable, tensors_of
 from profiler_kit.loading.scripted_models import graph_constants, load_on_meta
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.values import copy_values, stored_values
@@ -51,9 +52,11 @@ def copy_with_tensors(model: nn.Module, change: Callable[[Tensor], Tensor]) -> n
     memo: dict[int, Any] = {}
     for script in _scripts(model):
         memo[id(script)] = _scripted_on_meta(script)
-    for tensor in _tensors(model):
-        if id(tensor) not in memo:
-            memo[id(tensor)] = change(tensor)
+    for value in reachable((model,), into_code=False):
+        if is_shared(type(value)):
+            memo[id(value)] = value
+        elif isinstance(value, Tensor) and id(value) not in memo:
+            memo[id(value)] = change(value)
     return _deepcopy(model, memo)
 
 
@@ -87,16 +90,20 @@ def is_all_meta(model: nn.Module) -> bool:
     """Whether all tensors of the model, including those in plain attributes and in frozen graphs, are on the meta device."""
     if not all(constant.is_meta for constant in graph_constants(model)):
         return False
-    return all(tensor.device.type == "meta" for tensor in _tensors(model))
+    return all(tensor.device.type == "meta" for tensor in tensors_of(model))
 
 
 def copy_with_weights(model: nn.Module) -> nn.Module:
     """A deep copy of `model` with its weights. Raises TargetError if it cannot be copied."""
     memo: dict[int, Any] = {}
-    for tensor in _tensors(model):
+    for value in reachable((model,), into_code=False):
+        if is_shared(type(value)):
+            memo[id(value)] = value
         # deepcopy fails for non-leaf tensors (modules keep them as caches) and for tensors without storage
-        if not tensor.is_leaf or tensor.layout not in (torch.strided, torch.sparse_coo) or tensor.is_nested:
-            memo[id(tensor)] = tensor.detach().clone()
+        elif isinstance(value, Tensor) and (
+            not value.is_leaf or value.layout not in (torch.strided, torch.sparse_coo) or value.is_nested
+        ):
+            memo[id(value)] = value.detach().clone()
     return _deepcopy(model, memo)
 
 
@@ -112,23 +119,6 @@ def _deepcopy(model: nn.Module, memo: dict[int, Any]) -> nn.Module:
         ) from error
     del alive
     return model_copy
-
-
-def _tensors(model: nn.Module) -> Iterator[Tensor]:
-    """All tensors of the modules: parameters, buffers, and tensors in plain attributes."""
-    for module in model.modules():
-        yield from _nested_tensors(vars(module))
-
-
-def _nested_tensors(value: object) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _nested_tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _nested_tensors(item)
 
 
 def _on_meta(tensor: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.missing_accelerators import LEGACY_NAME, LegacyType, substitutes
 from profiler_kit.loading.values import copy_values
 
@@ -171,12 +172,12 @@ def accelerator(device: Any) -> str | None:
 
 def names_accelerator(functions: Iterable[Any]) -> bool:
     """Whether source files of these classes and functions mention an accelerator, or are unknown; torch's own do not count."""
-    names = {getattr(function, "__module__", None) or "" for function in functions}
+    names = {attribute_of(function, "__module__", str, "") for function in functions}
     return any(_file_names_accelerator(name) for name in names if name.partition(".")[0] != "torch")
 
 
 def _file_names_accelerator(module_name: str) -> bool:
-    file = getattr(sys.modules.get(module_name), "__file__", None)
+    file = attribute_of(sys.modules.get(module_name), "__file__", str)
     if file is None:
         return True  # defined in an interactive session or by a pickle
     try:

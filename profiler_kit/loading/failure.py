@@ -24,6 +24,7 @@ from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.layers import dims_text, needed_shape
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.user_locations import (
     is_out_of_memory,
     library_place,
@@ -334,7 +335,12 @@ class _Trial:
         if self._model is None:
             return False
         try:
-            with torch.no_grad(), contextlib.redirect_stdout(sys.stderr), moves_redirected(_META, join=True):
+            with (
+                torch.no_grad(),
+                contextlib.redirect_stdout(sys.stderr),
+                moves_redirected(_META, join=True),
+                restored_objects(self._model, batch.args, batch.kwargs),
+            ):
                 self._model(*batch.args, **batch.kwargs)
         except Exception as error:
             if is_out_of_memory(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from profiler_kit.foreign import module_places
 from profiler_kit.loading.user_locations import is_user_code
 
 # A load from a folder with files of the same names removes them first, so that two folders may both contain a `layers.py`.
@@ -23,14 +24,9 @@ def drop_earlier_imports(folders: tuple[Path, ...], keep: frozenset[str]) -> Non
 def record_imports(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
     """Names of the modules in `folders` that were imported since `before`. A later load may remove them."""
     names = set()
-    for name in set(sys.modules) - before:
-        module = sys.modules[name]
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-        if any(
-            place and is_user_code(place) and Path(place).resolve().is_relative_to(f)
-            for place in places
-            for f in folders
-        ):
+    for name, module in list(sys.modules.items()):
+        places = () if name in before else filter(is_user_code, module_places(module))
+        if any(Path(place).resolve().is_relative_to(folder) for place in places for folder in folders):
             names.add(name)
     _imported_modules.update(names)
     return frozenset(names)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.restoration import restored
 
 # Reasons why a module's input may not be overwritten.
 READ_AGAIN: Final = "its input is read again"
@@ -57,7 +57,7 @@ def unsafe_in_place_modules(target: Target, paths: Iterable[str]) -> dict[str, s
     reads = _Reads()
     calls: dict[str, list[tuple[Tensor, int]]] = {path: [] for path in modules}
     with ExitStack() as stack:
-        stack.enter_context(restored_model(target.model, inputs=inputs))
+        stack.enter_context(restored(target))
         for path, module in modules.items():
             stack.callback(module.register_forward_hook(_recording_hook(calls[path], reads), with_kwargs=True).remove)
         stack.enter_context(torch.no_grad())

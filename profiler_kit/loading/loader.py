@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.batch import Batch, Forward
 from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
@@ -126,7 +127,7 @@ def find_loader(source: Source, forward: Forward, lines: Mapping[str, int]) -> L
     """The data loader of the target's file: the first of `NAMES` that is an iterable or a function without arguments."""
     for name in NAMES:
         value = source.names.get(name)
-        if value is None or isinstance(getattr(value, "dataset", None), Placeholder):
+        if value is None or attribute_of(value, "dataset", Placeholder) is not None:
             continue  # a loader of a data set that was not loaded
         where = source.at(lines.get(name))
         if isinstance(value, Iterator):

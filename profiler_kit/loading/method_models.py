@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.foreign import attribute_of
+
 NOTE: Final = "{name} defines no forward: {methods} {verb}"
 # A method that trains calls the others.
 _TRAINS: Final = re.compile(r"\.(backward|step|zero_grad)\(")
@@ -21,7 +23,7 @@ def defines_forward(model: nn.Module) -> bool:
     """Whether the class of `model` defines a forward that does more than to raise NotImplementedError."""
     if not hasattr(model, "forward"):  # torch.jit.script(nn.LSTM(...)) has one per kind of input
         return False
-    if getattr(model.forward, "__name__", "") == "_forward_unimplemented":
+    if attribute_of(model.forward, "__name__", str) == "_forward_unimplemented":
         return False
     try:
         source = inspect.getsource(model.forward)

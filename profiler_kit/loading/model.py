@@ -159,6 +159,13 @@ class Target:
             optimizer_recipe=self.optimizer_recipe,
         )
 
+    def user_objects(self) -> tuple[Any, ...]:
+        """What a step passes to code of the user: the model, its inputs and labels, the loss, the optimizer's function."""
+        loss = self.objective.user_objects() if self.objective is not None else ()
+        configure = self.optimizer_recipe.function if self.optimizer_recipe is not None else None
+        batch = self.batch
+        return (self.model, self.step_module, batch.args, batch.kwargs, batch.labels, loss, configure)
+
     def with_step_module(self, module: nn.Module) -> Target:
         """This target with steps that call `module`, which must compute the same as `model`."""
         target = copy.copy(self)

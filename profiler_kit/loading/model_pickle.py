@@ -18,6 +18,7 @@ import cloudpickle
 import torch
 from torch import Tensor, nn
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.compilation import unwrap_compiled
 from profiler_kit.loading.user_locations import one_line_message
 
@@ -167,7 +168,7 @@ def _unimportable_by_value(values: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         for name in sorted(names):
             module = sys.modules.get(name)
-            if module is None or name == "__main__" or _is_importable(name):
+            if not isinstance(module, ModuleType) or name == "__main__" or _is_importable(name):
                 continue
             if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
                 cloudpickle.register_pickle_by_value(module)
@@ -181,8 +182,8 @@ def _module_names(value: Any) -> Iterator[str]:
     if isinstance(value, nn.Module):
         functions += [base for module in value.modules() for base in type(module).__mro__]
     for function in functions:
-        name = getattr(function, "__module__", None)
-        if isinstance(name, str) and name.partition(".")[0] not in ("torch", "builtins"):
+        name = attribute_of(function, "__module__", str)
+        if name is not None and name.partition(".")[0] not in ("torch", "builtins"):
             yield name
 
 
@@ -197,5 +198,5 @@ def _is_importable(name: str) -> bool:
     return any(
         finder.find_spec(top, None) is not None
         for finder in sys.meta_path
-        if getattr(finder, "__module__", "").startswith("__editable__") and hasattr(finder, "find_spec")
+        if attribute_of(finder, "__module__", str, "").startswith("__editable__") and hasattr(finder, "find_spec")
     )

@@ -100,6 +100,11 @@ class Objective:
             script=self.script.moved(device, model, change) if self.script is not None else None,
         )
 
+    def user_objects(self) -> tuple[Any, ...]:
+        """The functions of the user that compute the loss, and the values that they read."""
+        scripts = self.scripts if self.script is None else (self.script,)
+        return (self.function, *(script.constants for script in scripts))
+
     def make_labels(self, output: object, batch: Batch, generator: torch.Generator) -> tuple[Any, ...]:
         """Random labels for `output` of `batch`; () if the loss needs none."""
         if self.script is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from profiler_kit.command_lines import file_command, kit_command
 from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.foreign import attribute_of, has_class, module_places
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
 from profiler_kit.loading.imported_modules import drop_earlier_imports, record_imports
@@ -73,7 +74,11 @@ class Source:
     @property
     def names(self) -> dict[str, Any]:
         """The names of the module that have a value."""
-        return {name: value for name, value in vars(self.module).items() if not isinstance(value, Placeholder)}
+        return {
+            name: value
+            for name, value in vars(self.module).items()
+            if has_class(value) and not isinstance(value, Placeholder)
+        }
 
     @property
     def name(self) -> str:
@@ -199,7 +204,7 @@ def _open(
             imported = record_imports(before, session.folders) | session.loaded
     file, tree = session.target, session.tree
     if file is None:
-        origin = getattr(module, "__file__", None)
+        origin = attribute_of(module, "__file__", str)
         file = Path(origin).resolve() if origin else None
         tree = _parse(file) if file is not None and file.suffix == ".py" else None
     session.module = module
@@ -278,7 +283,7 @@ def _package(file: Path, tree: ast.Module | None) -> tuple[Path, str, dict[str, 
 def _is_free(folder: Path) -> bool:
     """Whether the name of `folder` is not that of a module from another place."""
     module = sys.modules.get(folder.name)
-    return module is None or str(folder) in getattr(module, "__path__", ())
+    return module is None or str(folder) in module_places(module)
 
 
 def _free_name(stem: str, file: Path) -> str:
@@ -292,7 +297,7 @@ def _reject_other_package(spec: TargetSpec, top: str, root: Path) -> None:
     module = sys.modules.get(top)
     if module is None:
         return
-    folders = [Path(p).resolve() for p in getattr(module, "__path__", [])]
+    folders = [Path(place).resolve() for place in module_places(module)]
     if root / top not in folders:
         raise TargetError(
             f"package {top!r} is already imported from {', '.join(map(str, folders)) or 'another place'}",

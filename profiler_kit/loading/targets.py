@@ -281,8 +281,9 @@ def _from_model(
 
 def _method_of_copy(function: Any, model: nn.Module, model_copy: nn.Module) -> Any:
     """`function`; if it is a method of `model` or of one of its modules, the same method of `model_copy`."""
-    instance = getattr(function, "__self__", None) if model_copy is not model else None
-    path = next((path for path, module in model.named_modules() if module is instance), None)
+    if type(function) is not MethodType or model_copy is model:
+        return function
+    path = next((path for path, module in model.named_modules() if module is function.__self__), None)
     return function if path is None else MethodType(function.__func__, model_copy.get_submodule(path))
 
 

@@ -7,7 +7,9 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,10 +33,13 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
     path, argv, cwd = list(sys.path), list(sys.argv), Path.cwd()
     sys.path[:] = [str(folders[0]), *path, *(str(f) for f in folders[1:] if str(f) not in path)]
     sys.argv[:] = [argv0]
+    finder = _TorchvisionFinder()
+    sys.meta_path.insert(0, finder)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield changed
     finally:
+        finder.remove()
         for name, value in flags.items():
             if getattr(torch.backends.cudnn, name) != value:
                 changed.append(f"cudnn.{name}={getattr(torch.backends.cudnn, name)}")
@@ -42,6 +47,23 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
         sys.path[:], sys.argv[:] = path, argv
         if Path.cwd() != cwd:
             os.chdir(cwd)
+
+
+class _TorchvisionFinder(MetaPathFinder):
+    """Finds no module. Defines missing operators of torchvision when it is imported, without which the import fails."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Return None: other finders find the module."""
+        if name == "torchvision":
+            self.remove()  # the definitions ask the other finders
+            from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+
+            define_missing_ops()
+
+    def remove(self) -> None:
+        """Stop to watch imports."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
 
 def parse_flag(text: str) -> NamedValue:
@@ -53,19 +75,19 @@ def parse_flag(text: str) -> NamedValue:
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the random generators of torch, Python and (if imported) numpy inside the block, and restore them afterwards."""
-    numpy = sys.modules.get("numpy")
+    numpy_random: Any = sys.modules.get("numpy.random")
     python_state = random.getstate()
-    numpy_state = numpy.random.get_state() if numpy is not None else None
+    numpy_state = numpy_random.get_state() if numpy_random is not None else None
     # torch.manual_seed seeds every GPU too. One that is not initialized has no state to keep.
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=list(gpus)):
         torch.manual_seed(seed)
         random.seed(seed)
-        if numpy is not None:
-            numpy.random.seed(seed % 2**32)
+        if numpy_random is not None:
+            numpy_random.seed(seed % 2**32)
         try:
             yield
         finally:
             random.setstate(python_state)
-            if numpy is not None:
-                numpy.random.set_state(numpy_state)
+            if numpy_random is not None:
+                numpy_random.set_state(numpy_state)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import linecache
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
@@ -43,7 +45,34 @@ def is_user_code(filename: str) -> bool:
     if filename.startswith("<"):
         return False
     path = Path(filename).resolve()
-    return not any(path.is_relative_to(folder) for folder in _LIBRARIES) and "site-packages" not in path.parts
+    return not any(path.is_relative_to(folder) for folder in _LIBRARIES) and not is_installed_package(filename)
+
+
+def is_installed_package(filename: str) -> bool:
+    """Whether `filename` belongs to an installed package, also one of ``pip install --target``."""
+    path = Path(filename).resolve()
+    if "site-packages" in path.parts:
+        return True
+    return any(
+        path.is_relative_to(folder) and path.relative_to(folder).parts[0] in names
+        for folder, names in _target_folders(tuple(sys.path))
+    )
+
+
+@lru_cache(maxsize=8)
+def _target_folders(search_path: tuple[str, ...]) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The other folders of `search_path` into which packages were installed, with the names of what was installed."""
+    installed = []
+    for folder in {Path(entry).resolve() for entry in search_path if isinstance(entry, str) and entry}:
+        if "site-packages" in folder.parts:
+            continue
+        records = [file.read_text(encoding="utf-8", errors="replace") for file in folder.glob("*.dist-info/RECORD")]
+        if records:
+            names = frozenset(
+                line.partition("/")[0].partition(",")[0] for text in records for line in text.splitlines()
+            )
+            installed.append((str(folder), names))
+    return tuple(installed)
 
 
 def user_lines(error: BaseException) -> Iterator[tuple[str, int]]:

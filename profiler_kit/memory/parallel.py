@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence, ValuesView
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any, Final
@@ -30,6 +31,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.batch import tensors_in
+from profiler_kit.loading.reachable import tensors_of
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
 from profiler_kit.loading.user_locations import one_line_message, user_place
@@ -232,13 +235,13 @@ def _step(target: Target, plan: ParallelPlan, mesh: Any) -> _Step:
     try:
         from torch.distributed._tools.mem_tracker import MemTracker
 
-        with on_fake_tensors(target) as fake, _collectives():
+        with on_fake_tensors(target) as fake, _collectives(), ExitStack() as stack:
             units: tuple[str, ...] = ()
             sharding = None
             if plan.strategy == "fsdp2":
                 units = shard(fake.model, mesh)
             else:
-                sharding = plan_sharding(fake, mesh, lambda copy: _forward(copy)[1])
+                sharding = plan_sharding(fake, mesh, _loss_of)
                 sharding.apply(fake.model, mesh)
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
@@ -246,13 +249,15 @@ def _step(target: Target, plan: ParallelPlan, mesh: Any) -> _Step:
                 is_plain = all(type(parameter) in PLAIN for parameter in group["params"])
                 if group.get("foreach", False) is None and not group.get("fused") and is_plain:
                     group["foreach"] = True  # as on CUDA; sharded parameters are updated one by one
+            saved = stack.enter_context(restored_objects(*fake.user_objects()))
             # creates the optimizer's state; DTensor finds out the placement of an operator's results on full tensors, once
             _train(fake, optimizer)
+            saved.restart()
             tracker = MemTracker()
             tracker.memory_tracking = _PeaksOfTheStepAlone()
             tracker._param_to_grad_hook_handles = _GradientHooks()
             tracker.track_external(
-                fake.model, optimizer, *tensors_in([fake.batch.args, fake.batch.kwargs, fake.batch.labels])
+                fake.model, optimizer, *tensors_of(fake.batch.args, fake.batch.kwargs, fake.batch.labels)
             )
             with tracker, _Messages() as messages:
                 _train(fake, optimizer, messages)
@@ -301,6 +306,11 @@ def _train(target: Target, optimizer: Any, messages: _Messages | None = None) ->
         optimizer.step()
         optimizer.zero_grad()
     del output  # a script holds it over the step, too
+
+
+def _loss_of(target: Target) -> Tensor:
+    with restored_objects(*target.user_objects()):
+        return _forward(target)[1]
 
 
 def _forward(target: Target) -> tuple[object, Tensor]:

@@ -19,7 +19,8 @@ from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
 from profiler_kit.loading.packed_weights import packed_bytes
-from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.reachable import tensors_of
+from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker
@@ -60,18 +61,20 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
     tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
     is_emulated = target.device.type == "meta"
     batch = target.batch
-    inputs = list(tensors_in([batch.args, batch.kwargs, batch.labels]))
+    inputs = tensors_of(batch.args, batch.kwargs, batch.labels)
     with ExitStack() as stack:
-        stack.enter_context(restored_model(target.model, weights=True, inputs=inputs))
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
         stack.enter_context(run_in_place(target.model, setup.in_place))
+        saved = stack.enter_context(restored(target, weights=True))
         emulation = stack.enter_context(emulated(device, tracker, tracker.log.note)) if is_emulated else None
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")
         tracker.add_parameters(packed_bytes(target.model))
         tracker.label(inputs, "inputs")
         run = _Run(target, tracker, emulation, ownership)
         if target.info.mode != "train":
-            for _ in range(setup.steps):  # the first pass creates library handles, as in training
+            for step in range(setup.steps):  # the first pass creates library handles, as in training
+                if step:
+                    saved.restart()
                 run.forward_pass()
             return tracker.finish()
         with as_step_errors("optimizer"):
@@ -79,6 +82,8 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
         if device.is_cuda and not is_emulated:
             _use_foreach(optimizer)
         for step in range(setup.steps):
+            if step:
+                saved.restart()
             run.training_step(optimizer, setup.zero_grad, is_last=step == setup.steps - 1)
         return tracker.finish()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Final
 
 from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import installed_version
 from profiler_kit.records.machine import Package
 
 # (distribution, purpose): the requirements and extras of pyproject.toml, and packages for some targets and options.
@@ -38,7 +38,7 @@ PACKAGES: Final = (
 
 def packages() -> tuple[Package, ...]:
     """Every package of `PACKAGES` with its installed version; None if it is not installed."""
-    return tuple(Package(name=name, version=_version(name), purpose=purpose) for name, purpose in PACKAGES)
+    return tuple(Package(name=name, version=installed_version(name), purpose=purpose) for name, purpose in PACKAGES)
 
 
 def install_torch() -> str:
@@ -76,10 +76,3 @@ def missing_package(error: Exception) -> TargetError | None:
         return None
     hint = install_torch() if name == "torch" else install_command(name or "")
     return TargetError(f"the package {name} is not installed; profiler_kit needs it for {purpose}", hint=hint)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

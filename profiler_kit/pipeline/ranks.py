@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.foreign import installed_version
 from profiler_kit.measurement.rank_runs import Ranks, serve_runs
 from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline.memory_prediction import Counted, with_parallel
@@ -69,7 +69,7 @@ def join_job(
 
     device = environment.pick_device(device)
     with meetings.join(launch) as meeting:
-        meeting.introduce(device=device, torch=importlib.metadata.version("torch"), host=platform.node())
+        meeting.introduce(device=device, torch=installed_version("torch") or "?", host=platform.node())
         plan = ParallelPlan(strategy=strategy, ranks=launch.ranks)
         ranks = None
         if launch.rank == 0:

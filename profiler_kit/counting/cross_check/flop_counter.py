@@ -22,7 +22,6 @@ from profiler_kit.counting.cross_check.tally import (
     unexplained_row,
     with_failure,
 )
-from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import device_contexts, trace_step
 from profiler_kit.devices.device import Device
@@ -30,7 +29,7 @@ from profiler_kit.emulation.library_calls import NoLibraries
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
 from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec
@@ -65,7 +64,7 @@ def cross_check(target: Target, ops: Sequence[OpRecord], device: Device | None =
     covers = COUNT_PHASES if target.info.mode == "train" else ("forward",)
     version = f"torch {torch.__version__}"
     try:
-        with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+        with restored(target):
             memo: Memo[OpFacts] = memo_for_modes(_get_current_dispatch_mode_stack())
             by_peer = trace_step(target, memo, find_convention("torch"), device=device)
     except (KitError, StepError) as error:  # the step itself has run before
@@ -93,7 +92,7 @@ def _run(target: Target, device: Device | None) -> FlopCounterMode:
     batch, training = target.batch, target.info.mode == "train"
     counter = FlopCounterMode(display=False)
     with ExitStack() as stack:
-        stack.enter_context(restored_model(target.model, inputs=output_tensors([batch.args, batch.kwargs])))
+        stack.enter_context(restored(target))
         contexts = stack.enter_context(device_contexts(target, device, NoLibraries(), []))
         stack.enter_context(contexts.kernels())
         stack.enter_context(counter)

@@ -24,7 +24,6 @@ from profiler_kit.counting.cross_check.tally import (
     MacPair,
     build_check,
     check_without_rows,
-    installed_version,
     layer_rows,
     unexplained_row,
     with_failure,
@@ -34,9 +33,10 @@ from profiler_kit.counting.module_calls import output_tensors
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
+from profiler_kit.foreign import installed_version
 from profiler_kit.loading import Target
 from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.restoration import restored_model
+from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError, free_bytes
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck
@@ -114,7 +114,7 @@ def cross_check(target: Target, forward_macs: int) -> CrossCheck:
     calls = _CallTotals()
     version = installed_version("fvcore")
     try:
-        with restored_model(target.model, inputs=output_tensors([target.batch.args, target.batch.kwargs])):
+        with restored(target):
             trace = trace_step(target, memo_for_modes(_get_current_dispatch_mode_stack()), calls.convention())
     except (KitError, StepError) as error:  # the step itself has run before
         return check_without_rows(PEER, version, ("forward",), forward_macs, error)
@@ -184,7 +184,7 @@ def _analyze(analysis_class: Any, real: Target) -> Any:
     disabled_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with restored_model(real.model), warnings.catch_warnings(), torch.enable_grad(), real.autocast():
+        with restored(real), warnings.catch_warnings(), torch.enable_grad(), real.autocast():
             warnings.simplefilter("ignore")
             analysis = analysis_class(model, model.tensors)
             analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)

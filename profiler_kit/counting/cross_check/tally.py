@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Final
 
 from profiler_kit.errors import KitError
@@ -107,11 +106,3 @@ def check_without_rows(
         rows=(),
         failure=f"{peer}'s formulas could not be applied: {reason}",
     )
-
-
-def installed_version(package: str) -> str | None:
-    """The installed version of `package`; None if it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler_kit.foreign import attribute_of, attributes_of
 from profiler_kit.loading.candidates.classes import is_module_class
 from profiler_kit.loading.candidates.conditions import attribute_choices, optional_attributes, read_attributes
 from profiler_kit.loading.candidates.hyperparameters import stated_fields, stated_options
@@ -42,13 +43,15 @@ def takes_config(parameter: inspect.Parameter, factory: Callable[..., Any]) -> b
 def is_config_parameter(parameter: inspect.Parameter) -> bool:
     """Whether the parameter takes a configuration, by its name or by the name of its annotation."""
     annotation = parameter.annotation
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str, "")
     return bool(_CONFIG_PARAMETER.fullmatch(parameter.name) or _CONFIG_CLASS.search(text))
 
 
 def is_config(value: object) -> bool:
     """Whether `value` is a plain object with fields, and not a module, a class, a function or a container."""
-    return hasattr(value, "__dict__") and not callable(value) and not isinstance(value, (ModuleType, AssumedConfig))
+    return (
+        attributes_of(value) is not None and not callable(value) and not isinstance(value, (ModuleType, AssumedConfig))
+    )
 
 
 def config_class_of(annotation: Any, names: Mapping[str, Any]) -> type | None:
@@ -96,7 +99,7 @@ def _config_classes(
     is_class = isinstance(annotation, type) and annotation is not UNKNOWN and not is_module_class(annotation)
     if is_class and annotation.__module__ not in ("builtins", "argparse"):
         yield annotation
-    prefix = re.sub(r"(Model|Net|Network|LMHeadModel)$", "", getattr(factory, "__name__", "")).lower()
+    prefix = re.sub(r"(Model|Net|Network|LMHeadModel)$", "", attribute_of(factory, "__name__", str, "")).lower()
     classes = [
         value
         for name, value in names.items()

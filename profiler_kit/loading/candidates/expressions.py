@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.scripts.names import dotted_name
 
 
@@ -18,10 +19,8 @@ def resolve_dotted(node: ast.expr, lookup: Callable[[str], Any]) -> Any:
     first, *attributes = name.split(".")
     value = lookup(first)
     for part in attributes:
-        try:
-            value = inspect.getattr_static(value, part) if isinstance(value, type) else getattr(value, part, None)
-        except (AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
-            return None  # a module with its own __getattr__ may raise anything, torch.classes a RuntimeError
+        is_class = isinstance(value, type)
+        value = inspect.getattr_static(value, part, None) if is_class else attribute_of(value, part, object)
         if isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
     return value

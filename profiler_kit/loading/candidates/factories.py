@@ -6,8 +6,10 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.scripts.model_variables import inner_models, takes_model
@@ -23,14 +25,14 @@ class Factories:
     def returns_model(self, function: object) -> bool:
         """Whether `function` is a Python function with a ``return`` of a model that it or another function builds."""
         plain = inspect.unwrap(function) if callable(function) else function
-        code = getattr(plain, "__code__", None)
+        code = attribute_of(plain, "__code__", CodeType)
         if code is None or inspect.iscoroutinefunction(plain):
             return False
         if code not in self._results:
             self._results[code] = False  # recursion proves nothing
             node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
-            names = getattr(plain, "__globals__", {})
-            owner = names.get(getattr(plain, "__qualname__", "").split(".")[0])
+            names = attribute_of(plain, "__globals__", dict, {})
+            owner = names.get(attribute_of(plain, "__qualname__", str, "").split(".")[0])
             self._results[code] = node is not None and self.node_returns_model(node, names.get, owner)
         return self._results[code]
 
@@ -78,7 +80,7 @@ class Factories:
         """Whether `value` is a function that returns a model: of torchvision or timm, or by its text."""
         if isinstance(value, type) or not callable(value):
             return False
-        module = getattr(value, "__module__", "") or ""
+        module = attribute_of(value, "__module__", str, "")
         if module.startswith(("torchvision.models", "timm.models")):
             return True
         return not module.startswith(("torch.", "torchvision.")) and self.returns_model(value)

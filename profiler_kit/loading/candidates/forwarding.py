@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 
 
@@ -74,6 +75,6 @@ def _callee(call: ast.Call, factory: Callable[..., Any]) -> Callable[..., Any] |
     if isinstance(factory, type):
         is_super = ast.unparse(call.func).startswith("super(") and ast.unparse(call.func).endswith(").__init__")
         return next((base for base in factory.__mro__[1:] if "__init__" in vars(base)), None) if is_super else None
-    names = getattr(inspect.unwrap(factory), "__globals__", {})
+    names = attribute_of(inspect.unwrap(factory), "__globals__", dict, {})
     callee = resolve_dotted(call.func, names.get)
     return callee if callable(callee) else None

@@ -10,6 +10,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from profiler_kit.foreign import attribute_of
+
 UNKNOWN: Final = inspect.Parameter.empty
 _GENERIC_SIZE: Final = 64
 
@@ -39,6 +41,8 @@ def _head_width(bound: Mapping[str, Any]) -> int:
 _WIDTH: Final = re.compile(
     r"(d_?model|dim|dims|embed_?dim|emb_?dim|n_?embd?|embedding_?(dim|size)|embed_?size|d_word_vec|width|model_?dim)"
 )
+
+
 _HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
 _SHORTEST_PREFIX: Final = 3
 _COUNTS: Final = frozenset({"num", "max", "min", "use", "with", "has"})  # words that change the meaning of the next one
@@ -124,7 +128,7 @@ def plausible_value(
     name is a size.
     """
     lowered = name.lower().strip("_")
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str) or str(annotation)
     if is_part and re.fullmatch(r"(in|input|inp|n)?_?(channels?|chans?|ch|c|planes)|c_in|dim", lowered):
         return _GENERIC_SIZE
     value = _by_name(lowered, bound)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
@@ -131,7 +132,7 @@ def _own_model(function: ast.expr, names: dict[str, Any], factories: Factories) 
             return None
         return name, value, is_library
     if not isinstance(value, type) and factories.is_factory(value):
-        return name, _bound_value(name, names), _is_library(getattr(value, "__module__", "") or "")
+        return name, _bound_value(name, names), _is_library(attribute_of(value, "__module__", str, ""))
     return None
 
 
@@ -154,7 +155,7 @@ def _bound_value(name: str, names: dict[str, Any]) -> Any:
     first, *attributes = name.split(".")
     value = names.get(first)
     for attribute in attributes:
-        value = getattr(value, attribute, None)
+        value = attribute_of(value, attribute, object)
     return value
 
 
@@ -172,7 +173,7 @@ def _is_library(module_name: str) -> bool:
 def _foreign_lookup(source: Source, document: Document) -> Callable[[str, int], tuple[str, Any] | None]:
     """A function from a dotted name and its line in `document` to the name and value in the target; None for other names."""
     names = source.names
-    own = {name for name, value in names.items() if getattr(value, "__module__", None) == source.module.__name__}
+    own = {name for name, value in names.items() if attribute_of(value, "__module__", str) == source.module.__name__}
     if source.file is None:
         aliases: list[tuple[int, str, str | None]] = []
         imports_all = document.kind == "docstring"

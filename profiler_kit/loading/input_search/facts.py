@@ -13,8 +13,10 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
+from profiler_kit.foreign import attribute_of, has_class
 from profiler_kit.loading.batch import reads_sequence_first
 from profiler_kit.loading.candidates.configs import AssumedConfig
+from profiler_kit.loading.reachable import object_attributes
 
 IMAGE_NAMES: Final = (
     "image_size", "img_size", "imgsize", "image_shape", "img_shape", "input_resolution", "input_shape", "in_shape",
@@ -45,6 +47,8 @@ CHANNEL_NAMES: Final = (
     "channels",
     "input_nc",
 )
+
+
 FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
 # of time series: the numbers of variables at each step
 FEATURE_NAMES: Final = (
@@ -234,7 +238,8 @@ def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapp
         yield space
         yield from _configs(space)
     # options that a script reads into global variables: ``opt = parser.parse_args()``
-    script = getattr(getattr(type(model), "forward", None), "__globals__", {})  # TorchScript classes refuse the first
+    forward = attribute_of(type(model), "forward", object)  # TorchScript classes refuse it
+    script = attribute_of(forward, "__globals__", dict, {})
     if not str(script.get("__name__", "")).startswith("torch."):
         yield {name: value for name, value in script.items() if type(value) in (int, tuple, list)}
         yield from _configs(script)
@@ -242,16 +247,16 @@ def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapp
 
 def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for name, value in space.items():
+        if not has_class(value):
+            continue
         if isinstance(value, AssumedConfig):
             yield {**value.presets, **vars(value)}
         elif name not in CONFIG_NAMES and not name.endswith(("config", "configs", "cfg")):
             continue
         elif isinstance(value, Mapping):
             yield value
-        elif hasattr(value, "__dict__") and not isinstance(value, (nn.Module, type, ModuleType)):
-            yield vars(value)
-        elif hasattr(value, "__slots__"):
-            yield {slot: getattr(value, slot, None) for slot in value.__slots__}
+        elif not isinstance(value, (nn.Module, type, ModuleType)):
+            yield object_attributes(value)
 
 
 def _positive(value: object) -> int | None:

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from profiler_kit.loading.batch import copied_containers
 from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome
 from profiler_kit.loading.input_search.recorder import META, RUN_S, Recorder, check_channels, check_layer_input
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory, is_user_code, user_source
 from profiler_kit.loading.values import ValueTracking
@@ -57,8 +59,8 @@ class MetaRunner:
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
         try:
-            with self._quiet(), user_boundary(), recorder:
-                outcome.output = self.model(*args, **kwargs)
+            with self._quiet(), restored_objects(self.model, args, kwargs), user_boundary(), recorder:
+                outcome.output = copied_containers(self.model(*args, **kwargs))
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise

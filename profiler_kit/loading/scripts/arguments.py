@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
 
 
@@ -19,6 +21,7 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
     `note` receives a text for each parser with required arguments. A command line with words is parsed as usual.
     """
     parse = argparse.ArgumentParser.parse_known_args
+    _accept_defaults_of_absl()
 
     def parse_defaults(
         self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
@@ -39,6 +42,14 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         argparse.ArgumentParser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+def _accept_defaults_of_absl() -> None:
+    """Let code read flags of the package absl, which have their defaults, although ``app.run`` has not parsed them."""
+    package: Any = sys.modules.get("absl.flags")
+    kind = attribute_of(package, "FlagValues", type)
+    if kind is not None and type(attribute_of(package, "FLAGS", object)) is kind:
+        package.FLAGS.mark_as_parsed()
 
 
 def _assignment(item: tuple[str, Any]) -> str:

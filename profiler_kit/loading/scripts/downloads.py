@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -11,6 +10,8 @@ from typing import Any, Final
 import torch
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
+
+from profiler_kit.foreign import attributes_of, loaded_modules
 
 _LOADERS: Final = ("load_state_dict_from_url", "load_url")
 
@@ -44,8 +45,8 @@ def skipped_downloads(note: Callable[[str], None]) -> Iterator[None]:
 
     replaced: list[tuple[Any, str, Any]] = []
     originals = {id(torch.hub.load_state_dict_from_url): load, id(torch.hub.download_url_to_file): download}
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})
+    for _, module in loaded_modules():
+        names = attributes_of(module) or {}
         for name in (*_LOADERS, "download_url_to_file"):
             replacement = originals.get(id(names.get(name)))
             if replacement is not None:

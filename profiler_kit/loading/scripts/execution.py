@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler_kit.foreign import has_class
 from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.call_arguments import passed_argument
 from profiler_kit.loading.scripts.documents import Document
@@ -70,6 +71,8 @@ class Evaluator:
         with self._running(place):
             namespace = self._namespace(place, used_names(expression), bindings, 0)
             result = self._evaluate(place, expression, namespace)
+        if not has_class(result):
+            raise EvaluationError("the class of its value cannot be read", place.document.at(expression.lineno))
         if isinstance(result, Placeholder):
             error = placeholder_error(result)
             raise EvaluationError(error.reason, error.where)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from profiler_kit.loading.scripts.downloads import skipped_downloads
-from profiler_kit.loading.user_locations import display_path, is_user_code
+from profiler_kit.loading.user_locations import display_path, is_installed_package, is_user_code
 
 _NETWORK: Final = {
     "socket.connect": "network access",
@@ -175,7 +175,7 @@ def _user_caller() -> FrameType | None:
         name = frame.f_code.co_filename
         if is_user_code(name):
             return frame
-        if "site-packages" in name:
+        if is_installed_package(name):
             return None
         frame = frame.f_back
     return None

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from profiler_kit.loading.batch import Batch, map_batch
+from profiler_kit.loading.batch import Batch, copied_containers, map_batch
 from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.garbage_collection import older_objects_frozen
 from profiler_kit.loading.op_memo import MemoMode
+from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.user_environment import seeded
 from profiler_kit.loading.user_locations import is_out_of_memory
 from profiler_kit.loading.values import ValueTracking, copy_values
@@ -66,13 +67,16 @@ class MetaTrials:
             older_objects_frozen(),
         ):
             try:
-                with self._memo:
-                    return function()
+                with restored_objects(*self._objects(function)), self._memo:
+                    return copied_containers(function())
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-            with ValueTracking():
-                return function()
+            with restored_objects(*self._objects(function)), ValueTracking():
+                return copied_containers(function())
+
+    def _objects(self, function: Callable[[], Any]) -> tuple[Any, ...]:
+        return (function, self._model, self._batch.args, self._batch.kwargs, self._batch.labels)
 
 
 def _on_meta(tensor: Tensor) -> Tensor:

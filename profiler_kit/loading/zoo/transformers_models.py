@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
@@ -72,7 +73,7 @@ def offline() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
     constants = sys.modules.get("huggingface_hub.constants")  # reads the variable only when it is imported
-    saved_constant = getattr(constants, "HF_HUB_OFFLINE", None)
+    saved_constant = attribute_of(constants, "HF_HUB_OFFLINE", bool)
     if constants is not None:
         constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
     try:

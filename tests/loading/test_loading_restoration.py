@@ -1,0 +1,225 @@
+"""Nothing of the caller's is changed, and every pass starts from the same state: `kept_state` has the ways to keep state."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, UserDict, namedtuple
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import kept_state
+import pytest
+import torch
+from torch import Tensor, nn
+
+import profiler_kit
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.reachable import reachable, tensors_of
+from profiler_kit.loading.restoration import restored_objects
+from profiler_kit.records.target import Mode
+
+
+def macs_and_peak(model: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> tuple[int, int]:
+    static = profiler_kit.count(model, *inputs, mode=mode).static
+    assert static is not None
+    assert static.memory is not None, static.notes
+    return static.forward.macs, static.memory.peak_bytes
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("build", kept_state.CASES, ids=lambda build: build.__name__)
+def test_each_count_starts_from_the_same_state_and_leaves_it(build: Callable[[], kept_state.Case], mode: Mode) -> None:
+    model, inputs, state = build()
+    before = state()
+    first = macs_and_peak(model, inputs, mode)
+    assert state() == before
+    assert macs_and_peak(model, inputs, mode) == first
+    assert state() == before
+
+
+# their first step has more rows than the one that it computes
+LONGER = {"filled_slots_input", "replaced_buffer", "random_generators", "buffers_of_bytes", "cached_function"}
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize(
+    "build", [build for build in kept_state.CASES if build.__name__ not in LONGER], ids=lambda build: build.__name__
+)
+def test_the_predicted_memory_is_that_of_the_first_step(build: Callable[[], kept_state.Case], mode: Mode) -> None:
+    model, inputs, _ = build()
+    twin = kept_state.Noting() if isinstance(model, kept_state.Noting) else kept_state.Attending()
+    assert macs_and_peak(model, inputs, mode) == macs_and_peak(twin, inputs[:1], mode)
+
+
+def test_internal_passes_leave_no_trace_in_each_other() -> None:
+    model, inputs, state = kept_state.global_list()
+    plain = profiler_kit.count(kept_state.Attending(), *inputs[:1], cross_check=True).static
+    checked = profiler_kit.count(model, *inputs, cross_check=True).static
+    assert plain is not None
+    assert checked is not None
+    assert [(check.peer, check.kit_macs, check.peer_macs) for check in checked.cross_checks] == [
+        (check.peer, check.kit_macs, check.peer_macs) for check in plain.cross_checks
+    ]
+    assert state() == []
+
+
+@pytest.mark.bad_hints
+def test_a_step_that_fails_is_restored_too() -> None:
+    model, inputs, state = kept_state.closure_list()
+
+    def fail(module: nn.Module, args: object, output: object) -> None:
+        raise RuntimeError("no second layer")
+
+    model.register_forward_hook(fail)
+    with pytest.raises(TargetError, match="no second layer"):
+        profiler_kit.count(model, *inputs)
+    assert state() == []
+
+
+def test_a_model_that_needs_values_is_restored_between_the_kinds_of_tensors() -> None:
+    class Model(kept_state.Attending):
+        def kept(self, y: Tensor) -> list[Tensor]:
+            bank.append(y)
+            if y.sum().item() > 1e9:  # refused on meta tensors, after the change
+                bank.clear()
+            return bank
+
+    bank: list[Tensor] = []
+    static = profiler_kit.count(Model(), *kept_state.inputs()).static
+    plain = profiler_kit.count(kept_state.Attending(), *kept_state.inputs()).static
+    assert static is not None
+    assert plain is not None
+    assert static.device == "cpu"
+    assert static.forward.macs == plain.forward.macs
+    assert bank == []
+
+
+def test_inputs_of_the_caller_are_not_written_where_real_tensors_run() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(2)
+            y = self.layer(x)
+            return y if y.sum().item() > -1e9 else x
+
+    x = torch.ones(2, 4)
+    report = profiler_kit.count(Model(), x)
+    assert report.static is not None
+    assert report.static.device == "cpu"
+    assert x.tolist() == torch.ones(2, 4).tolist()
+
+
+def test_restored_containers_keep_order_and_identity() -> None:
+    class Ordered(OrderedDict[str, int]):
+        def __setitem__(self, key: str, value: int) -> None:
+            raise AssertionError("a subclass's method runs")
+
+    plain, ordered, user = {"a": 1, "b": 2}, OrderedDict(a=1, b=2), UserDict(a=1)
+    strict = Ordered()
+    OrderedDict.__setitem__(strict, "a", 1)
+    space = SimpleNamespace(list=[1, [2]], plain=plain, ordered=ordered, user=user, strict=strict)
+    inner = space.list[1]
+    with restored_objects(space):
+        space.list[1].append(3)
+        space.list = space.list[:1]
+        plain["c"] = plain.pop("a")
+        ordered.move_to_end("a")
+        OrderedDict.clear(strict)
+        user["b"] = 2
+        space.new = 1
+    assert vars(space).keys() == {"list", "plain", "ordered", "user", "strict"}
+    assert space.list == [1, [2]]
+    assert space.list[1] is inner
+    assert list(plain.items()) == [("a", 1), ("b", 2)]
+    assert list(ordered) == ["a", "b"]
+    assert list(OrderedDict.items(strict)) == [("a", 1)]
+    assert user.data == {"a": 1}
+
+
+def test_objects_in_a_circle_and_objects_that_other_threads_use() -> None:
+    class Node:
+        def __init__(self) -> None:
+            self.me, self.lock, self.items = self, threading.Lock(), [1]
+
+    node = Node()
+    with restored_objects(node):
+        node.items.append(2)
+        node.lock.acquire()
+    assert node.items == [1]
+    assert node.lock.locked()  # a lock is no data
+
+
+def test_models_with_parts_that_cannot_be_copied_are_counted() -> None:
+    class Model(kept_state.Attending):
+        def __init__(self) -> None:
+            super().__init__()
+            self.functional, self.lock = torch.nn.functional, threading.Lock()
+            self.numbers = iter(range(3))
+
+        def kept(self, y: Tensor) -> list[Tensor]:
+            with self.lock:
+                return [self.functional.relu(y)] * (1 + next(self.numbers))
+
+    model = Model()
+    first = macs_and_peak(model, kept_state.inputs(), "train")
+    assert macs_and_peak(model, kept_state.inputs(), "train") == first
+    assert list(model.numbers) == [0, 1, 2]
+
+
+def test_reading_runs_no_code_of_the_objects() -> None:
+    class Hostile:
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("compared")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    hostile: Any = Hostile()
+    pair = namedtuple("pair", "first second")(hostile, [torch.ones(1)])
+    values = [hostile, pair, mock.MagicMock(), ModuleType("empty"), type("Meta", (type,), {})("Kind", (), {})]
+    with restored_objects(values):
+        object.__setattr__(hostile, "extra", 1)
+        values.append(1)
+    assert len(values) == 5
+    assert object.__getattribute__(hostile, "__dict__") == {}
+    assert len(tensors_of(values)) == 1
+
+
+def test_packages_are_not_entered() -> None:
+    found = list(reachable([torch.nn.functional.relu, torch.optim.SGD, profiler_kit.count, threading.current_thread()]))
+    assert len(found) <= 4
+
+
+def test_the_cache_of_a_decoder_is_counted_and_left_as_it_is() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=50,
+    )
+    model, cache = transformers.LlamaForCausalLM(config).eval(), transformers.DynamicCache()
+    tokens = torch.randint(0, 50, (1, 10))
+    with torch.no_grad():
+        model(tokens, past_key_values=cache, use_cache=True)
+    keys = tensors_of(cache)
+    counts = [
+        profiler_kit.count(
+            model, kwargs={"input_ids": tokens[:, :1], "past_key_values": cache, "use_cache": True}, mode="infer"
+        ).static
+        for _ in range(2)
+    ]
+    assert counts[0] is not None
+    assert counts[0] == counts[1]
+    assert counts[0].device == "meta"
+    assert cache.get_seq_length() == 10
+    assert all(now is before for now, before in zip(tensors_of(cache), keys, strict=True))
