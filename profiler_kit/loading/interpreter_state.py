@@ -16,15 +16,17 @@ class InterpreterState:
 
     def __init__(self) -> None:
         self._functions, self._modules, self._modes = dict(vars(builtins)), dict(sys.modules), _modes()
+        self._finders = list(sys.meta_path)
 
     def restore(self) -> list[str]:
-        """Restore builtin functions, and modules of Python and torch that are gone; the names of all that changed."""
+        """Restore builtin functions, finders, and modules of Python and torch that are gone; the names of all that changed."""
         current = vars(builtins)
         replaced = [name for name, value in self._functions.items() if current.get(name) is not value and name != "_"]
         current.update({name: self._functions[name] for name in replaced})
         removed = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
         sys.modules.update({name: self._modules[name] for name in removed})
         modes = [name for name, value in _modes().items() if self._modes[name] != value]
+        sys.meta_path[:] = self._finders
         return [*(f"builtins.{name}" for name in replaced), *removed, *modes]
 
 
