@@ -8,6 +8,8 @@ from typing import Final
 
 import torch
 
+from profiler_kit.loading.user_locations import is_user_code
+
 _NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
 
 
@@ -22,7 +24,8 @@ class InterpreterState:
         current = vars(builtins)
         replaced = [name for name, value in self._functions.items() if current.get(name) is not value and name != "_"]
         current.update({name: self._functions[name] for name in replaced})
-        removed = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
+        gone = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
+        removed = [name for name in gone if not is_user_code(getattr(self._modules[name], "__file__", None) or "<")]
         sys.modules.update({name: self._modules[name] for name in removed})
         modes = [name for name, value in _modes().items() if self._modes[name] != value]
         return [*(f"builtins.{name}" for name in replaced), *removed, *modes]
