@@ -177,10 +177,13 @@ def _failed_import(error: BaseException) -> str | None:
     codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     last = max((n for n, code in enumerate(codes) if Path(code.co_filename).is_relative_to(PACKAGE_FOLDER)), default=-1)
     imported = next((code for code in codes[last + 1 :] if not code.co_filename.startswith("<")), None)
-    if imported is None or imported.co_name != "<module>" or "site-packages" not in imported.co_filename:
+    if imported is None or imported.co_name != "<module>":
         return None
-    path = Path(imported.co_filename.rpartition("site-packages")[2].lstrip(os.sep))
-    return path.parts[0].removesuffix(".py")
+    _, folder, name = imported.co_filename.rpartition(f"site-packages{os.sep}")
+    path = Path(name)
+    if folder:
+        return path.parts[0].removesuffix(".py")
+    return path.parent.name if path.name == "__init__.py" else path.stem
 
 
 def _shadowing_file(error: BaseException) -> Path | None:

@@ -1,4 +1,4 @@
-"""State of Python and torch that user code can change for all code after it."""
+"""State of Python and torch that no model needs to change, and that breaks all code after it if it is changed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 
 import torch
 
+from profiler_kit.loading.user_locations import is_user_code
+
 _NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
 
 
 class InterpreterState:
-    """The state when it is created: builtin functions, imported modules, hooks, and torch's modes and defaults."""
+    """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes."""
 
     def __init__(self) -> None:
         self._functions, self._modules, self._modes = dict(vars(builtins)), dict(sys.modules), _modes()
@@ -22,7 +24,8 @@ class InterpreterState:
         current = vars(builtins)
         replaced = [name for name, value in self._functions.items() if current.get(name) is not value and name != "_"]
         current.update({name: self._functions[name] for name in replaced})
-        removed = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
+        gone = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
+        removed = [name for name in gone if not is_user_code(getattr(self._modules[name], "__file__", None) or "<")]
         sys.modules.update({name: self._modules[name] for name in removed})
         modes = [name for name, value in _modes().items() if self._modes[name] != value]
         return [*(f"builtins.{name}" for name in replaced), *removed, *modes]
@@ -32,10 +35,6 @@ def _modes() -> dict[str, object]:
     return {
         "the trace function": sys.gettrace(),
         "the profile function": sys.getprofile(),
-        "sys.meta_path": tuple(map(id, sys.meta_path)),
         "torch's dispatch modes": torch._C._len_torch_dispatch_stack(),
-        "torch's function modes": torch._C._len_torch_function_stack(),
         "torch's inference mode": torch.is_inference_mode_enabled(),
-        "torch's default device": torch.get_default_device(),
-        "torch's default dtype": torch.get_default_dtype(),
     }

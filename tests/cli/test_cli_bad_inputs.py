@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cli_files import FILES, call, net
 
+from profiler_kit import counting
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, TARGET_FAILED, USAGE
 
 torch = pytest.importorskip("torch")
@@ -298,8 +299,12 @@ def test_what_the_model_and_its_programs_print_goes_to_stderr(here: Path, capfd:
 def test_a_bug_of_ours_is_no_broken_budget(
     here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    line = compile(
+        "raise AttributeError('oops')", counting.__file__, "exec"
+    )  # a line of this package, not of the model
+
     def broken(*_: object, **options: object) -> None:
-        raise AttributeError("oops")
+        exec(line)
 
     monkeypatch.setattr("profiler_kit.counting.count_by_conventions", broken)
     ended = call(["check", "net.py", "--base", "base.json"], capfd)
