@@ -109,7 +109,7 @@ def worktree(top: Path, commit: str) -> Iterator[Path]:
                 raise UsageError(
                     f"git could not check out {commit[:SHORT_HASH_CHARS]}: {_last_line(checkout.log_tail)}",
                     where=str(top),
-                    hint="check the free disk space, and that git can add a worktree here",
+                    hint="check the free disk space, and that a worktree can be added here",
                 )
             _add_submodules(top, commit, folder)
             yield folder

@@ -150,20 +150,20 @@ ROWS = [
         "net.py:8", "profiler-kit analyze net.py -i 1,3 --device cpu", inputs=("1,3",),
     ),
     # the TARGET text
-    bad("no target", "", "no target", "", "profiler-kit analyze my_model.py", spec="", code=USAGE),
+    bad("no target", "", "no target", "", "give the file", spec="", code=USAGE),
     bad("missing file", NET, "no such file", "nett.py", "profiler-kit analyze net.py", spec="nett.py"),
     bad("folder", {"nets/net.py": NET}, "a folder", "nets", "profiler-kit analyze nets/net.py", spec="nets"),
     bad(
         "not Python", {"net.pt": "x"},
-        "not a Python file", "net.pt", "profiler-kit analyze my_model.py", spec="net.pt",
+        "not a Python file", "net.pt", "give the file", spec="net.pt",
     ),
     bad("forgotten suffix", NET, "no such file", "net", "profiler-kit analyze net.py", spec="net"),
     bad("bare word", "", "resnet", "", "resnet:Net", spec="resnet", code=USAGE),
     bad(
         "no name after the colon", NET,
-        "'1x'", "", "profiler-kit analyze net.py:Net", spec="net.py:1x", code=USAGE,
+        "'1x'", "", "after the colon", spec="net.py:1x", code=USAGE,
     ),
-    bad("no file before the colon", NET, "no file before the colon", "", "my_model.py:Net", spec=":Net", code=USAGE),
+    bad("no file before the colon", NET, "no file before the colon", "", "net.py:Net", spec=":Net", code=USAGE),
     bad(
         "module not found", "",
         "No module named 'no_pkg'", "no_pkg.net:Net", "'no_pkg'", spec="no_pkg.net:Net",

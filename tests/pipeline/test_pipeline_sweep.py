@@ -15,7 +15,7 @@ import pytest
 from waiting import is_written, wait_until
 
 from profiler_kit.cli import main
-from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, ReportError, UsageError
+from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, ReportError, TargetError, UsageError
 from profiler_kit.pipeline import sweep as sweeps
 from profiler_kit.pipeline.sweep import JOURNAL, SweepOptions, run_sweep, sweep_tasks
 from profiler_kit.pipeline.sweep_engines import TaskEnd
@@ -72,7 +72,13 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / JOURNAL).read_text().splitlines()]
 
 
-def test_tasks_are_models_times_batches_without_duplicates(tmp_path: Path) -> None:
+def test_tasks_are_models_times_batches_without_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("other.py", "net.py", "my net.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(TargetError, match="no such file") as raised:
+        sweep_tasks(["net.py", "othr.py"], SweepOptions(), "cuda")
+    assert raised.value.hint == "profiler-kit sweep other.py"
     listed = tmp_path / "models.txt"
     listed.write_text("# comment\n\nnet.py -i 8,3  # inputs\n'my net.py:Net'\nother.py\n")
     options = SweepOptions(argv=("--mode", "infer"), configs=("default", "benchmark"), batches=(1, 8))
