@@ -160,7 +160,7 @@ def limit_command(options: argparse.Namespace) -> None:
     from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S
     from profiler_kit.process.supervision import end_after
 
-    end_after(WHOLE_COMMAND * (options.timeout or COUNT_TIMEOUT_S) + REST_S)
+    end_after(WHOLE_COMMAND * (getattr(options, "timeout", None) or COUNT_TIMEOUT_S) + REST_S)
 
 
 def add_convention_options(parser: argparse.ArgumentParser, *, strict: bool = False, cross_check: bool = False) -> None:

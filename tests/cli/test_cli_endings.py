@@ -49,8 +49,8 @@ def test_a_c_library_that_exits_is_a_failed_target_with_its_line(tmp_path: Path)
 def test_a_crash_in_native_code_fails_the_check_and_leaves_no_checkout(tmp_path: Path) -> None:
     repository(tmp_path, net())
     (tmp_path / "net.py").write_text(net("import ctypes; ctypes.string_at(0)"))
-    code, out, err = ended(tmp_path, "check", "net.py", "--base", "main", "--budget", "flops=+10%", "-q")
-    assert (code, out) == (TARGET_FAILED, "")
+    code, out, err = ended(tmp_path, "check", "net.py", "--base", "main", "--budget", "flops=+10%", "-q", "-f", "json")
+    assert (code, json.loads(out)["status"]) == (TARGET_FAILED, "failed")
     assert err.startswith("error: net.py:8: ")
     assert "SIGSEGV" in err
     assert not list(tmp_path.glob("profiler_kit_base_*"))

@@ -15,6 +15,7 @@ from profiler_kit.cli.options import (
     add_measure_options,
     add_output_options,
     add_target_options,
+    limit_command,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -46,6 +47,8 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.report.comparison import comparison_document
     from profiler_kit.report.trace_comparison import trace_comparison_document
 
+    if options.static:
+        limit_command(options)
     options.a, options.b = sides_of(options.a, options.b, Path.cwd())
     both_are_traces = are_traces(options.a, options.b)
     output.check_options(options, inputs=[options.a, options.b, *options.input])

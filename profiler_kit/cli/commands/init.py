@@ -8,7 +8,7 @@ from pathlib import Path
 from profiler_kit import errors
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
-from profiler_kit.cli.options import TARGET_HELP, add_target_options, target_spec
+from profiler_kit.cli.options import TARGET_HELP, add_target_options, limit_command, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.command_lines import kit_command
 
@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.pipeline.budget_files import add_budgets, require_new_target
     from profiler_kit.pipeline.count import count_spec
 
+    limit_command(options)
     spec = target_spec(options, allow_guess=False)
     name = options.name or output.folder_name(options.target)
     require_new_target(name, Path.cwd())
