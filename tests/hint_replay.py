@@ -145,7 +145,10 @@ def record() -> Iterator[Recorder]:
 def _site(frame: FrameType | None) -> str:
     while frame is not None:
         file = Path(frame.f_code.co_filename)
-        if PACKAGE in file.parents and file not in _BUILDERS:
+        is_inner = (
+            frame.f_code.co_name.startswith("<") and frame.f_code.co_name != "<module>"
+        )  # a generator or a lambda
+        if PACKAGE in file.parents and file not in _BUILDERS and not is_inner:
             return f"{file.relative_to(PACKAGE)}:{frame.f_code.co_name}"
         frame = frame.f_back
     return "tests"

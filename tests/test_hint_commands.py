@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,7 +118,7 @@ def test_a_name_that_no_zoo_has() -> None:
         ("if x.is_meta: raise RuntimeError('CUDA error: device-side assert triggered')", None),
         ("if x.is_meta: raise RuntimeError('fake impl: no kernel')", None),
         ("if x.is_meta: raise RuntimeError('x must be a CUDA tensor')", None),
-        ("x = x @ torch.ones(4, 4)", "bfloat16"),
+        ("x = x.float()", "bfloat16"),
     ],
 )
 def test_messages_of_torch(statement: str, device: str | None) -> None:
@@ -127,9 +128,42 @@ def test_messages_of_torch(statement: str, device: str | None) -> None:
 
 
 def test_a_value_that_the_sliced_file_lacks() -> None:
-    write(before="import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--n', required=True)\n"
-          "n = parser.parse_args().n\nassert int(n)\n")  # fmt: skip
-    assert main(["count", "net.py", "-q"]) in (0, 3)
+    before = "import urllib.request\nsize = int(urllib.request.urlopen('http://[::1]:9/').read())\n"
+    Path("net.py").write_text(before + NET.format(statement="pass").replace("nn.Linear(4, 4)", "nn.Linear(4, size)"))
+    assert main(["count", "net.py", "-q"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("nets", "profiler-kit count nets/net.py"),
+        ("report.json", "profiler-kit show report.json"),
+        ("trace.json.gz", "profiler-kit inspect trace.json.gz"),
+    ],
+)
+def test_targets_that_are_no_python_files(target: str, hint: str, capfd: pytest.CaptureFixture[str]) -> None:
+    write()
+    Path("nets").mkdir()
+    Path("nets", "net.py").write_text(NET.format(statement="pass"))
+    Path("report.json").write_text("{}")
+    Path("trace.json.gz").touch()
+    assert main(["count", target, "-q"]) == 3
+    assert hint in capfd.readouterr().err
+
+
+def test_revisions_that_the_repository_lacks(capfd: pytest.CaptureFixture[str]) -> None:
+    write()
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    for words in (
+        ["init", "--quiet", "--initial-branch", "main", "."], ["add", "net.py"],
+        [*identity, "commit", "--quiet", "-m", "a"], ["remote", "add", "upstream", "."],
+    ):  # fmt: skip
+        subprocess.run(["git", *words], check=True)
+    assert main(["check", "net.py", "--base", "mian", "-q"]) == 2
+    shown = capfd.readouterr().err
+    assert "did you mean main?" in shown
+    assert "git fetch upstream" in shown
+    assert main(["compare", "main:nte.py", "net.py", "--static", "-q"]) == 2
 
 
 def test_unsteady_peaks(monkeypatch: pytest.MonkeyPatch) -> None:

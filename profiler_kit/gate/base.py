@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
-from profiler_kit.command_lines import git_command
 from profiler_kit.errors import NotComparableError, TargetError, UsageError
 from profiler_kit.gate import worktree_child
 from profiler_kit.gate.git import (
@@ -194,8 +193,7 @@ def _base_error(outcome: Outcome, command: CountCommand) -> TargetError:
         (path for path in submodules(command.top, command.revision.commit) if f"'{Path(path).name}'" in message), None
     )
     if missing is not None and "No module named" in message:
-        fetch = git_command("submodule", "update", "--init", missing)
-        hint = f"{missing} is a submodule, whose commits are not here: run {fetch}"
+        hint = f"fetch the submodule {missing}, so that its commits are here"
     return TargetError(
         f"counting the base failed, not this change: {message.replace(f'{command.folder}{os.sep}', '')}",
         where=command.revision.description,

@@ -362,9 +362,8 @@ def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where
     if target.spec.dtype is None and replaced:
         hint = f"pass inputs in the model's dtype: {_command(target, replaced)}"
     elif target.spec.dtype is not None:
-        add = ("--amp", target.spec.dtype) if target.spec.dtype in AMP_DTYPES else ()
-        plain = replace(target.spec, dtype=None)
-        hint = f"the model creates tensors of another dtype, so run {next_command(plain, add=add)}"
+        instead = f"use --amp {target.spec.dtype} instead of" if target.spec.dtype in AMP_DTYPES else "leave out"
+        hint = f"the model creates tensors of another dtype: {instead} --dtype {target.spec.dtype}"
     else:
         hint = "create the model's internal tensors with dtype=x.dtype"
     return TargetError(

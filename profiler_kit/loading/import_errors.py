@@ -72,7 +72,7 @@ def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) ->
             return TargetError(
                 f"{error.name} is not available: {error.reason}",
                 where=where,
-                hint=f"run the whole file: {next_command(replace(spec, sliced=False))}",
+                hint="add --no-slice, which runs the whole file",
             )
         error = unavailable.cause or error
     if isinstance(error, SystemExit):

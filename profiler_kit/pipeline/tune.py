@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.measurement.plan import make_plan
 from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search
@@ -223,7 +222,7 @@ def tune_spec(
             raise KeyboardInterrupt  # nothing was measured
         if base.failure is not None:
             message, _, hint = base.failure.message.partition("\nhint: ")
-            raise TargetError(f"the baseline failed: {message}", hint=hint or kit_command("analyze", spec.spec))
+            raise TargetError(f"the baseline failed: {message}", hint=hint)
         search.run(changes)
         result = measure_result(search)
     return Tuning(

@@ -38,7 +38,7 @@ ROWS = [
     # the target
     target("count nett.py", "nett.py: ", "net.py"),
     target("count nets", "nets: ", "profiler-kit count nets/inner.py"),
-    target("count weights.pt", "weights.pt: ", "my_model.py"),
+    target("count weights.pt", "weights.pt: ", "the file that defines the model"),
     target("count syntax.py", "syntax.py:2: syntax error", "syntax.py"),
     target("count package.py", "package.py:1: import failed: No module named 'no_such_package_at_all'", "pip install"),
     target("count raises.py --no-slice", "raises.py:10: import failed: ZeroDivisionError", "raises.py"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.errors import UsageError
-from profiler_kit.gate.budget_tables import limit_value, with_accepted
+from profiler_kit.gate.budget_tables import limit_value, raised_options, with_accepted
 from profiler_kit.gate.budgets import parse_budget
 from profiler_kit.gate.settings import parse_settings
 from profiler_kit.gate.toml_text import parse_toml
@@ -92,9 +93,15 @@ def test_a_warning_needs_no_acceptance() -> None:
     assert accepted(before, result("params", 26_500, 20_000, outcome="warned")) == before
 
 
-def test_a_limit_of_the_command_line_is_an_error() -> None:
-    with pytest.raises(UsageError, match="of the command line"):
-        with_accepted("", result("params", 3, 2), [parse_budget("params=2")], "why", "x")
+def test_a_limit_of_the_command_line_is_raised_there() -> None:
+    check = result("params", 3, 2)
+    (row,) = check.budgets
+    check = replace(check, budgets=(replace(row, where="--budget params=2"),))
+    assert with_accepted("", check, [parse_budget("params=2")], "why", "x") == ("", [])
+    options = ["flops=+10%", "params=2"]
+    assert raised_options(options, False, check.budgets) == (["flops=+10%", "params=3"], False)
+    refused = (replace(row, metric="uncounted", where="--strict"),)
+    assert raised_options(options, True, refused) == ([*options, "uncounted=3"], False)
 
 
 @pytest.mark.parametrize("value", ['{ limit = "1K", accepted = "2K" }', '{ increase = "1%", accepted = "+2K" }'])
