@@ -254,9 +254,8 @@ def test_mask_code_may_run_again_in_backward(reentrant: bool) -> None:
 
 
 def test_a_failed_attempt_leaves_no_checkpoint_suspended() -> None:
-    errors: SimpleQueue[Exception] = (
-        SimpleQueue()
-    )  # not restored after a pass, as a list would be; their frames have the checkpoint's, which has its hooks for saved tensors installed
+    # Their frames have the checkpoint's, which has its hooks for saved tensors. A list would be restored after the pass.
+    errors: SimpleQueue[Exception] = SimpleQueue()
 
     class Recomputed(Masked):
         def forward(self, ids: Tensor) -> Tensor:
