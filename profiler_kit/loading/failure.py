@@ -173,7 +173,9 @@ def _explain_embedding(target: Target, error: Exception, inner: _Call | None, wh
     is_float = indices.is_floating_point()
     position = next((i for i, t in enumerate(target.batch.tensors()) if t is indices), None)
     if position is None:  # not an input itself: assume the first input of the same kind
-        position = next((i for i, t in enumerate(target.batch.tensors()) if t.is_floating_point() == is_float), 0)
+        position = next((i for i, t in enumerate(target.batch.tensors()) if t.is_floating_point() == is_float), None)
+    if position is None:  # the model made them from an array
+        return None
     name = target.info.inputs[position].name
     tensor = list(target.batch.tensors())[position]
     keyword = None if position < len(list(tensors_in(target.batch.args))) else name
