@@ -46,6 +46,7 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
 _replayed_hints: set[tuple[str, str]] = set()
 _replayed_sites: set[str] = set()  # functions of the package that built a command which was replayed
 MAX_REPLAYED: Final = 3  # commands of one function that are in no hint
+UNIT_TESTS = "not gpu and not jobs"  # -m of `make unit`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -100,7 +101,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     options = config.option
     is_complete = config.args_source is not config.ArgsSource.ARGS and not (options.keyword or options.lf)
     missing = sorted(hint_replay.builder_sites() - _replayed_sites)
-    if is_complete and exitstatus == 0 and options.markexpr == "not gpu" and missing:
+    if is_complete and exitstatus == 0 and options.markexpr == UNIT_TESTS and missing:
         print("\ncommands of these functions are in messages, and no test replays them:", *missing, sep="\n  ")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
