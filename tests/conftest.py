@@ -99,7 +99,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         config.workeroutput["replayed_sites"] = sorted(_replayed_sites)
         return
     options = config.option
-    is_complete = config.args_source is not config.ArgsSource.ARGS and not (options.keyword or options.lf)
+    is_complete = config.args_source is not config.ArgsSource.ARGS and not (
+        options.keyword or getattr(options, "lf", False)
+    )
     missing = sorted(hint_replay.builder_sites() - _replayed_sites)
     if is_complete and exitstatus == 0 and options.markexpr == UNIT_TESTS and missing:
         print("\ncommands of these functions are in messages, and no test replays them:", *missing, sep="\n  ")

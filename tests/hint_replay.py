@@ -211,9 +211,7 @@ def _python_problems(words: Sequence[str], command: str, hint: Hint) -> Iterator
             if match is None or (match["extra"] or "") not in ("", *_extras()):
                 yield f"not a package: {word} in {command}"
         return
-    ended = subprocess.run(
-        [sys.executable, *words], cwd=hint.folder, capture_output=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL
-    )
+    ended = subprocess.run([sys.executable, *words], cwd=hint.folder, capture_output=True, stdin=subprocess.DEVNULL)
     if ended.returncode == 0 or b'File "<string>"' in ended.stderr.splitlines()[-3:]:
         yield f"does not show the error: {command}"
 

@@ -17,7 +17,6 @@ from typing import Final, NoReturn
 
 from profiler_kit.cli import streams, terminal
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
-from profiler_kit.foreign import attribute_of
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
 # leaves child processes and git worktrees behind.
@@ -192,6 +191,7 @@ def _shadowing_file(error: BaseException) -> Path | None:
         folder = Path.cwd()
     except OSError:  # it was deleted
         return None
+    from profiler_kit.foreign import attribute_of
     from profiler_kit.pipeline.packages import PACKAGES
 
     for name in (*sys.stdlib_module_names, *(name for name, _ in PACKAGES)):

@@ -6,10 +6,10 @@ import contextlib
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from profiler_kit.cli import streams
 from profiler_kit.errors import UsageError
 
 STDIN = "-"  # as an input
@@ -73,7 +73,7 @@ def _identities(inputs: Iterable[str | Path]) -> set[tuple[int, int] | Path]:
 
 def _stdout_identity() -> tuple[int, int] | None:
     try:
-        status = os.fstat(sys.stdout.fileno())
+        status = os.fstat(1 if streams.held_output is None else streams.held_output.fileno())
     except (OSError, ValueError):  # closed
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None

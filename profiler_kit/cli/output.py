@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
 from profiler_kit.cli import files, streams, terminal
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.temporary_files import folder_problem
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.analyze import Analysis, Traced
@@ -65,6 +64,8 @@ def check_formats(options: argparse.Namespace, kind: str | None) -> None:
 
 def check_folder(folder: Path, option: str) -> None:
     """Raise UsageError if `folder`, the value of `option`, cannot be created or is not writable."""
+    from profiler_kit.temporary_files import folder_problem
+
     problem = folder_problem(folder)
     if problem:
         raise UsageError(problem, where=str(folder), hint=f"use another folder with {option}")

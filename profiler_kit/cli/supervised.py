@@ -15,7 +15,6 @@ from profiler_kit.cli import output, streams, terminal
 from profiler_kit.errors import INTERRUPTED, TARGET_FAILED, KitError
 from profiler_kit.process.ending import Ending
 from profiler_kit.process.supervision import is_supervised, supervise
-from profiler_kit.temporary_files import remove_ownerless_folders
 
 _TARGETS: Final = ("target", "targets", "models", "a")  # of options, by command
 
@@ -57,6 +56,8 @@ def _run_held(command: Callable[[], int]) -> bytes:
 
 def _report_ending(ending: Ending, options: argparse.Namespace) -> int:
     """Print where the child ended, and return the exit status."""
+    from profiler_kit.temporary_files import remove_ownerless_folders
+
     remove_ownerless_folders(tempfile.gettempdir())
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K\x1b[?25h")  # the line of progress, and its hidden cursor

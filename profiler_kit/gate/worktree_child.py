@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
         if names:
             raise KitError(
                 f"{names[0]} was imported from {top}, not from the base",
-                hint="an installation of the package points there (pip install -e); put its folder on PYTHONPATH instead",
+                hint="an editable installation of the package points there; put its folder on PYTHONPATH instead",
             )
 
     checkout = Checkout(top=str(top), folder=str(worktree))

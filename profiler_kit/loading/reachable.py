@@ -53,6 +53,9 @@ _SHARED: Final = (
     socket.socket,
 )  # fmt: skip
 _WITHOUT_CHILDREN: Final = (bytearray, array.array, torch.Generator, ModuleType, *_SHARED)
+# Operators belong to the process. Torch's dispatcher points to them without owning them: to take back an overload that a
+# pass was the first to read would free it, and the next call would crash.
+_OPERATORS: Final = ("torch._ops", "torch._library")
 _PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
 _ASSIGNS: Final = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]})
 
@@ -193,7 +196,8 @@ def _is_opaque(kind: type) -> bool:
     if root in ("builtins", "profiler_kit") or issubclass(kind, BaseException):
         return True
     if root == "torch":  # a model, or a wrapper of a function such as a hook
-        return not issubclass(kind, nn.Module) and not _defines(kind, "__call__")
+        is_registered = _module_of(kind).startswith(_OPERATORS)
+        return is_registered or (not issubclass(kind, nn.Module) and not _defines(kind, "__call__"))
     return root in sys.stdlib_module_names and root not in _DATA_MODULES and root != "__main__"
 
 

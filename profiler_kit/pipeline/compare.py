@@ -15,6 +15,7 @@ from profiler_kit.errors import ReportError, TargetError, UsageError
 from profiler_kit.gate.revisions import RevisionTarget
 from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.measurement.worker_process import worker_forks
+from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.progress import OnProcess
@@ -131,6 +132,7 @@ def _require_readable(side: str | TargetSpec) -> None:
     if isinstance(side, str):
         read_report(side)
     else:
+        require_torch()
         from profiler_kit.loading.source import require_file
 
         require_file(side)

@@ -223,3 +223,13 @@ def test_the_cache_of_a_decoder_is_counted_and_left_as_it_is() -> None:
     assert counts[0].device == "meta"
     assert cache.get_seq_length() == 10
     assert all(now is before for now, before in zip(tensors_of(cache), keys, strict=True))
+
+
+def test_operators_keep_the_overloads_that_a_pass_was_the_first_to_read() -> None:
+    """Torch's dispatcher holds no reference to them: an overload that is taken back would be freed, and its next call crash."""
+    torch.library.define("restoration_test::twice", "(Tensor a) -> Tensor")
+    torch.library.impl("restoration_test::twice", "CompositeExplicitAutograd")(lambda a: a + a)
+    packet = torch.ops.restoration_test.twice
+    with restored_objects([packet, torch.ops.restoration_test]):
+        overload = packet.default
+    assert vars(packet)["default"] is overload

@@ -33,7 +33,7 @@ FILES = {
 }
 
 # Names added later whose default is neither null nor empty.
-DEFAULTS = {"check.status": "compared"}
+DEFAULTS = {"check.status": "compared", "check.comparison.exact": True, "comparison.exact": True}
 
 
 def test_every_frozen_file_is_tested_and_unchanged() -> None:

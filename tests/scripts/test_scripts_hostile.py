@@ -11,7 +11,7 @@ from scripts.bench.hostile.__main__ import main
 from scripts.bench.hostile.environments import environments
 from scripts.bench.hostile.models import ACTS, PLACES, hostile_models
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+pytestmark = [pytest.mark.jobs, pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")]
 
 
 def test_the_files_are_python_and_every_act_and_place_occurs() -> None:

@@ -14,6 +14,7 @@ from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_output_options, add_target_options
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive_integers, parse_seconds
+from profiler_kit.command_lines import kit_command
 
 SWEEP_FILES: Final = ("sweep.html", "sweep.json", "sweep.csv")
 PARQUET: Final = "results.parquet"
@@ -122,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         raise errors.TargetError(
             f"all {plural(len(sweep.results), 'task')} failed; the first one: {sweep.results[0].failure}",
             where=sweep.results[0].task.model,
-            hint=sweep.results[0].hint or f"profiler-kit count {sweep.results[0].task.model}",
+            hint=sweep.results[0].hint or kit_command("count", sweep.results[0].task.model),
         )
     return errors.OK
 

@@ -79,14 +79,18 @@ def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
         return None  # forward without labels returns no tensor to compare labels with
     example = Example(main=main, inputs=tuple(batch.tensors()))
 
-    always_stored = frozenset(stored_scalars(model))
+    def run(labels: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
+        """The output, and the scalars that forward stored, which are gone after the trial."""
+        return model(*batch.args, **{**batch.kwargs, **labels}), stored_scalars(model)
+
+    always_stored = frozenset(trials.run(lambda: run({}))[1])
     stored = ""
 
     def loss(labels: Mapping[str, Tensor]) -> Any:
         nonlocal stored
-        result = trials.run(lambda: model(*batch.args, **{**batch.kwargs, **labels}))
+        result, scalars = trials.run(lambda: run(labels))
         own = loss_in_output(result)
-        attribute = newly_stored(model, always_stored) if own is None else None
+        attribute = newly_stored(scalars, always_stored) if own is None else None
         stored = attribute[0] if attribute is not None else ""
         return own.value if own is not None else attribute[1] if attribute is not None else result
 

@@ -22,13 +22,13 @@ def stored_scalars(model: nn.Module) -> dict[str, Tensor]:
     return scalars
 
 
-def newly_stored(model: nn.Module, before: frozenset[str]) -> tuple[str, Tensor] | None:
-    """(expression, value) of the loss that the last forward of `model` stored; `before` are scalars that it stores in any case.
+def newly_stored(scalars: dict[str, Tensor], before: frozenset[str]) -> tuple[str, Tensor] | None:
+    """(expression, value) of the loss among the `scalars` that forward stored; `before` are those that it stores in any case.
 
     It is the first one with ``loss`` in its name, else the first one.
     """
-    scalars = {text: value for text, value in stored_scalars(model).items() if text not in before}
-    return min(scalars.items(), key=lambda item: "loss" not in item[0].rpartition(".")[2].lower(), default=None)
+    new = {text: value for text, value in scalars.items() if text not in before}
+    return min(new.items(), key=lambda item: "loss" not in item[0].rpartition(".")[2].lower(), default=None)
 
 
 def stored_loss(text: str, model: nn.Module) -> ScriptLoss:
