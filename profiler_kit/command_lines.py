@@ -1,4 +1,4 @@
-"""Command lines for messages. Every command that a user is told to run is built here, and can be pasted into a shell.
+"""Command lines for messages. Every command in a message is built here, and can be pasted into a shell.
 
 The tests run these commands: `tests/hint_replay.py` records each call, and the suite fails for one that no test has replayed.
 """
@@ -28,7 +28,7 @@ def file_command(file: Path) -> str:
 def import_command(module: str) -> str:
     """The command line that imports a module.
 
-    Raises ValueError for what is not the dotted name of one, such as the path of a file.
+    Raises ValueError for any text except the dotted name of one, such as the path of a file.
     """
     if module.endswith(".py") or not all(part.isidentifier() for part in module.split(".")):
         raise ValueError(f"{module!r} is not the name of a module")

@@ -179,7 +179,7 @@ def gaps_by_cause(
     """Return the idle intervals from `start` to `end`, split by cause.
 
     `ending`, `previous`: the positions of the device events that end each interval and that ran before it. No event ends
-    the time after the last work of a device (NONE): what the host does then is its cause.
+    the time after the last work of a device (NONE): the activity of the host then is its cause.
     """
     host, device = attribution.host, attribution.device
     ns = np.zeros((len(IDLE_CAUSES), len(ending)), np.int64)

@@ -76,7 +76,7 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
     time = time if time is not None else device_time(attribution)
     _, waits, launches, gaps = time
     accounts = device_accounts(attribution, time)
-    # the sums are those of all devices; what the host did is told by the time in which all of them are idle
+    # the sums are those of all devices; the activity of the host is that of the time in which all of them are idle
     timeline = replace(time.timeline, event_busy_ns=accounts.event_busy_ns)
     before, after = time_around(attribution, time)
     phase, step = np.append(device.phase, np.int8(NONE)), np.append(device.step, np.int32(NONE))

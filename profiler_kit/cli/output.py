@@ -239,7 +239,7 @@ def flush() -> None:
 
 
 def run_final_checks() -> None:
-    """Run the checks that whoever started this process asked for. Raises KitError."""
+    """Run the checks that the starter of this process requested. Raises KitError."""
     from profiler_kit.process import supervision
 
     for check in supervision.final_checks:

@@ -69,7 +69,7 @@ held_output: HeldOutput | None = None
 
 
 def hold_output() -> HeldOutput:
-    """Collect what this process prints on stdout from now on."""
+    """Collect the stdout of this process from now on."""
     global held_output
     held_output = HeldOutput()
     sys.stdout = _text_stream(held_output)

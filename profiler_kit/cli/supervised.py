@@ -20,7 +20,7 @@ _TARGETS: Final = ("target", "targets", "models", "a")  # of options, by command
 
 
 def run_supervised(options: argparse.Namespace, command: Callable[[], int]) -> int:
-    """The exit status of `command`, which runs in a child process. Prints what it prints on stdout, once it is complete."""
+    """The exit status of `command`, which runs in a child process. Prints its stdout once it is complete."""
     if is_supervised() or not hasattr(os, "fork"):
         return command()
     result = supervise(lambda: _run_held(command))
@@ -44,7 +44,7 @@ def run_supervised(options: argparse.Namespace, command: Callable[[], int]) -> i
 
 
 def _run_held(command: Callable[[], int]) -> bytes:
-    """In the child: the exit status of `command`, the pages to open, and what it printed."""
+    """In the child: the exit status of `command`, the pages to open, and its stdout."""
     held = streams.hold_output()
     try:
         status = command()

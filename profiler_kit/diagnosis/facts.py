@@ -1,4 +1,4 @@
-"""What a recording shows about the program. Texts of findings ask it, and state nothing that it does not hold."""
+"""Facts that a recording shows about the program. Texts of findings ask it, and state nothing that it does not hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HALF_MATH: Final = frozenset({"f16", "bf16"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a report, a trace, or all traces of a report show.
+    """Facts that a report, a trace, or all traces of a report show.
 
     - `has_steps`: steps are measured or marked. Without them, shares are those of the recorded time.
     - `is_pass`: a measured step is a forward pass.

@@ -83,7 +83,7 @@ class IdleStep:
     - `single`: the Python with the gap at the start that is many times as long as all others together; None without.
     - `per_step`: the words after a time: ``in 3 steps``.
     - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
-    - `facts`: what the run or the trace shows about the program.
+    - `facts`: the facts that the run or the trace shows about the program.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the traces of a report recorded: which of them say something about the device, and of what time their shares are."""
+"""The recorded part of traces: which of them say something about the device, and of what time their shares are."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class StepWork:
     - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
     - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
     - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: the words after a time: ``in 3 steps``.
-    - `facts`: what the run or the trace shows about the program.
+    - `facts`: the facts that the run or the trace shows about the program.
     """
 
     source: str

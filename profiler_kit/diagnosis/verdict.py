@@ -48,7 +48,7 @@ BUSY_HOST: Final = "busy_host"
 COLD_START: Final = "cold_start"
 FAILED_RUNS: Final = "failed_runs"
 READ_FIRST: Final = (NOT_FINITE, BUSY_HOST)  # rules about the measurement as a whole
-# The verdict itself says which device work was not recorded.
+# The verdict itself names the device work that was not recorded.
 NOT_RECORDED: Final = "device_not_recorded"
 # More devices than this are not listed one by one.
 MAX_DEVICES: Final = 8

@@ -38,7 +38,7 @@ class ProcessEndError(SystemExit):
 
 @contextlib.contextmanager
 def user_boundary() -> Iterator[None]:
-    """Call user code inside the block. Raises EscapedError for what is not an Exception.
+    """Call user code inside the block. Raises EscapedError for anything that is not an Exception.
 
     KeyboardInterrupt, SystemExit and TimeLimitError pass. Calls that would end or replace the process raise. A copy of the
     process that user code forked and that leaves the block ends without a word.

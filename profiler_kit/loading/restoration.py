@@ -1,8 +1,8 @@
-"""Restores what a pass over a model changes: gradients, tensors, random generators, and the state of all objects in reach.
+"""Restores the changes of a pass over a model: gradients, tensors, random generators, and the state of all objects in reach.
 
 A pass runs code of the user, which may append to a list of its module, count calls in a class attribute, or write into a
 cache that the caller passed. The state is saved object by object and written back into the same objects, so that every pass
-starts from the same state, and the caller finds what was there before.
+starts from the same state, and the caller finds its own state.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _add_globals(
 
 
 class _Record:
-    """An iterator that keeps what it reads from `source`, so that it can start again."""
+    """An iterator that keeps the items it reads from `source`, so that it can start again."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source

@@ -35,7 +35,7 @@ def require_new_target(name: str, folder: Path) -> None:
 
 
 def require_acceptable(reason: str, folder: Path) -> None:
-    """Raise UsageError, before anything is counted, if `reason` is no reason or pyproject.toml is read-only."""
+    """Raise UsageError, before anything is counted, if `reason` is empty or pyproject.toml is read-only."""
     if not reason.strip():
         raise UsageError(
             "no reason", where="--accept", hint='say why the change is worth it: --accept "wider stem, +2 %"'

@@ -1,4 +1,4 @@
-"""How a supervised process ended, and what it leaves behind for its parent to read: activity, deadline, stack."""
+"""How a supervised process ended, and the facts it leaves for its parent: activity, deadline, stack."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ending:
 
 
 class ChildReport:
-    """What the child writes and the parent reads: stage and deadline in shared memory, the stack of a crash in a file."""
+    """Memory that the child writes and the parent reads: stage and deadline in shared memory, the stack of a crash in a file."""
 
     def __init__(self) -> None:
         self.memory = mmap.mmap(-1, mmap.PAGESIZE)

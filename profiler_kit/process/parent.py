@@ -1,4 +1,4 @@
-"""What a child process does about its parent, and a parent about processes that its children leave behind."""
+"""A child process ends with its parent; a parent ends the processes that its children leave behind."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def supervise(command: Callable[[], bytes]) -> bytes | Ending:
 
 
 class _Supervisor:
-    """The parent's side: reads the result, passes signals on, ends what is late or left."""
+    """The parent's side: reads the result, passes signals on, ends late and remaining processes."""
 
     def __init__(self, pid: int, read: int, report: ChildReport, others: frozenset[int]) -> None:
         self._pid, self._read, self._report, self._others = pid, read, report, others
@@ -131,7 +131,7 @@ class _Supervisor:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake, 4096)
                 self._receive()
-            self._receive()  # what it wrote before it ended
+            self._receive()  # its output before it ended
             self._wait_for_exit()
         finally:
             self._kill(signal.SIGKILL)

@@ -203,7 +203,7 @@ class CountBound:
 
     - `op`: the op whose work depends on the values.
     - `kind`: ``upper`` if the real work can be less than counted, ``lower`` if it can be more.
-    - `reason`: which values are unknown, and what is counted.
+    - `reason`: the unknown values, and the work that is counted.
     - `where`: the line of the model, as ``file.py:41``; empty where unknown.
     """
 

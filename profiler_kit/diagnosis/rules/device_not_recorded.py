@@ -47,7 +47,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if not is_partial else "medium" if share >= MIN_UNRECORDED_SHARE else "low",
         title=f"The device was {'recorded in part' if is_partial else 'not recorded'}: {reason}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The trace says nothing about the device: not whether it is busy, nor what it waits for."
+            f"{worst.sentence_prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."
             if not is_partial
             else f"{worst.sentence_prefix}The time of missing work looks idle.",
             "The host's times are those of launching the work." if not is_partial else "",

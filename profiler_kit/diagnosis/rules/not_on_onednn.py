@@ -32,7 +32,7 @@ Fires on a CPU if convolutions without oneDNN (`_slow_conv2d`) take at least {li
   or oneDNN may be switched off.
 
 In float64, rule `float64` covers them. In float32, PyTorch chooses its own kernel where it is faster: 1x1 filters with fewer than
-16 examples on one thread, and small single images. There is no finding.
+16 examples on one thread, and small single images. No finding is made.
 """
 
 
