@@ -159,7 +159,7 @@ def test_revisions_that_the_repository_lacks(capfd: pytest.CaptureFixture[str]) 
         [*identity, "commit", "--quiet", "-m", "a"], ["remote", "add", "upstream", "."],
     ):  # fmt: skip
         subprocess.run(["git", *words], check=True)
-    assert main(["check", "net.py", "--base", "mian", "-q"]) == 2
+    assert main(["check", "net.py", "--base", "mainn", "-q"]) == 2
     shown = capfd.readouterr().err
     assert "did you mean main?" in shown
     assert "git fetch upstream" in shown

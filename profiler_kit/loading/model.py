@@ -160,7 +160,7 @@ class Target:
         )
 
     def user_objects(self) -> tuple[Any, ...]:
-        """The objects that a step passes to code of the user: the model, its inputs and labels, the loss, the optimizer's function."""
+        """The objects that a step passes to user code: the model, its inputs and labels, the loss, the optimizer's function."""
         loss = self.objective.user_objects() if self.objective is not None else ()
         configure = self.optimizer_recipe.function if self.optimizer_recipe is not None else None
         batch = self.batch
