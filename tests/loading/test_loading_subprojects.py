@@ -47,6 +47,20 @@ def test_the_nearest_folder_above_the_file_is_the_project(
     assert sum(p.numel() for p in target.model.parameters()) == 16 * 4 + 4
 
 
+def test_a_module_with_the_name_of_its_package_does_not_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "style_h").mkdir()
+    (tmp_path / "style_h" / "blocks.py").write_text(DEEP)
+    (tmp_path / "style_h" / "style_h.py").write_text("from style_h.blocks import Deep\nnet = Deep(16, 4)\n")
+    (tmp_path / "style_h" / "net.py").write_text(NET.format(module="style_h.blocks"))
+    for name in ("net", "style_h"):
+        target = load(TargetSpec(spec=f"style_h/{name}.py"), device="meta")
+        assert sum(p.numel() for p in target.model.parameters()) == 16 * 4 + 4
+
+
 def test_the_hint_for_a_file_that_cannot_be_imported_is_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blocks_g.py").write_text(SHALLOW)

@@ -164,8 +164,11 @@ class _UserFinder:
         """
         importer = _importer() or self._session.target
         locations = spec.submodule_search_locations
-        place = Path(next(iter(locations), "") if locations else spec.origin or "").resolve().parent
+        module = Path(next(iter(locations), "") if locations else spec.origin or "").resolve()
+        place = module.parent
         if importer is None or place not in importer.parents or not place.is_relative_to(self._session.root):
+            return None
+        if module in importer.parents:  # its own package, which may contain a module of the same name
             return None
         for folder in itertools.takewhile(lambda folder: folder != place, importer.parents):
             nearer = _module_in(spec.name, folder)
