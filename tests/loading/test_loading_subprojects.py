@@ -53,6 +53,7 @@ def test_a_module_with_the_name_of_its_package_does_not_replace_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
     (tmp_path / "style_h").mkdir()
+    (tmp_path / "style_h" / "__init__.py").touch()
     (tmp_path / "style_h" / "blocks.py").write_text(DEEP)
     (tmp_path / "style_h" / "style_h.py").write_text("from style_h.blocks import Deep\nnet = Deep(16, 4)\n")
     (tmp_path / "style_h" / "net.py").write_text(NET.format(module="style_h.blocks"))
