@@ -75,7 +75,8 @@ def _main_part(idle: tuple[IdleTime, ...]) -> str:
 def _recording(trace: TraceSummary) -> str:
     """What of the device's work the trace lacks; empty for nothing."""
     if trace.is_unrecorded:
-        return f"The device was not recorded, so nothing can be said about it: {unrecorded_text(trace)}."
+        extent = "recorded only in part" if trace.clock == "device" else "not recorded"
+        return f"The device was {extent}, so nothing can be said about it: {unrecorded_text(trace)}."
     return f"{lost_text(trace)}." if lost_text(trace) else ""
 
 

@@ -232,11 +232,11 @@ ROWS = [
     ),
     bad(
         "constructor forgets super", NET.replace("super().__init__()", "pass"),
-        "cannot assign module before Module.__init__() call", "net.py:6", "fails in plain Python, too",
+        "cannot assign module before Module.__init__() call", "net.py:6", "fix it there",
     ),
     bad(
         "constructor exits", NET.replace("super().__init__()", "raise SystemExit(3)"),
-        "Net() raised SystemExit: 3", "net.py:5", "fails in plain Python, too",
+        "Net() raised SystemExit: 3", "net.py:5", "fix it there",
     ),
     bad(
         "unknown argument", NET,

@@ -45,7 +45,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     reason = unrecorded_text(trace) if launches else lost_text(trace)
     yield RULE.finding(
         severity="high" if not is_partial else "medium" if share >= MIN_UNRECORDED_SHARE else "low",
-        title=f"The device was {'recorded in part' if is_partial else 'not recorded'}: {reason}",
+        title=f"The device was {'recorded in part' if is_partial or trace.clock == 'device' else 'not recorded'}: {reason}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."
             if not is_partial

@@ -21,6 +21,7 @@ from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
+from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
 from profiler_kit.loading.values import MAX_INTEGERS
 from profiler_kit.records.target import TargetSpec
@@ -142,11 +143,10 @@ def _failure(spec: TargetSpec, name: str, error: BaseException, where: str) -> T
     unavailable = error if isinstance(error, UnavailableError) else missing_package(error)
     if unavailable is not None:
         return import_failure(spec, None, unavailable)
-    return TargetError(
-        f"{name}() raised {one_line_message(error)}",
-        where=user_place(error) or where,
-        hint="the call fails in plain Python, too: fix it there, or pass other arguments with --kw NAME=VALUE",
-    )
+    hint = "fix it there, or pass other arguments with --kw NAME=VALUE"
+    if isinstance(error, SideEffectError) and spec.sliced:
+        hint = f"allow it: {next_command(replace(spec, sliced=False))}"
+    return TargetError(f"{name}() raised {one_line_message(error)}", where=user_place(error) or where, hint=hint)
 
 
 class NotAModelError(Exception):
