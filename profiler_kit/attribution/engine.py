@@ -159,8 +159,8 @@ def _notes(attribution: Attribution, nodes: Nodes, *, has_calls: bool) -> tuple[
     if attribution.steps_inferred:
         notes.append(
             f"No steps are marked: {plural(len(attribution.steps), 'step')} inferred from the ends of Optimizer.step. "
-            "Call profiler.step() after each step to mark them."
+            "A profiler with schedule= marks them at profiler.step()."
         )
     elif not attribution.steps:
-        notes.append("No steps are marked. Call profiler.step() after each step to mark them.")
+        notes.append("No steps are marked. A profiler with schedule= marks them where profiler.step() is called.")
     return tuple(notes)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import random
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import is_
 from types import CellType, MemberDescriptorType
@@ -14,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 from torch.utils._mode_utils import no_dispatch
 
@@ -50,16 +53,20 @@ def save_values(tensor: Tensor) -> Restore | None:
     if tensor.layout is torch.strided and tensor.nbytes > _MAX_SAVED_BYTES and not isinstance(tensor, nn.Parameter):
         return None
     with no_dispatch(), torch._C.DisableTorchFunction():  # a fake tensor mode would create a fake copy
-        return partial(_restore_values, tensor, tensor.detach().clone())
+        version = contextlib.nullcontext() if tensor.is_inference() else _unsafe_preserve_version_counter(tensor)
+        return partial(_restore_values, tensor, tensor.detach().clone(), version)
 
 
 def _restore_subclass(tensor: Tensor, saved: Tensor) -> None:
     tensor.copy_(saved)
 
 
-def _restore_values(tensor: Tensor, saved: Tensor) -> None:
-    """Write `saved` back if the values have changed: memory that nothing changed may be read-only."""
-    with no_dispatch(), torch._C.DisableTorchFunction():
+def _restore_values(tensor: Tensor, saved: Tensor, version: AbstractContextManager[None]) -> None:
+    """Write `saved` back if the values have changed: memory that nothing changed may be read-only.
+
+    The tensor gets its earlier `version` back: a graph of the caller that has saved it can still run backward.
+    """
+    with no_dispatch(), torch._C.DisableTorchFunction(), version:
         data = tensor.data  # writing to it does not invalidate graphs that have saved the tensor
         if data.shape != saved.shape:
             tensor.data = saved.clone()

@@ -239,6 +239,10 @@ ROWS = [
         "Net() raised SystemExit: 3", "net.py:5", "fix it there",
     ),
     bad(
+        "constructor starts a process", "import os\n" + NET.replace("super().__init__()", "os.system('true')"),
+        "does not allow a new process", "net.py:6", "--no-slice",
+    ),
+    bad(
         "unknown argument", NET,
         "Net() has no parameter 'widht'", "net.py:3", "width", kwargs=("widht=3",), code=USAGE,
     ),

@@ -233,3 +233,19 @@ def test_operators_keep_the_overloads_that_a_pass_was_the_first_to_read() -> Non
     with restored_objects([packet, torch.ops.restoration_test]):
         overload = packet.default
     assert vars(packet)["default"] is overload
+
+
+def test_a_backward_pass_that_waits_can_still_run() -> None:
+    """A global tensor that forward writes gets its values back, and its version: the caller's graph has saved it."""
+    values = torch.ones(8)
+
+    class Writes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + values.add_(1)
+
+    weight = torch.ones(8, requires_grad=True)
+    result = (weight * values).sum()
+    profiler_kit.count(Writes(), torch.randn(2, 8), mode="infer")
+    result.backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [1.0] * 8

@@ -38,7 +38,7 @@ _LARGE_BUCKET_ADVICE: Final = (
 LARGE_BUCKET_BYTES: Final = 64 << 20
 # A single trace does not show whether a rank is late, and then sending less does not help.
 _ALL_RANKS_ADVICE: Final = (
-    "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect rank*.json.gz`. If no "
+    "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect FOLDER`. If no "
     "rank is late, "
 )
 # A PCIe link moves about 10 GB/s, NVLink and Infinity Fabric move more. Slower collectives wait, or cross a slow network.
