@@ -31,12 +31,9 @@ def has_class(value: object) -> bool:
 
 def attributes_of(value: object) -> dict[str, Any] | None:
     """The ``__dict__`` of `value`, without its ``__getattr__`` or ``__getattribute__``; None if it has none."""
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except BaseException as error:  # a class may define it as a property
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        return None
+    attributes = _result(
+        lambda: object.__getattribute__(value, "__dict__"), None
+    )  # a class may define it as a property
     return attributes if issubclass(type(attributes), dict) else None
 
 
