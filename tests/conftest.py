@@ -86,6 +86,7 @@ def _is_new(hint: hint_replay.Hint) -> bool:
     return bool(hint.message) or sum(site == hint.site for site, _ in _replayed_hints) < MAX_REPLAYED
 
 
+@pytest.hookimpl(optionalhook=True)  # only pytest-xdist calls it
 def pytest_testnodedown(node: Any, error: object) -> None:
     """In the main process of a parallel run: take the sites of a worker."""
     _replayed_sites.update(getattr(node, "workeroutput", {}).get("replayed_sites", ()))

@@ -28,14 +28,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "statistics": GROUND | {"records"},
     "devices": GROUND,
     "configurations": GROUND | {"records"},
-    "loading": GROUND | {"records"},
-    "emulation": GROUND | {"devices"},
-    "counting": GROUND | {"records", "loading", "devices", "emulation"},
-    "memory": GROUND | {"records", "loading", "devices", "emulation"},
+    "user_code": GROUND | {"records"},
+    "meta": GROUND | {"records", "devices", "user_code"},
+    "loading": GROUND | {"records", "user_code", "meta"},
+    "counting": GROUND | {"records", "devices", "user_code", "meta", "loading"},
+    "memory": GROUND | {"records", "devices", "user_code", "meta", "loading"},
     "rendezvous": GROUND,
     "measurement": GROUND | {"process", "records", "statistics", "configurations", "rendezvous"},
-    "worker": GROUND | {"process", "records", "statistics", "configurations", "loading", "rendezvous"},
-    "recording": GROUND | {"records", "loading", "worker"},
+    "worker": GROUND
+    | {"process", "records", "statistics", "configurations", "user_code", "meta", "loading", "rendezvous"},
+    "recording": GROUND | {"records", "user_code", "meta", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
     "diagnosis": GROUND | {"records", "statistics", "devices"},
@@ -50,6 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "process",
         "records",
         "devices",
+        "user_code",
+        "meta",
         "loading",
         "counting",
         "memory",
@@ -69,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }
-TORCH = {"loading", "emulation", "counting", "memory", "worker", "recording"}
+TORCH = {"user_code", "meta", "loading", "counting", "memory", "worker", "recording"}
 COLUMNAR = {"traces", "attribution"}  # whose data are numpy arrays; imported when a trace is read
 HEAVY = {
     "torch",

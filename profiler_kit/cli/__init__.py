@@ -122,7 +122,7 @@ def _unexpected_status(error: BaseException) -> int:
             "hint: rename the file, or run from another folder"
         )
         return TARGET_FAILED
-    if "profiler_kit.loading.user_locations" in sys.modules:  # user code may have run
+    if "profiler_kit.user_code.locations" in sys.modules:  # user code may have run
         from profiler_kit.pipeline.target_errors import target_error
 
         if (failure := target_error(error, "the target")) is not None:

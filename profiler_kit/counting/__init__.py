@@ -19,16 +19,16 @@ from profiler_kit.counting.settings import settings_by_path
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation import raised_in_replacement
 from profiler_kit.loading import Target
-from profiler_kit.loading.bounds import collected_bounds
-from profiler_kit.loading.eager import compilation_disabled
-from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
-from profiler_kit.loading.user_locations import one_line_message
-from profiler_kit.loading.values import ValuesNeededError
+from profiler_kit.meta.bounds import collected_bounds
+from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.meta.emulation import raised_in_replacement
+from profiler_kit.meta.op_memo import Memo, memo_for_modes
+from profiler_kit.meta.values import ValuesNeededError
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.restoration import restored
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
 _HOOKS_REFUSED: Final = "saved tensor hooks"

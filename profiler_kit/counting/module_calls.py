@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from profiler_kit.counting.operands import spec_of
-from profiler_kit.loading.ownership import Call, ModuleTracker
-from profiler_kit.loading.reachable import tensors_of
+from profiler_kit.meta.ownership import Call, ModuleTracker
+from profiler_kit.user_code.reachable import tensors_of
 
 
 @dataclass(frozen=True, slots=True)

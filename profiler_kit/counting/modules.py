@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from profiler_kit.counting.settings import settings_by_path, state_keys
-from profiler_kit.loading.packed_weights import packed_weights
+from profiler_kit.meta.packed_weights import packed_weights
 
 CONFIG_WIDTH = 60
 

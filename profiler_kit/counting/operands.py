@@ -15,9 +15,9 @@ from torch.utils._mode_utils import no_dispatch
 from profiler_kit.counting.arithmetic import per_element
 from profiler_kit.counting.formulas import Formula, find_formula
 from profiler_kit.counting.layouts import spec_of_layout
-from profiler_kit.loading.bounds import note_bound
-from profiler_kit.loading.packed_weights import packed_tensors
-from profiler_kit.loading.values import known_values
+from profiler_kit.meta.bounds import note_bound
+from profiler_kit.meta.packed_weights import packed_tensors
+from profiler_kit.meta.values import known_values
 from profiler_kit.records.counts import ZERO, Cost, TensorSpec
 
 

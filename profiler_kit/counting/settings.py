@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
-from profiler_kit.loading.reachable import object_attributes
 from profiler_kit.units import shape_text
+from profiler_kit.user_code.reachable import object_attributes
 
 # Longer sequences are data (anchors, indices), not settings.
 MAX_ITEMS: Final = 16

@@ -15,14 +15,14 @@ from profiler_kit.counting.module_calls import ModuleCall, ModuleWatch, output_t
 from profiler_kit.counting.operands import OpFacts, spec_of
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation import Emulation, emulated
-from profiler_kit.emulation.library_calls import Libraries
 from profiler_kit.loading import Target
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.layouts import stored_tensor
-from profiler_kit.loading.op_memo import Memo
-from profiler_kit.loading.ownership import parameter_owners
 from profiler_kit.loading.tensor_kinds import as_step_errors
+from profiler_kit.meta.emulation import Emulation, emulated
+from profiler_kit.meta.emulation.library_calls import Libraries
+from profiler_kit.meta.layouts import stored_tensor
+from profiler_kit.meta.op_memo import Memo
+from profiler_kit.meta.ownership import parameter_owners
 from profiler_kit.records.counts import LOSS_PATH, AttentionUse, OpRecord, SavedTensor, TensorSpec
 
 

@@ -12,9 +12,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 from profiler_kit.counting.conventions import Convention, OpCall
 from profiler_kit.counting.module_calls import ModuleWatch
 from profiler_kit.counting.operands import OpFacts, Plan, plan_op, reads_values, run_higher_order, run_op
-from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
-from profiler_kit.loading.meta_kernels import replacement_kernel
-from profiler_kit.loading.op_memo import Memo
+from profiler_kit.meta.flex_attention import UndecomposedFlexAttention
+from profiler_kit.meta.meta_kernels import replacement_kernel
+from profiler_kit.meta.op_memo import Memo
 from profiler_kit.records.counts import CountPhase, OpRecord
 
 

@@ -18,12 +18,12 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.candidates.building import uses_missing_package
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
-from profiler_kit.loading.user_environment import user_code
-from profiler_kit.loading.user_locations import user_errors
 from profiler_kit.records.target import IN_PYTHON, TargetSpec
+from profiler_kit.user_code.environment import user_code
+from profiler_kit.user_code.locations import user_errors
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 _MAX_TRIALS: Final = 4
 _LIMIT_S: Final = 15.0  # of all trials together; a backstop

@@ -12,11 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.batch import Batch, forward_of, map_batch
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.compilation import Wrapper
-from profiler_kit.loading.copies import copy_with_weights, meta_copy
-from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.input_sources import InputFinder, TargetInputs
 from profiler_kit.loading.inputs import DTYPES
@@ -24,7 +20,6 @@ from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.objective import AUTO, Objective
 from profiler_kit.loading.optimizers import DEFAULT
 from profiler_kit.loading.output_losses import is_output_path, loss_in_output
-from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
@@ -38,10 +33,15 @@ from profiler_kit.loading.training_step.script_optimizer import (
 )
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.training_step.stored_losses import stored_loss
-from profiler_kit.loading.user_environment import seeded
-from profiler_kit.loading.user_locations import type_with_article, user_errors
+from profiler_kit.meta.batch import Batch, forward_of, map_batch
+from profiler_kit.meta.compilation import Wrapper
+from profiler_kit.meta.copies import copy_with_weights, meta_copy
+from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
+from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.locations import type_with_article, user_errors
+from profiler_kit.user_code.restoration import restored_objects
 
 
 def _with_model_label(

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, Forward, named_fields, tensors_in
-from profiler_kit.loading.user_locations import type_with_article
+from profiler_kit.meta.batch import Batch, Forward, named_fields, tensors_in
+from profiler_kit.user_code.locations import type_with_article
 
 LABEL_KEYS: Final = ("labels", "label", "target", "targets", "y")
 # Parameters of forward that take a batch as it is.

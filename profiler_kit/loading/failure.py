@@ -15,24 +15,24 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.copies import meta_copy
-from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.input_check import input_texts, missing_inputs
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.layers import dims_text, needed_shape
-from profiler_kit.loading.restoration import restored_objects
-from profiler_kit.loading.user_locations import (
+from profiler_kit.loading.validation import AMP_DTYPES
+from profiler_kit.meta.batch import Batch, forward_of, map_batch, tensors_in
+from profiler_kit.meta.copies import meta_copy
+from profiler_kit.meta.device_moves import moves_redirected
+from profiler_kit.user_code.locations import (
     is_out_of_memory,
     library_place,
     one_line_message,
     user_place,
     user_source,
 )
-from profiler_kit.loading.validation import AMP_DTYPES
+from profiler_kit.user_code.restoration import restored_objects
 
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target

@@ -11,11 +11,11 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, forward_of
-from profiler_kit.loading.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.method_models import defines_forward, give_forward
 from profiler_kit.loading.model import CHANNELS_LAST
+from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, forward_of
+from profiler_kit.meta.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
 from profiler_kit.records.target import TargetSpec
 
 COMPILED: Final = (

@@ -13,9 +13,9 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.progress import report_progress
 from profiler_kit.loading.scripts.placeholders import UnavailableError
-from profiler_kit.loading.scripts.time_limit import Stack, TimeLimitError, time_limit
-from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message, user_place
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.locations import display_path, is_user_code, one_line_message, user_place
+from profiler_kit.user_code.time_limit import Stack, TimeLimitError, time_limit
 
 _GUARD = 'if __name__ == "__main__":'
 # modules whose package has another name

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.restoration import restored
+from profiler_kit.meta.batch import tensors_in
+from profiler_kit.user_code.restoration import restored
 
 # Reasons why a module's input may not be overwritten.
 READ_AGAIN: Final = "its input is read again"

@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.batch import Batch, Forward, tensors_in
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.meta.batch import Batch, Forward, tensors_in
 from profiler_kit.records.target import TargetSpec
 
 

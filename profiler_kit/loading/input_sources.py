@@ -19,11 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.batch import NO_INPUTS, Batch, Forward, batch_size, resized
 from profiler_kit.loading.batch_values import example_batch
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.copies import is_all_meta, meta_copy
 from profiler_kit.loading.import_errors import missing_module
 from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
@@ -39,10 +37,12 @@ from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.source import Source, open_file
-from profiler_kit.loading.user_environment import seeded, user_code
-from profiler_kit.loading.user_locations import display_path, one_line_message, type_with_article, user_place
 from profiler_kit.loading.zoo import Recipe
+from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, batch_size, resized
+from profiler_kit.meta.copies import is_all_meta, meta_copy
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.environment import seeded, user_code
+from profiler_kit.user_code.locations import display_path, one_line_message, type_with_article, user_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

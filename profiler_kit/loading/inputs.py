@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.values import MAX_INTEGERS
+from profiler_kit.meta.values import MAX_INTEGERS
 
 DTYPES: Final[dict[str, torch.dtype]] = {
     name: getattr(torch, name)

@@ -26,11 +26,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.batch import NO_INPUTS, Batch, forward_of, tensors_in
-from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.forms import as_module, is_model
-from profiler_kit.loading.user_locations import one_line_message, type_with_article
+from profiler_kit.meta.batch import NO_INPUTS, Batch, forward_of, tensors_in
+from profiler_kit.meta.compilation import uncompiled_path
 from profiler_kit.temporary_files import temporary_folder
+from profiler_kit.user_code.locations import one_line_message, type_with_article
 
 _MODEL_FILE: Final = "model.pt"
 _PATH_FILE: Final = "search_path.json"

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.user_locations import type_with_article
+from profiler_kit.meta.batch import tensors_in
+from profiler_kit.user_code.locations import type_with_article
 
 LabelKind = Literal["classes", "like", "binary", "none"]
 

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, Forward, describe_inputs, map_batch
-from profiler_kit.loading.compilation import uncompiled_path
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.loader import Loader
 from profiler_kit.loading.objective import Objective, PreparedLoss
 from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
-from profiler_kit.loading.user_locations import type_with_article, user_errors
-from profiler_kit.loading.values import copy_values
+from profiler_kit.meta.batch import Batch, Forward, describe_inputs, map_batch
+from profiler_kit.meta.compilation import uncompiled_path
+from profiler_kit.meta.values import copy_values
 from profiler_kit.records.target import TargetInfo, TargetSpec
+from profiler_kit.user_code.locations import type_with_article, user_errors
 
 CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by number of dimensions
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.compilation import unwrap_compiled
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.compilation import unwrap_compiled
+from profiler_kit.user_code.locations import one_line_message
 
 _MAX_DEPTH: Final = 30
 _HOOKS: Final = "_hooks"  # suffix of the attributes in which a module keeps its hooks

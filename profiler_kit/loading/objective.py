@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, tensors_in
 from profiler_kit.loading.losses import (
     LOSSES,
     LabelKind,
@@ -24,7 +23,8 @@ from profiler_kit.loading.losses import (
 )
 from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
-from profiler_kit.loading.user_locations import type_with_article, user_errors
+from profiler_kit.meta.batch import Batch, tensors_in
+from profiler_kit.user_code.locations import type_with_article, user_errors
 
 AUTO = "auto"
 DEFAULT_LOSS: Final = "(the target defines no loss_fn)"  # the end of a note on a default loss

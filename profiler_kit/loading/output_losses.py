@@ -12,7 +12,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.user_locations import type_with_article
+from profiler_kit.user_code.locations import type_with_article
 
 MAX_DEPTH: Final = 4  # of nested containers; real outputs have at most two levels
 PLUS: Final = " + "

@@ -19,7 +19,6 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.foreign import attribute_of, has_class, module_places
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import import_failure, watchdog
-from profiler_kit.loading.imported_modules import drop_earlier_imports, record_imports
 from profiler_kit.loading.scripts.documents import Document, find_documents
 from profiler_kit.loading.scripts.execution import Evaluator
 from profiler_kit.loading.scripts.importing import ImportSession, execute_file
@@ -28,9 +27,10 @@ from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.scripts.repository import MAX_LEVELS
 from profiler_kit.loading.scripts.runner import Failure
 from profiler_kit.loading.syntax import definition_lines, nearby_models
-from profiler_kit.loading.user_environment import seeded, user_code
-from profiler_kit.loading.user_locations import display_path
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.environment import seeded, user_code
+from profiler_kit.user_code.imported_modules import drop_earlier_imports, record_imports
+from profiler_kit.user_code.locations import display_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

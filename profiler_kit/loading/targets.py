@@ -17,15 +17,10 @@ from torch.export import ExportedProgram
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.alternatives import may_suggest, with_working_hint
 from profiler_kit.loading.assembly import assemble
-from profiler_kit.loading.batch import NO_INPUTS, Batch
 from profiler_kit.loading.candidates.building import construct
 from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import other_names, select
-from profiler_kit.loading.compilation import COMPILED_NOTE, remove_compilation
-from profiler_kit.loading.copies import copy_with_weights, is_all_meta, meta_copy
-from profiler_kit.loading.device_moves import HOST, moves_redirected
-from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
@@ -38,12 +33,17 @@ from profiler_kit.loading.source import Source, open_source
 from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
-from profiler_kit.loading.user_environment import parse_flag, seeded, user_code
-from profiler_kit.loading.user_locations import type_with_article
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
+from profiler_kit.meta.batch import NO_INPUTS, Batch
+from profiler_kit.meta.compilation import COMPILED_NOTE, remove_compilation
+from profiler_kit.meta.copies import copy_with_weights, is_all_meta, meta_copy
+from profiler_kit.meta.device_moves import HOST, moves_redirected
+from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
+from profiler_kit.user_code.environment import parse_flag, seeded, user_code
+from profiler_kit.user_code.locations import type_with_article
 
 UNCOMPILED: Final = (
     f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "

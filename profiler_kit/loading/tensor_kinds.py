@@ -17,20 +17,20 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.boundary import user_boundary
-from profiler_kit.loading.control_flow import control_flow_in_python
-from profiler_kit.loading.copies import copy_with_tensors
-from profiler_kit.loading.device_moves import moves_redirected
-from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.failure import DeviceMoveError, NeedsDataError, explain_forward_failure
-from profiler_kit.loading.garbage_collection import older_objects_frozen
 from profiler_kit.loading.model import Target
-from profiler_kit.loading.ownership import Call, wrapped_calls
-from profiler_kit.loading.user_environment import seeded
-from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, user_place
-from profiler_kit.loading.values import ValueTracking, copy_values, readable_values
+from profiler_kit.meta.batch import map_batch
+from profiler_kit.meta.control_flow import control_flow_in_python
+from profiler_kit.meta.copies import copy_with_tensors
+from profiler_kit.meta.device_moves import moves_redirected
+from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.meta.garbage_collection import older_objects_frozen
+from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.meta.values import ValueTracking, copy_values, readable_values
 from profiler_kit.records.counts import CountPhase
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, user_place
 
 # Weights and gradients: a lower bound of the memory that a step needs.
 _COPIES_OF_WEIGHTS: Final = 2

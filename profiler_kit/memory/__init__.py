@@ -12,13 +12,13 @@ from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.device import Device, Figure
 from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.loading import Target
-from profiler_kit.loading.compilation import COMPILED_NOTE
-from profiler_kit.loading.eager import compilation_disabled
 from profiler_kit.loading.tensor_kinds import run_on_first_kind
 from profiler_kit.memory.measured_workspace import MeasuredWorkspace, with_measured_workspace
 from profiler_kit.memory.prediction import predict, predict_on_device
 from profiler_kit.memory.steps import Setup, record_steps
 from profiler_kit.memory.workspace import LibraryConfig
+from profiler_kit.meta.compilation import COMPILED_NOTE
+from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 

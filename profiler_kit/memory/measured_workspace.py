@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.loading.call_signatures import op_name
 from profiler_kit.memory.log import MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import exactly
+from profiler_kit.meta.call_signatures import op_name
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.runs import OpMemory
 

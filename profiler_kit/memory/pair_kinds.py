@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target
-from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.memory.linear_pairs import LinearPair, find_pairs, hides_layers, observed
 from profiler_kit.memory.tensor_styles import Style
+from profiler_kit.meta.copies import copy_with_tensors
 from profiler_kit.records.counts import ReplicatedModules
 
 Run = Callable[[Target], Tensor]  # a forward pass of a target; returns the loss

@@ -30,16 +30,16 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
-from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.reachable import tensors_of
-from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
-from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.memory.tensor_plan import plan_sharding
 from profiler_kit.memory.tensor_styles import SHARDED
+from profiler_kit.meta.batch import tensors_in
 from profiler_kit.records.counts import Communication, MemoryCategories, MemoryEstimate, ParallelEstimate, TensorPlan
 from profiler_kit.records.parallel import DEFAULT_BUCKET_MIB, ParallelPlan
+from profiler_kit.user_code.locations import one_line_message, user_place
+from profiler_kit.user_code.reachable import tensors_of
+from profiler_kit.user_code.restoration import restored_objects
 
 FIRST_BUCKET_BYTES: Final = 1024 * 1024  # of DistributedDataParallel, so that communication starts early
 BUCKET_BYTES: Final = DEFAULT_BUCKET_MIB * 1024 * 1024

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.memory.tensor_styles import SHARDED
+from profiler_kit.meta.batch import tensors_in
 
 # They keep the size of the dimension along which they compute.
 ALONG_DIMENSIONS: Final = (

@@ -10,22 +10,22 @@ from typing import Any, Final, Literal
 import torch
 
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation import Emulation, emulated
 from profiler_kit.loading import Target
-from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.checkpointing import checkpointed
-from profiler_kit.loading.device_moves import joins_paused
 from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
-from profiler_kit.loading.packed_weights import packed_bytes
-from profiler_kit.loading.reachable import tensors_of
-from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.memory.log import MemoryLog
 from profiler_kit.memory.tracker import Tracker
 from profiler_kit.memory.workspace import LibraryConfig
+from profiler_kit.meta.batch import tensors_in
+from profiler_kit.meta.checkpointing import checkpointed
+from profiler_kit.meta.device_moves import joins_paused
+from profiler_kit.meta.emulation import Emulation, emulated
+from profiler_kit.meta.ownership import ModuleTracker, parameter_owners
+from profiler_kit.meta.packed_weights import packed_bytes
 from profiler_kit.records.counts import LOSS_PATH, OPTIMIZER_PATH
+from profiler_kit.user_code.reachable import tensors_of
+from profiler_kit.user_code.restoration import restored
 
 # The first step creates the optimizer's state. All later steps are alike.
 STEPS: Final = 2

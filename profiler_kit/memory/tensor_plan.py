@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target
-from profiler_kit.loading.copies import copy_with_tensors
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors
-from profiler_kit.loading.user_locations import one_line_message, user_place
 from profiler_kit.memory.linear_pairs import HeadViews
 from profiler_kit.memory.pair_kinds import PairKind, Run, find_kinds, joined, sizes_of
 from profiler_kit.memory.sharded_operators import PairOperators, mixing_operator
 from profiler_kit.memory.sharding_record import Vocabulary, other_modules, sharding_of
 from profiler_kit.memory.tensor_styles import TensorSharding
+from profiler_kit.meta.copies import copy_with_tensors
+from profiler_kit.user_code.locations import one_line_message, user_place
 
 
 def plan_sharding(target: Target, mesh: Any, run: Run) -> TensorSharding:

@@ -17,18 +17,18 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.devices.device import Architecture, Device, Figure
-from profiler_kit.emulation.library_calls import OpCall, facts_of
-from profiler_kit.loading.call_signatures import call_signature, op_name
-from profiler_kit.loading.flex_attention import UndecomposedFlexAttention
-from profiler_kit.loading.layouts import stored_tensor
-from profiler_kit.loading.meta_kernels import replacement_kernel
-from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.ownership import ModuleTracker
-from profiler_kit.loading.user_locations import display_path, user_frame
 from profiler_kit.memory.gradient_sums import exclusive_counts, in_place_variant
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import LibraryConfig, exactly, ruled_ops, workspace_of
+from profiler_kit.meta.call_signatures import call_signature, op_name
+from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.flex_attention import UndecomposedFlexAttention
+from profiler_kit.meta.layouts import stored_tensor
+from profiler_kit.meta.meta_kernels import replacement_kernel
+from profiler_kit.meta.op_memo import Memo, memo_for_modes
+from profiler_kit.meta.ownership import ModuleTracker
 from profiler_kit.records.counts import Phase
+from profiler_kit.user_code.locations import display_path, user_frame
 
 _WITH_BIAS: Final = frozenset(("aten.addmm", "aten._addmm_activation"))
 _PRODUCTS: Final = _WITH_BIAS | {f"aten.{name}" for name in ("mm", "bmm", "baddbmm", "addmv", "mv", "dot")}

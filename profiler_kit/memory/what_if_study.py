@@ -11,12 +11,12 @@ from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.in_place_activations import in_place_candidates, unsafe_in_place_modules
-from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.memory.search import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import MemoryEstimate, MemoryOptions, StaticCount, WhatIf
 from profiler_kit.records.variation import Variation, variation_text
 from profiler_kit.units import text
+from profiler_kit.user_code.locations import one_line_message
 
 AUTO: Final = "auto"
 UNCHANGED: Final = Variation()

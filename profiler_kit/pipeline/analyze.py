@@ -324,7 +324,7 @@ def _missing_device_note(counted: Counted, device: str) -> tuple[str, ...]:
     target = counted.target
     if device != "cpu" or target is None or not target.requested_devices:
         return ()
-    from profiler_kit.loading.missing_accelerators import is_available
+    from profiler_kit.meta.missing_accelerators import is_available
 
     names = " and ".join(sorted(kind.upper() for kind in target.requested_devices))
     if any(is_available(kind) for kind in target.requested_devices):

@@ -152,9 +152,9 @@ def _counted(
 ) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
     """The target with its counts in `convention` and in the kit's; without counts, and with a note, if that fails."""
     from profiler_kit.counting import count_by_conventions
-    from profiler_kit.loading.user_environment import seeded
-    from profiler_kit.loading.user_locations import one_line_message
     from profiler_kit.recording.loop import inner_model
+    from profiler_kit.user_code.environment import seeded
+    from profiler_kit.user_code.locations import one_line_message
 
     inner = inner_model(models[0])
     if len(models) > 1 or observed.arguments is None:

@@ -52,7 +52,7 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str, timeout_
     """
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.loading import NeedsDataError, load
-    from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
+    from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
 
     with as_target_errors(spec.spec, timeout_s or COUNT_TIMEOUT_S):
         target = load(spec, device="meta")
@@ -164,9 +164,9 @@ def with_what_ifs(
         UsageError: a path is not the path of a module.
     """
     from profiler_kit.counting import count_target
-    from profiler_kit.loading.checkpointing import checkpointed
     from profiler_kit.memory import simulate
     from profiler_kit.memory.what_if_study import WhatIfStudy
+    from profiler_kit.meta.checkpointing import checkpointed
 
     def count_checkpointed(variant: Target, paths: tuple[str, ...]) -> StaticCount:
         with checkpointed(variant.model, paths):
@@ -216,6 +216,6 @@ def simulated_device(gpu: str | None = None, torch_device: str | None = None) ->
 
 def _short_message(error: BaseException) -> str:
     """`error` in one line: the message of a KitError, otherwise the type and the message."""
-    from profiler_kit.loading.user_locations import one_line_message
+    from profiler_kit.user_code.locations import one_line_message
 
     return str(error).partition("\n")[0] if isinstance(error, KitError) else one_line_message(error)

@@ -22,10 +22,10 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     Exceptions that this package raised itself pass through, unless user code has replaced a builtin function or removed a
     module that was imported. Both are restored.
     """
-    from profiler_kit.loading.boundary import user_boundary
-    from profiler_kit.loading.interpreter_state import InterpreterState
-    from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
-    from profiler_kit.loading.user_locations import display_path, is_user_code, one_line_message
+    from profiler_kit.user_code.boundary import user_boundary
+    from profiler_kit.user_code.interpreter_state import InterpreterState
+    from profiler_kit.user_code.locations import display_path, is_user_code, one_line_message
+    from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
     state = InterpreterState()
     try:
@@ -58,9 +58,9 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
 
 def target_error(error: BaseException, target: str) -> TargetError | None:
     """The TargetError for an exception that the user's code raised; None for one of this package or a KitError."""
-    from profiler_kit.loading.boundary import EscapedError
     from profiler_kit.loading.scripts.side_effects import SideEffectError
-    from profiler_kit.loading.user_locations import exit_message, is_out_of_memory, one_line_message, user_place
+    from profiler_kit.user_code.boundary import EscapedError
+    from profiler_kit.user_code.locations import exit_message, is_out_of_memory, one_line_message, user_place
 
     if isinstance(error, KitError):
         return None
@@ -85,7 +85,7 @@ def target_error(error: BaseException, target: str) -> TargetError | None:
 
 def _is_raised_by_user(error: BaseException) -> bool:
     """Whether user code is further inside the stack of `error` than this package: a property or a ``__repr__`` that failed."""
-    from profiler_kit.loading.user_locations import is_user_code
+    from profiler_kit.user_code.locations import is_user_code
 
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         file = frame.f_code.co_filename

@@ -17,14 +17,14 @@ from torch import nn
 from torch.profiler import profile, record_function
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.compilation import uncompiled_path, unwrap_compiled
-from profiler_kit.loading.ownership import Call, wrapped_calls
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
+from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.observations import Observations, describe_arguments
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.temporary_files import replacement
+from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker.steps import MARKS_A_STEP, Mark, clock_mark, elapsed_ns
 from profiler_kit.worker.tracing import marked_call, profiled, write_trace
 

@@ -22,7 +22,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
-from profiler_kit.loading.ownership import Call
+from profiler_kit.meta.ownership import Call
 from profiler_kit.records.counts import Phase
 
 OnForward = Callable[[tuple[Any, ...], dict[str, Any]], None]

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading import Batch, Target
-from profiler_kit.loading.batch import map_batch
-from profiler_kit.loading.compilation import remove_compilation
-from profiler_kit.loading.eager import compilation_disabled
-from profiler_kit.loading.user_environment import seeded
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.batch import map_batch
+from profiler_kit.meta.compilation import remove_compilation
+from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner

@@ -16,10 +16,10 @@ from typing import Final
 
 import torch
 
-from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.jobs import CeilingsJob
 from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker import environment
 from profiler_kit.worker.entry import serve
 from profiler_kit.worker.steps import MIN_STEPS

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from profiler_kit.loading import Batch
-from profiler_kit.loading.user_environment import seeded
+from profiler_kit.user_code.environment import seeded
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner
 

@@ -12,10 +12,10 @@ from typing import NoReturn, TypeVar
 
 from profiler_kit import process
 from profiler_kit.errors import KitError
-from profiler_kit.loading.user_locations import exit_message, one_line_message, user_place
 from profiler_kit.process.protocol import OnProgress, progress_channel, write_result
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.user_code.locations import exit_message, one_line_message, user_place
 
 Job = TypeVar("Job")
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as trees
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, user_place
+from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, user_place
 
 WARM_UPS: Final = 3  # before the capture, as in make_graphed_callables: libraries choose algorithms and allocate
 _TENSOR: Final = object()  # replaces a tensor in a tree

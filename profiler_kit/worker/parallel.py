@@ -13,10 +13,10 @@ from profiler_kit.configurations.naming import axes_by_name
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target
 from profiler_kit.loading.sharding import shard
-from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.parallel import Member
 from profiler_kit.rendezvous.meeting import open_store
+from profiler_kit.user_code.locations import one_line_message
 
 BACKENDS: Final = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 _joined: Final[

@@ -18,8 +18,8 @@ import torch
 from torch.profiler import record_function
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.compilation import compiled_parts
-from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.meta.compilation import compiled_parts
+from profiler_kit.meta.ownership import ModuleTracker, parameter_owners
 from profiler_kit.records import marks
 from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.experiments import ConvolutionPart, PartWorkspace

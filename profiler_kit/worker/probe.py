@@ -14,8 +14,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.call_signatures import call_signature
-from profiler_kit.loading.ownership import ModuleTracker, parameter_owners
+from profiler_kit.meta.call_signatures import call_signature
+from profiler_kit.meta.ownership import ModuleTracker, parameter_owners
 from profiler_kit.records.counts import PHASE_PATHS, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.worker.pieces import tensors

@@ -17,12 +17,12 @@ import torch
 
 from profiler_kit.errors import KitError
 from profiler_kit.loading import example_count, explain_forward_failure
-from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import text
+from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
 from profiler_kit.worker import accuracy, checks, environment, parts, probe, threads, tracing, variant
 from profiler_kit.worker.device_state import device_state, state_after
 from profiler_kit.worker.entry import failure_line, serve

@@ -23,15 +23,15 @@ from profiler_kit.configurations import shapes
 from profiler_kit.configurations.shapes import PlannedStep, Schedule
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, Target
-from profiler_kit.loading.batch import map_batch, map_tensors
 from profiler_kit.loading.failure import NeedsDataError
 from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.tensor_kinds import as_step_errors, run_on_first_kind
-from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message
+from profiler_kit.meta.batch import map_batch, map_tensors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.experiments import ShapeStep
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.serde import dumps
+from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
 from profiler_kit.worker import variant
 from profiler_kit.worker.entry import failure_line, serve
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from profiler_kit.loading.ownership import Call, wrapped_calls
+from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.worker.steps import Runner

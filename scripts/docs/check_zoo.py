@@ -34,9 +34,9 @@ from profiler_kit.counting import count_target
 from profiler_kit.errors import KitError
 from profiler_kit.loading import load
 from profiler_kit.loading.zoo.torchvision_models import input_shape
-from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "zoo.md"
 MOST_RELATIVE: Final = 1e-3

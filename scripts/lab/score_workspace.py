@@ -22,8 +22,8 @@ from typing import Any, Final
 from tabulate import tabulate
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.emulation.library_calls import OpCall, TensorFacts
 from profiler_kit.memory.workspace import LibraryConfig, WorkspaceBytes, workspace_of
+from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
 from scripts.lab.probe_convolution import Conv
 
 MASKS: Final = {"dgrad": (True, False, False), "wgrad": (False, True, False)}

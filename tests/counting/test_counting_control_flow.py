@@ -19,8 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 import profiler_kit
 from profiler_kit.counting.formulas import has_builtin_formula
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.control_flow import control_flow_in_python
-from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.meta.control_flow import control_flow_in_python
+from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.counts import StaticCount
 
 ONES = torch.ones(3, 8)

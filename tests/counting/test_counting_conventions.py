@@ -24,7 +24,7 @@ from profiler_kit.counting.conventions.flop_counter import op_cost
 from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.loading import Target, from_model
-from profiler_kit.loading.op_memo import Memo
+from profiler_kit.meta.op_memo import Memo
 from profiler_kit.records.counts import Cost, StaticCount
 
 Mode = Literal["train", "infer"]

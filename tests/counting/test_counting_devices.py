@@ -22,9 +22,9 @@ from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import devices, find_device
-from profiler_kit.emulation.attention import select_kernel
 from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
+from profiler_kit.meta.emulation.attention import select_kernel
 from profiler_kit.records.counts import COUNT_PHASES, AttentionUse, Cost, StaticCount
 
 WORDS, TOKENS = 11, 8
@@ -334,7 +334,7 @@ def test_a_step_that_a_kernel_rejects_is_counted_as_its_parts(monkeypatch: pytes
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr("profiler_kit.emulation.attention.select_kernel", fail)
+    monkeypatch.setattr("profiler_kit.meta.emulation.attention.select_kernel", fail)
     static = count_target(target("decoder"), device=H100)
     assert static.kernels_of is None
     assert any("no such kernel" in note for note in static.notes)

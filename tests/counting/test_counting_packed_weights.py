@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit import count
-from profiler_kit.loading.packed_weights import packed_bytes
+from profiler_kit.meta.packed_weights import packed_bytes
 
 quantization = pytest.importorskip("torch.ao.quantization")
 pytestmark = [

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.loading.foreach_ops import is_foreach, run_foreach
-from profiler_kit.loading.op_memo import MemoMode
+from profiler_kit.meta.foreach_ops import is_foreach, run_foreach
+from profiler_kit.meta.op_memo import MemoMode
 
 ATEN = torch.ops.aten
 SHAPES = [(3, 4), (5,), (3, 4), (), (5,), (4, 3), (3, 4)]

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from profiler_kit.loading.garbage_collection import older_objects_frozen
+from profiler_kit.meta.garbage_collection import older_objects_frozen
 from profiler_kit.pipeline.packages import collection_paused
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from profiler_kit.counting import count_target
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import from_model, load
-from profiler_kit.loading.device_moves import accelerator, moves_redirected, names_accelerator
+from profiler_kit.meta.device_moves import accelerator, moves_redirected, names_accelerator
 from profiler_kit.records.target import TargetSpec
 
 META, CPU = torch.device("meta"), torch.device("cpu")

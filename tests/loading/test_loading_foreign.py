@@ -23,8 +23,8 @@ from profiler_kit.foreign import (
     loaded_modules,
     module_places,
 )
-from profiler_kit.loading.imported_modules import record_imports
-from profiler_kit.loading.user_locations import is_user_code
+from profiler_kit.user_code.imported_modules import record_imports
+from profiler_kit.user_code.locations import is_user_code
 
 NET = """
 import torch

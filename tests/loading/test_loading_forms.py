@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from profiler_kit.counting import count_target
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import from_model, load
-from profiler_kit.loading.ownership import wrapped_calls
+from profiler_kit.meta.ownership import wrapped_calls
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import TargetSpec
 

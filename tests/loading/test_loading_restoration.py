@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import profiler_kit
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.reachable import reachable, tensors_of
-from profiler_kit.loading.restoration import restored_objects
 from profiler_kit.records.target import Mode
+from profiler_kit.user_code.reachable import reachable, tensors_of
+from profiler_kit.user_code.restoration import restored_objects
 
 
 def macs_and_peak(model: nn.Module, inputs: tuple[Any, ...], mode: Mode) -> tuple[int, int]:

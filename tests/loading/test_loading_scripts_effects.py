@@ -19,10 +19,10 @@ from torch import nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
-from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.side_effects import SideEffectError, is_guarded, no_side_effects
-from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 URL = "https://example.org/weights.pth"
 ACTS: dict[str, Callable[[Path], object]] = {

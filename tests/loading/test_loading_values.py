@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from profiler_kit.loading.values import MAX_INTEGERS, ValueTracking, store_values
+from profiler_kit.meta.values import MAX_INTEGERS, ValueTracking, store_values
 
 KNOWN: dict[str, Callable[[], Tensor]] = {
     "arange": lambda: torch.arange(10) % 3,

@@ -18,13 +18,13 @@ from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device, Figure
 from profiler_kit.devices.registry import devices, find_device
-from profiler_kit.emulation import emulated
-from profiler_kit.emulation.attention import select_kernel
-from profiler_kit.emulation.library_calls import OpCall
 from profiler_kit.loading import from_model
-from profiler_kit.loading.ownership import ModuleTracker
 from profiler_kit.memory import simulate
 from profiler_kit.memory.tracker import Tracker
+from profiler_kit.meta.emulation import emulated
+from profiler_kit.meta.emulation.attention import select_kernel
+from profiler_kit.meta.emulation.library_calls import OpCall
+from profiler_kit.meta.ownership import ModuleTracker
 
 
 class Heard:

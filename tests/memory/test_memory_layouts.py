@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.emulation.library_calls import OpCall, facts_of
 from profiler_kit.loading import from_model
-from profiler_kit.loading.layouts import is_channels_last, is_dense
-from profiler_kit.loading.meta_kernels import replacement_kernel
 from profiler_kit.memory import simulate
 from profiler_kit.memory.workspace import LibraryConfig, workspace_of
+from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.layouts import is_channels_last, is_dense
+from profiler_kit.meta.meta_kernels import replacement_kernel
 
 LAST = torch.channels_last
 CONVOLUTION = torch.ops.aten.convolution.default

@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import Target, from_model, load
-from profiler_kit.loading.call_signatures import call_signature, op_name
 from profiler_kit.memory import LibraryConfig, Setup, simulate, simulate_measured
 from profiler_kit.memory.measured_workspace import MEASURED, MeasuredWorkspace, with_measured_workspace
 from profiler_kit.memory.steps import record_steps
+from profiler_kit.meta.call_signatures import call_signature, op_name
 from profiler_kit.records.counts import DeviceMemory, Phase
 from profiler_kit.records.runs import OpMemory, PeakMemory
 from profiler_kit.records.serde import read_report

@@ -14,8 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from profiler_kit.counting import count_target
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
-from profiler_kit.loading import from_model, garbage_collection
+from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
+from profiler_kit.meta import garbage_collection
 from profiler_kit.records.counts import MemoryEstimate
 
 B, D, H = 16, 32, 64

@@ -15,9 +15,9 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.device import Device
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model
-from profiler_kit.loading.checkpointing import checkpointed
 from profiler_kit.memory import Setup, simulate
 from profiler_kit.memory.what_if_study import WhatIfStudy
+from profiler_kit.meta.checkpointing import checkpointed
 from profiler_kit.records.counts import (
     Cost,
     DeviceMemory,

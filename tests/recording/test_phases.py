@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from profiler_kit.loading.ownership import wrapped_calls
+from profiler_kit.meta.ownership import wrapped_calls
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records.counts import Phase
 

@@ -14,7 +14,7 @@ from profiler_kit import counting
 from profiler_kit.counting import count_target
 from profiler_kit.counting.step import trace_step
 from profiler_kit.loading import from_model
-from profiler_kit.loading.op_memo import Memo
+from profiler_kit.meta.op_memo import Memo
 from profiler_kit.records.counts import OpRecord
 from scripts.bench import cases as bench_cases
 from scripts.bench import count as bench_count

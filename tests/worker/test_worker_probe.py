@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
-from profiler_kit.loading.call_signatures import op_name  # noqa: E402
 from profiler_kit.memory.steps import Setup, record_steps  # noqa: E402
+from profiler_kit.meta.call_signatures import op_name  # noqa: E402
 from profiler_kit.records.runs import PeakMemory  # noqa: E402
 from profiler_kit.worker import probe  # noqa: E402
 from profiler_kit.worker.steps import Runner  # noqa: E402

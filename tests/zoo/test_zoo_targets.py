@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TARGET_FAILED, USAGE, KitError
 from profiler_kit.loading import load
-from profiler_kit.loading.batch import forward_of
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.loading.zoo.transformers_models import offline
+from profiler_kit.meta.batch import forward_of
 from profiler_kit.records.target import TargetSpec
 
 

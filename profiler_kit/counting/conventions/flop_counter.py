@@ -18,7 +18,7 @@ from profiler_kit.counting.conventions import Convention, OpCall, with_work
 from profiler_kit.counting.formulas import find_formula
 from profiler_kit.counting.operands import argument_places
 from profiler_kit.errors import KitError
-from profiler_kit.loading.values import known_values
+from profiler_kit.meta.values import known_values
 from profiler_kit.records.counts import Cost
 
 _COMPOSITE: Final = "CompositeImplicitAutograd"

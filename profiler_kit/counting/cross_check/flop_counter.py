@@ -25,14 +25,14 @@ from profiler_kit.counting.cross_check.tally import (
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import device_contexts, trace_step
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation.library_calls import NoLibraries
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Target
-from profiler_kit.loading.op_memo import Memo, memo_for_modes
-from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.emulation.library_calls import NoLibraries
+from profiler_kit.meta.op_memo import Memo, memo_for_modes
 from profiler_kit.records.counts import COUNT_PHASES, CountPhase, CrossCheck, OpRecord, TensorSpec
+from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.restoration import restored
 
 PEER: Final = "FlopCounterMode"
 

@@ -35,11 +35,11 @@ from profiler_kit.counting.step import trace_step
 from profiler_kit.errors import KitError
 from profiler_kit.foreign import installed_version
 from profiler_kit.loading import Target
-from profiler_kit.loading.op_memo import memo_for_modes
-from profiler_kit.loading.restoration import restored
 from profiler_kit.loading.tensor_kinds import StepError, free_bytes
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.op_memo import memo_for_modes
 from profiler_kit.records.counts import CountPhase, CrossCheck
+from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.restoration import restored
 
 PEER: Final = "fvcore"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.errors import KitError
-from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.records.counts import CountPhase, CrossCheck, CrossCheckLayer, CrossCheckRow
+from profiler_kit.user_code.locations import one_line_message
 
 UNEXPLAINED: Final = "(not explained)"
 NO_KIT_FORMULA: Final = "the kit has no formula for this op"

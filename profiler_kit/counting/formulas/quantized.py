@@ -12,7 +12,7 @@ from typing import Any
 
 from profiler_kit.counting.arithmetic import contraction, free, numel, per_argument, per_result
 from profiler_kit.counting.formulas import formula
-from profiler_kit.loading.packed_weights import packed_tensors
+from profiler_kit.meta.packed_weights import packed_tensors
 from profiler_kit.records.counts import Cost, TensorSpec
 
 

@@ -14,17 +14,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.scripts.side_effects import SideEffectError
-from profiler_kit.loading.user_locations import is_out_of_memory, one_line_message, type_with_article, user_place
-from profiler_kit.loading.values import MAX_INTEGERS
+from profiler_kit.meta.device_moves import moves_redirected
+from profiler_kit.meta.values import MAX_INTEGERS
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, type_with_article, user_place
 
 _CONSTRUCTORS: Final = _device_constructors()
 _MOVES: Final = (Tensor.to, Tensor.cuda, Tensor.cpu)

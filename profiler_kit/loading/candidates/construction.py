@@ -28,8 +28,8 @@ from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.placeholders import UnavailableError
-from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
 from profiler_kit.loading.source import Source
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8
 _MAX_PARTS: Final = 3  # parts that are built instead of a model that cannot be built

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler_kit.errors import KitError, UsageError
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.user_code.locations import one_line_message
 
 
 class Unquoted(str):

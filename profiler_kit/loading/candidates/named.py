@@ -17,7 +17,7 @@ from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.user_locations import type_with_article
+from profiler_kit.user_code.locations import type_with_article
 
 
 def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapping[str, Any]) -> list[Candidate]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.meta.batch import Forward
 
 NO_GUESS_HINT: Final = "pass the inputs with -i, once for each, or define example_inputs in the file"
 

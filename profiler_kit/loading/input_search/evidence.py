@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.loading.batch import Batch, map_batch
 from profiler_kit.loading.candidates.sites import CallSite
-from profiler_kit.loading.copies import meta_copy
 from profiler_kit.loading.input_search.data_sets import DataSetUse, data_set_use
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
@@ -26,6 +24,8 @@ from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.reading import parse_evidence
 from profiler_kit.loading.scripts.repository import imported_files, repository_root
 from profiler_kit.loading.scripts.slices import place_of
+from profiler_kit.meta.batch import Batch, map_batch
+from profiler_kit.meta.copies import meta_copy
 
 MAX_CALLS: Final = 12  # calls that are evaluated in one document
 MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example

@@ -14,9 +14,9 @@ from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
 from profiler_kit.foreign import attribute_of, has_class
-from profiler_kit.loading.batch import reads_sequence_first
 from profiler_kit.loading.candidates.configs import AssumedConfig
-from profiler_kit.loading.reachable import object_attributes
+from profiler_kit.meta.batch import reads_sequence_first
+from profiler_kit.user_code.reachable import object_attributes
 
 IMAGE_NAMES: Final = (
     "image_size", "img_size", "imgsize", "image_shape", "img_shape", "input_resolution", "input_shape", "in_shape",

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler_kit.loading.batch import copied_containers
-from profiler_kit.loading.boundary import user_boundary
-from profiler_kit.loading.control_flow import control_flow_in_python
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome
 from profiler_kit.loading.input_search.recorder import META, RUN_S, Recorder, check_channels, check_layer_input
-from profiler_kit.loading.restoration import restored_objects
-from profiler_kit.loading.user_environment import seeded
-from profiler_kit.loading.user_locations import is_out_of_memory, is_user_code, user_source
-from profiler_kit.loading.values import ValueTracking
+from profiler_kit.meta.batch import copied_containers
+from profiler_kit.meta.control_flow import control_flow_in_python
+from profiler_kit.meta.values import ValueTracking
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.locations import is_out_of_memory, is_user_code, user_source
+from profiler_kit.user_code.restoration import restored_objects
 
 
 class MetaRunner:

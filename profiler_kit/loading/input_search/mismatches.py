@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
 from profiler_kit.loading.layers import needed_shape
+from profiler_kit.meta.batch import tensors_in
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
 _LISTS: Final = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack"})

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from profiler_kit.loading.batch import tensors_in
+from profiler_kit.meta.batch import tensors_in
 
 _NEEDS_VALUES: Final = re.compile(
     r"meta tensors?\b|\dD meta\b|meta device|data-independent|data-dependent|SparseMeta|SparseCsrMeta|fake impl|NestedTensorImpl"

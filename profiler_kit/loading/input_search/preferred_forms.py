@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts
 from profiler_kit.loading.input_search.outcomes import Outcome
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_size, with_text
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.meta.batch import tensors_in
 
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
 _SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})

@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, IMAGE_CHANNELS, SIGNAL_LENGTH, Facts
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.roles import IMAGE_WORDS, Parameter, Role, name_words, role_of
 from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.meta.batch import tensors_in
 
 Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for each item of a list or dict
 

@@ -15,8 +15,8 @@ from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.outcomes import LayerInputError, Outcome, input_name, origins
+from profiler_kit.meta.batch import tensors_in
 
 META: Final = torch.device("meta")
 RUN_S: Final = 6.0  # CPU time of one forward pass on meta; loops over a sequence call thousands of functions

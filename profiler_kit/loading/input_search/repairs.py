@@ -10,7 +10,6 @@ from typing import Final
 
 from torch import Tensor, nn
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_CHANNELS, Facts
 from profiler_kit.loading.input_search.mismatches import DimensionMismatch, SizeMismatch, mismatches, named_tensors
 from profiler_kit.loading.input_search.outcomes import Failure, input_name, origins
@@ -32,6 +31,7 @@ from profiler_kit.loading.input_search.states import (
     with_value,
 )
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.meta.batch import tensors_in
 
 # Image sizes of data sets, pretrained models and papers: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari; the
 # last one is U-Net's, whose convolutions without padding need maps that stay even.

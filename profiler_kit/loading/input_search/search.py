@@ -19,8 +19,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.loading.batch import tensors_in
-from profiler_kit.loading.copies import cpu_copy, meta_copy
 from profiler_kit.loading.input_search.facts import Facts, facts_of
 from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.meta_run import MetaRunner
@@ -34,6 +32,8 @@ from profiler_kit.loading.input_search.roles import Parameter, Role, required_pa
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
 from profiler_kit.loading.input_search.unavoidable import ignores_input
 from profiler_kit.loading.inputs import InputText, build_arguments
+from profiler_kit.meta.batch import tensors_in
+from profiler_kit.meta.copies import cpu_copy, meta_copy
 
 MAX_TRIALS: Final = 160
 MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same result

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Iterator
 from types import CodeType
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.input_search.outcomes import Failure, is_wrong_call
 from profiler_kit.loading.scripts.placeholders import missing_package
+from profiler_kit.meta.batch import tensors_in
 
 
 def ignores_input(failure: Failure) -> bool:

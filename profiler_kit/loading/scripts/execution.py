@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
-from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.call_arguments import passed_argument
 from profiler_kit.loading.scripts.documents import Document
 from profiler_kit.loading.scripts.importing import ImportSession
@@ -28,9 +27,10 @@ from profiler_kit.loading.scripts.names import (
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
 from profiler_kit.loading.scripts.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
-from profiler_kit.loading.scripts.time_limit import TimeLimitError, time_limit
-from profiler_kit.loading.user_environment import user_code
-from profiler_kit.loading.user_locations import one_line_message, user_place
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.environment import user_code
+from profiler_kit.user_code.locations import one_line_message, user_place
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 EVALUATION_TIMEOUT_S: Final = 20.0
 _MAX_DEPTH: Final = 6  # of parameters whose value is the parameter of a caller

@@ -20,7 +20,7 @@ from profiler_kit.loading.scripts.module_slice import ModuleSlice, slice_module
 from profiler_kit.loading.scripts.repository import MAX_LEVELS, repository_root
 from profiler_kit.loading.scripts.runner import Failure, Runner, future_flags, open_names, requested_names
 from profiler_kit.loading.scripts.slices import facts_of
-from profiler_kit.loading.user_locations import display_path, is_user_code
+from profiler_kit.user_code.locations import display_path, is_user_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

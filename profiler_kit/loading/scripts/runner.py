@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.boundary import user_boundary
 from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.repository import repository_root
 from profiler_kit.loading.scripts.side_effects import SideEffectError
-from profiler_kit.loading.user_locations import is_user_code
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.locations import is_user_code
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)

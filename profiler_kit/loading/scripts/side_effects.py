@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from profiler_kit.loading.scripts.downloads import skipped_downloads
-from profiler_kit.loading.user_locations import display_path, is_installed_package, is_user_code
+from profiler_kit.user_code.locations import display_path, is_installed_package, is_user_code
 
 _NETWORK: Final = {
     "socket.connect": "network access",

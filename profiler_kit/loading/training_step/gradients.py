@@ -8,9 +8,9 @@ from typing import Final
 
 from torch import nn
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.meta.batch import tensors_in
 
 # Code without one of these passes the gradients of its parameters on.
 _STOPS_GRADIENTS: Final = re.compile(

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.scripts.names import dotted_name
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
+from profiler_kit.meta.batch import Batch
 
 if TYPE_CHECKING:
     from profiler_kit.loading.input_sources import TargetInputs

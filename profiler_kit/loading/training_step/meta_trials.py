@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from profiler_kit.loading.batch import Batch, copied_containers, map_batch
-from profiler_kit.loading.copies import meta_copy
-from profiler_kit.loading.eager import compilation_disabled
-from profiler_kit.loading.garbage_collection import older_objects_frozen
-from profiler_kit.loading.op_memo import MemoMode
-from profiler_kit.loading.restoration import restored_objects
-from profiler_kit.loading.user_environment import seeded
-from profiler_kit.loading.user_locations import is_out_of_memory
-from profiler_kit.loading.values import ValueTracking, copy_values
+from profiler_kit.meta.batch import Batch, copied_containers, map_batch
+from profiler_kit.meta.copies import meta_copy
+from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.meta.garbage_collection import older_objects_frozen
+from profiler_kit.meta.op_memo import MemoMode
+from profiler_kit.meta.values import ValueTracking, copy_values
+from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.locations import is_out_of_memory
+from profiler_kit.user_code.restoration import restored_objects
 
 
 class MetaTrials:

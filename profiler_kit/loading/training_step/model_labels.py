@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, tensors_in
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.stored_losses import newly_stored, stored_scalars
-from profiler_kit.loading.values import MAX_INTEGERS
+from profiler_kit.meta.batch import Batch, tensors_in
+from profiler_kit.meta.values import MAX_INTEGERS
 
 LABEL_PARAMETERS: Final = (
     "labels", "label", "targets", "target", "lm_labels", "y", "y_true", "gt", "gts", "ground_truth",

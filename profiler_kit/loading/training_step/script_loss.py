@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Batch, map_tensors, tensors_in
-from profiler_kit.loading.copies import meta_copy
-from profiler_kit.loading.device_moves import moves_redirected
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial, labels_for_loss
 from profiler_kit.loading.training_step.step_code import OUTPUT
+from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
+from profiler_kit.meta.copies import meta_copy
+from profiler_kit.meta.device_moves import moves_redirected
 
 _META: Final = torch.device("meta")
 _FUNCTION: Final = "training_step_loss"

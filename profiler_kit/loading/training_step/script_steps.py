@@ -11,7 +11,6 @@ from typing import Any, Final
 from torch import nn
 from torch.optim import Optimizer
 
-from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.scripts.documents import Document
@@ -37,6 +36,7 @@ from profiler_kit.loading.training_step.step_code import (
     read_names,
     stored_names,
 )
+from profiler_kit.meta.batch import Forward
 
 MAX_STEPS: Final = 8  # examined training steps
 MAX_DERIVATIONS: Final = 5  # statements between the data of a loop and a label

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from profiler_kit.loading.batch import tensors_in
 from profiler_kit.loading.losses import LabelKind
+from profiler_kit.meta.batch import tensors_in
 
 # Functions of torch.nn.functional, with the kind of label that their second argument is. The modules of torch.nn call them.
 _KINDS: Final[Mapping[Callable[..., Any], LabelKind]] = {

@@ -14,11 +14,11 @@ from torch import nn
 
 from profiler_kit.command_lines import install_command
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.user_locations import one_line_message
+from profiler_kit.meta.batch import Forward
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.locations import one_line_message
 
 Inputs = tuple[tuple[InputText, ...], Mapping[str, Any]]
 

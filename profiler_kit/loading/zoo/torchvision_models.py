@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from torch import nn
 
-from profiler_kit.loading.batch import Forward
 from profiler_kit.loading.candidates.building import check_arguments
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
-from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+from profiler_kit.meta.batch import Forward
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 INSTALL: Final = (("--no-deps", "torchvision"),)
 VIDEO_FRAMES: Final = 16

@@ -9,9 +9,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from profiler_kit.loading.batch import Forward, dtype_name
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.zoo.recipe import Inputs
+from profiler_kit.meta.batch import Forward, dtype_name
 
 SEQUENCE: Final = 128
 WAVE_SAMPLES: Final = 16_000  # a second of speech

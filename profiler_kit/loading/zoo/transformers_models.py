@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.user_locations import one_line_message
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
-from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 INSTALL: Final = (("transformers",),)
 CONFIG: Final = "config.json"

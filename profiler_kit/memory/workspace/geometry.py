@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation.library_calls import TensorFacts
-from profiler_kit.loading.layouts import is_channels_last
 from profiler_kit.memory.workspace import LibraryConfig
+from profiler_kit.meta.emulation.library_calls import TensorFacts
+from profiler_kit.meta.layouts import is_channels_last
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Precision = Literal["half", "tf32", "float32", "float64"]

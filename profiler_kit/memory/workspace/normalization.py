@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation.library_calls import OpCall, TensorFacts
 from profiler_kit.memory.workspace import NOTHING, LibraryConfig, WorkspaceBytes, exactly, rule
 from profiler_kit.memory.workspace.geometry import has_channels_last
+from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
 
 _SOURCE: Final = "measured on an H100, torch 2.11"
 _PARTIAL_SHARE: Final = 0.04  # of the input: batch statistics per block, with channels last

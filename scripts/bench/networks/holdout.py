@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from profiler_kit.loading import Target, from_model
-from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.memory import LibraryConfig, Setup
+from profiler_kit.user_code.torchvision_ops import define_missing_ops
 from scripts.bench.networks.holdout_plain import PLAIN
 
 # One network per family of timm.

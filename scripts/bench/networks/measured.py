@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.loading import Target, from_model, load
-from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "models"
 OPTIMIZERS: Final = {"sgd": "sgd_momentum", "adam": "adam"}

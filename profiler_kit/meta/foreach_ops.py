@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from profiler_kit.loading.metadata import append_metadata, share_storage, storages_of, tensor_factory
+from profiler_kit.meta.metadata import append_metadata, share_storage, storages_of, tensor_factory
 
 _PREFIX: Final = "_foreach_"
 _LISTS: Final = (list, tuple)

@@ -20,10 +20,10 @@ from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
 from profiler_kit.devices.device import AttentionKernel, Device
-from profiler_kit.emulation import Call, Emulation, emulates
-from profiler_kit.emulation._patching import patched
-from profiler_kit.emulation.autocast import HALF
-from profiler_kit.emulation.library_calls import Libraries, OpCall, facts_of
+from profiler_kit.meta.emulation import Call, Emulation, emulates
+from profiler_kit.meta.emulation._patching import patched
+from profiler_kit.meta.emulation.autocast import HALF
+from profiler_kit.meta.emulation.library_calls import Libraries, OpCall, facts_of
 
 _ATEN: Final = torch.ops.aten
 _FLASH: Final = _ATEN._scaled_dot_product_flash_attention

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from torch.utils import _foreach_utils
 
-from profiler_kit.emulation import Emulation, patch
-from profiler_kit.emulation._patching import changes_in_torch, patched
+from profiler_kit.meta.emulation import Emulation, patch
+from profiler_kit.meta.emulation._patching import changes_in_torch, patched
 
 
 @patch

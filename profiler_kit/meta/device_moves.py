@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.missing_accelerators import LEGACY_NAME, LegacyType, substitutes
-from profiler_kit.loading.values import copy_values
+from profiler_kit.meta.missing_accelerators import LEGACY_NAME, LegacyType, substitutes
+from profiler_kit.meta.values import copy_values
 
 HOST: Final = torch.device("cpu")
 _NAMED: Final = re.compile(r"\b(cuda|mps|xpu)\b|\.pin_memory\(")

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode
 
-from profiler_kit.loading.bounds import note_bound
-from profiler_kit.loading.values import known_values
+from profiler_kit.meta.bounds import note_bound
+from profiler_kit.meta.values import known_values
 
 Function = Callable[..., Any]
 

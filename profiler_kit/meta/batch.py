@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import UsageError
-from profiler_kit.loading.reachable import is_shared, reachable
 from profiler_kit.records.target import InputInfo
+from profiler_kit.user_code.reachable import is_shared, reachable
 
 NO_INPUTS: Final = object()  # None would be a valid value
 MAX_SEQUENCE_DIMENSIONS: Final = 3  # sequence, batch, features; images have more

@@ -9,8 +9,8 @@ from typing import Literal
 
 import torch
 
-from profiler_kit.loading.user_locations import display_path, user_frame
 from profiler_kit.records.counts import CountBound
+from profiler_kit.user_code.locations import display_path, user_frame
 
 _collectors: list[dict[CountBound, None]] = []
 

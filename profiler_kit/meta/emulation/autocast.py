@@ -15,8 +15,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
-from profiler_kit.emulation import Args, Emulation, Kwargs, casts, patch
-from profiler_kit.emulation._patching import patched
+from profiler_kit.meta.emulation import Args, Emulation, Kwargs, casts, patch
+from profiler_kit.meta.emulation._patching import patched
 
 HALF: Final = (torch.float16, torch.bfloat16)
 

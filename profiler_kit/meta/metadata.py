@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from profiler_kit.loading.batch import tensors_in
+from profiler_kit.meta.batch import tensors_in
 
 _PLAIN: Final = frozenset((torch.Tensor, torch.nn.Parameter))
 _META: Final = torch.device("meta")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from profiler_kit.foreign import module_places
-from profiler_kit.loading.user_locations import is_user_code
+from profiler_kit.user_code.locations import is_user_code
 
 # A load from a folder with files of the same names removes them first, so that two folders may both contain a `layers.py`.
 _imported_modules: set[str] = set()

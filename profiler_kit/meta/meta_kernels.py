@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from profiler_kit.loading.layouts import is_channels_last
+from profiler_kit.meta.layouts import is_channels_last
 
 _CONVOLUTION: Final = torch.ops.aten.convolution.default
 _MEMORY_FORMATS: Final = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -56,7 +56,7 @@ class _TorchvisionFinder(MetaPathFinder):
         """Return None: other finders find the module."""
         if name == "torchvision":
             self.remove()  # the definitions ask the other finders
-            from profiler_kit.loading.zoo.torchvision_ops import define_missing_ops
+            from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
             define_missing_ops()
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import torch
 
-from profiler_kit.loading.module_placeholders import ModulePlaceholder, install_placeholders, outside_of_modes
+from profiler_kit.meta.module_placeholders import ModulePlaceholder, install_placeholders, outside_of_modes
 
 _DYNAMO: Final = "torch._dynamo"
 _UTILITIES: Final = "torch._dynamo.utils"

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.boundary import user_boundary
-from profiler_kit.loading.reachable import is_shared, reachable, tensors_of
-from profiler_kit.loading.scripted_models import graph_constants, load_on_meta
-from profiler_kit.loading.user_locations import one_line_message
-from profiler_kit.loading.values import copy_values, stored_values
+from profiler_kit.meta.scripted_models import graph_constants, load_on_meta
+from profiler_kit.meta.values import copy_values, stored_values
+from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.reachable import is_shared, reachable, tensors_of
 
 
 def meta_copy(model: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from profiler_kit.loading.compilation import uncompiled_path
+from profiler_kit.meta.compilation import uncompiled_path
 
 # Nodes without a forward op (AccumulateGrad, graph roots) have sequence numbers of at least this value.
 NO_SEQUENCE: Final = 1 << 62

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from profiler_kit.emulation import Call, Emulation, emulates
+from profiler_kit.meta.emulation import Call, Emulation, emulates
 
 
 @emulates("linear", cpu=True)

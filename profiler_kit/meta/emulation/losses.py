@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from profiler_kit.emulation import Call, Emulation, emulates
-from profiler_kit.emulation.autocast import HALF, autocast_enabled
+from profiler_kit.meta.emulation import Call, Emulation, emulates
+from profiler_kit.meta.emulation.autocast import HALF, autocast_enabled
 
 _REDUCTIONS: Final = ("none", "mean", "sum")
 

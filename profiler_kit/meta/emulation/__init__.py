@@ -30,8 +30,8 @@ from torch.overrides import TorchFunctionMode
 
 from profiler_kit import _family
 from profiler_kit.devices.device import Device
-from profiler_kit.emulation._patching import override_checks_ignore_modes
-from profiler_kit.emulation.library_calls import Libraries
+from profiler_kit.meta.emulation._patching import override_checks_ignore_modes
+from profiler_kit.meta.emulation.library_calls import Libraries
 
 Call: TypeAlias = Callable[..., Any]
 Args: TypeAlias = tuple[Any, ...]

@@ -13,15 +13,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
-from profiler_kit.loading.bounds import note_bound
-from profiler_kit.loading.eager import compilation_disabled
+from profiler_kit.meta.bounds import note_bound
+from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.user_code.saved_state import has_values
 
 MAX_INTEGERS: Final = 1 << 16  # elements; a causal mask of 256 x 256
 MAX_FLOATS: Final = 1 << 10  # elements; constants and schedules
@@ -60,11 +60,6 @@ def is_small(tensor: Tensor) -> bool:
     if tensor.is_complex():
         return False
     return tensor.numel() <= (MAX_FLOATS if tensor.is_floating_point() else MAX_INTEGERS)
-
-
-def has_values(tensor: Tensor) -> bool:
-    """Whether `tensor` has values, and is neither a meta nor a fake tensor."""
-    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def store_values(tensor: Tensor, value: Tensor) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.loading.reachable import LRU_CACHE, is_replaced, named_globals, reachable
-from profiler_kit.loading.saved_state import (
+from profiler_kit.user_code.reachable import LRU_CACHE, is_replaced, named_globals, reachable
+from profiler_kit.user_code.saved_state import (
     MISSING,
     Restore,
     Save,
@@ -31,9 +31,6 @@ from profiler_kit.loading.saved_state import (
     savers_of,
 )
 
-if TYPE_CHECKING:
-    from profiler_kit.loading.model import Target
-
 # How a value is put into the holders that these functions restore.
 _PUT: Final[dict[Callable[..., None], Callable[[Any, Any, Any], None]]] = {
     restore_dict: dict.__setitem__,
@@ -43,8 +40,12 @@ _PUT: Final[dict[Callable[..., None], Callable[[Any, Any, Any], None]]] = {
 }
 
 
+class _Target(Protocol):
+    def user_objects(self) -> tuple[Any, ...]: ...
+
+
 @contextmanager
-def restored(target: Target, *, weights: bool = False) -> Iterator[SavedObjects]:
+def restored(target: _Target, *, weights: bool = False) -> Iterator[SavedObjects]:
     """Run the block on `target` without gradients, and restore all that its step can reach, also after an exception.
 
     Restores tensors with values (running statistics, inputs), and with `weights` also parameters, for a block that runs an

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.foreign import attribute_of, attributes_of
-from profiler_kit.loading.user_locations import is_user_code
+from profiler_kit.user_code.locations import is_user_code
 
 Children = Callable[[Any], Iterable[Any]]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from profiler_kit.loading.user_locations import is_user_code
+from profiler_kit.user_code.locations import is_user_code
 
 _NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.time_limit import TimeLimitError
+from profiler_kit.user_code.time_limit import TimeLimitError
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _ENDINGS: Final = ("_exit", "abort", "execv", "execve", "kill", "killpg")  # `os` calls these in all its other functions

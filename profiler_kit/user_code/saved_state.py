@@ -16,18 +16,23 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 from torch.utils._mode_utils import no_dispatch
 
-from profiler_kit.loading.reachable import is_user_class, slots_of
-from profiler_kit.loading.values import has_values
+from profiler_kit.user_code.reachable import is_user_class, slots_of
 
 Restore = Callable[[], None]
 Save = Callable[[Any], Restore | None]  # None: the object has nothing to restore
 
 MISSING: Final = object()
 _MAX_SAVED_BYTES: Final = 1 << 30  # of one array; larger ones are data sets, which a step reads
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether `tensor` has values, and is neither a meta nor a fake tensor."""
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def savers_of(kind: type) -> tuple[Save, ...]:

@@ -16,7 +16,7 @@ from types import FrameType
 import torch
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading.boundary import EscapedError, user_boundary
+from profiler_kit.user_code.boundary import EscapedError, user_boundary
 
 _LIBRARIES = tuple(
     str(Path(folder).resolve())

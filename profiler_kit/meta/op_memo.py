@@ -33,10 +33,10 @@ from typing import Any, Final, Generic, Literal, TypeVar
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from profiler_kit.loading.batch_norm_memo import BatchNormMemo
-from profiler_kit.loading.foreach_ops import is_foreach, run_foreach
-from profiler_kit.loading.metadata import append_metadata, result_factory, share_storage
-from profiler_kit.loading.values import ValueShadow, is_small
+from profiler_kit.meta.batch_norm_memo import BatchNormMemo
+from profiler_kit.meta.foreach_ops import is_foreach, run_foreach
+from profiler_kit.meta.metadata import append_metadata, result_factory, share_storage
+from profiler_kit.meta.values import ValueShadow, is_small
 
 # The memo stops growing here: a model whose shapes never repeat gains nothing from it.
 MAX_CALLS: Final = 8192
