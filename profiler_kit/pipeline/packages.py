@@ -20,7 +20,7 @@ PACKAGES: Final = (
     ("numpy", "reading traces"),
     ("msgspec", "reading traces and saved reports"),
     ("rich", "text on the terminal"),
-    ("tabulate", "Markdown and LaTeX tables"),
+    ("tabulate", "Markdown tables"),
     ("cloudpickle", "analyze(model, inputs) in Python"),
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
     ("pandas", "dataframe(report) and Inspection.events()"),
