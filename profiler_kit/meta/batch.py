@@ -21,6 +21,7 @@ from profiler_kit.records.target import InputInfo
 from profiler_kit.user_code.reachable import is_shared, reachable
 
 NO_INPUTS: Final = object()  # None would be a valid value
+_UNCHANGEABLE: Final = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 MAX_SEQUENCE_DIMENSIONS: Final = 3  # sequence, batch, features; images have more
 
 
@@ -43,6 +44,19 @@ class Batch:
         """All input tensors, including nested ones, without labels."""
         yield from tensors_in(self.args)
         yield from tensors_in(self.kwargs)
+
+    def fresh(self) -> Batch:
+        """This batch for another step: with the same tensors, and copies of the lists, dicts and objects that hold them.
+
+        A step may append to a cache that it gets as an input, and the next one must not find that, or go back through its graph.
+        """
+        if all(isinstance(value, (Tensor, *_UNCHANGEABLE)) for value in self.values()):
+            return self
+        return dataclasses.replace(
+            self,
+            args=tuple(map(_fresh, self.args)),
+            kwargs={name: _fresh(value) for name, value in self.kwargs.items()},
+        )
 
     def with_label(self, name: str) -> Batch:
         """This batch with its first label as the keyword input `name`; unchanged without labels."""
@@ -173,18 +187,23 @@ def copied_containers(output: Any) -> Any:
 
 
 def _copied_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    held = list(reachable((value,), into_code=False))  # alive, because the keys below are ids
-    tensors = [item for item in held if issubclass(type(item), Tensor)]
+    held = list(reachable((value,), into_code=False))
+    changed = {id(tensor): change(tensor) for tensor in held if isinstance(tensor, Tensor)}
+    return value if all(changed.get(id(item), item) is item for item in held) else _deep_copy(value, held, changed)
+
+
+def _fresh(value: Any) -> Any:
+    held = list(reachable((value,), into_code=False))
+    return _deep_copy(value, held, {id(item): item for item in held if isinstance(item, Tensor)})
+
+
+def _deep_copy(value: Any, held: list[Any], tensors: dict[int, Tensor]) -> Any:
+    """A copy of `value`, which holds `held`, with `tensors` for the tensors of these ids; `value` if it cannot be copied."""
+    if any(issubclass(type(item), nn.Module) for item in held):
+        return value
     shared = {id(item): item for item in held if is_shared(type(item))}
-    if not tensors or any(issubclass(type(item), nn.Module) for item in held):
-        return value
-    changed = {id(tensor): change(tensor) for tensor in tensors}
-    if all(changed[id(tensor)] is tensor for tensor in tensors):
-        return value
-    with contextlib.suppress(
-        Exception
-    ):  # the copy may run any code, and is not needed: the state of `value` is restored
-        return copy.deepcopy(value, {**shared, **changed})
+    with contextlib.suppress(Exception):  # it may run any code, and is not needed: the state of `value` is restored
+        return copy.deepcopy(value, {**shared, **tensors})
     return value
 
 

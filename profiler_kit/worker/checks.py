@@ -107,7 +107,7 @@ def restore_state(runner: Runner, start: State) -> Batch:
     with torch.no_grad():
         for name, value in _named_tensors(runner.target.model):
             value.copy_(start[name])
-    return runner.target.batch
+    return runner.target.batch.fresh()
 
 
 def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

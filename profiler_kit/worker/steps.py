@@ -139,7 +139,7 @@ class Runner:
     def fetch(self, mark: Mark = no_mark) -> Batch:
         """The next batch on the device: from the target's loader, or always the same batch without a loader."""
         if self._feed is None:
-            return self.target.batch
+            return self.target.batch.fresh()
         mark("data")
         batch = next(self._feed)
         mark("transfer")
