@@ -79,6 +79,10 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
     with restored(target) as saved, collected_bounds() as bounds:
         trace, notes = _trace(target, convention, device, saved.restart)
         facts = describe_modules(target.model, settings)  # with the layers that forward has created
+        if iterators := saved.read_iterators():
+            notes += (
+                f"each pass reads on where the last one stopped in {', '.join(iterators)}: it cannot be set back",
+            )
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(

@@ -30,6 +30,7 @@ from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, c
 from profiler_kit.loading.import_errors import watchdog
 from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
+from profiler_kit.loading.interpreter_state import settings_restored
 from profiler_kit.loading.live_models import read_model
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
@@ -93,13 +94,10 @@ def _search_path_of(checkout: Checkout | None) -> Iterator[None]:
     if checkout is None:
         yield
         return
-    path = list(sys.path)
     folders = [folder for folder in (Path(checkout.folder), Path(checkout.folder, "src")) if folder.is_dir()]
-    sys.path[:] = [*map(str, folders), *map(checkout.redirected, path)]
-    try:
+    with settings_restored("sys.path"):
+        sys.path[:] = [*map(str, folders), *map(checkout.redirected, sys.path)]
         yield
-    finally:
-        sys.path[:] = path
 
 
 def _load(

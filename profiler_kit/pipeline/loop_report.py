@@ -152,6 +152,7 @@ def _counted(
 ) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
     """The target with its counts in `convention` and in the kit's; without counts, and with a note, if that fails."""
     from profiler_kit.counting import count_by_conventions
+    from profiler_kit.loading.interpreter_state import callers_modes_disabled
     from profiler_kit.loading.user_environment import seeded
     from profiler_kit.loading.user_locations import one_line_message
     from profiler_kit.recording.loop import inner_model
@@ -164,7 +165,7 @@ def _counted(
         return _info_without_target(inner, observed), None, None
     simulated = simulated_device(torch_device=str(observed.device))
     try:
-        with seeded(0):  # the random state of the loop is restored
+        with callers_modes_disabled(), seeded(0):  # the random state of the loop is restored
             target = _target(inner, observed, loss_fn, labels)
             static, by_kit = with_memory(
                 *count_by_conventions(target, convention, device=simulated), target, simulated, is_measured=True
