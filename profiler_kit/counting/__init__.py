@@ -80,9 +80,8 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
         trace, notes = _trace(target, convention, device, saved.restart)
         facts = describe_modules(target.model, settings)  # with the layers that forward has created
         if iterators := saved.read_iterators():
-            notes += (
-                f"each pass reads on where the last one stopped in {', '.join(iterators)}: it cannot be set back",
-            )
+            names = ", ".join(iterators)
+            notes += (f"forward reads iterators that cannot be rewound, so each pass takes further items: {names}",)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(

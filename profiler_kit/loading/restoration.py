@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType, GeneratorType, MethodType
+from types import FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -97,7 +96,7 @@ class SavedObjects:
         spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         savers: dict[type, tuple[Save, ...]] = {}
         named_kinds = {LRU_CACHE}
-        generators = (random.seed, attribute_of(sys.modules.get("numpy.random"), "seed", MethodType))
+        generators = (random.seed, attribute_of(sys.modules.get("numpy.random"), "rand", object))
         functions: list[FunctionType] = []
         empty: list[Any] = []
         for value in reachable((*roots, *generators), empty=empty):
@@ -187,11 +186,18 @@ def _add_globals(
 
 
 def _position(iterator: Any) -> Any:
-    """What changes when `iterator` is read, as far as Python shows it without reading it."""
+    """What changes when `iterator` is read, as far as Python shows it without reading it, and without code of the objects."""
     if isinstance(iterator, GeneratorType):
         frame = iterator.gi_frame
         return frame and (frame.f_lasti, [*map(id, frame.f_locals.values())], _position(iterator.gi_yieldfrom))
-    return repr(iterator) if type(iterator) is itertools.count else operator.length_hint(iterator, -1)
+    if isinstance(iterator, itertools.count):
+        return repr(iterator)
+    if type(iterator).__module__ != "builtins" or not is_iterator(type(iterator)):
+        return iterator if type(iterator) in (int, range) else None
+    with suppress(TypeError):  # an iterator without this method
+        _, arguments, *index = iterator.__reduce__()  # as (iter, ([1, 2],), 0)
+        return [*map(_position, (*arguments, *index))]
+    return None
 
 
 def _iterator_name(iterator: Any, name: str | None) -> str:

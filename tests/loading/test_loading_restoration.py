@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import random
 import signal
 import sys
 import threading
@@ -264,6 +265,10 @@ def test_a_backward_pass_that_waits_can_still_run() -> None:
     assert weight.grad.tolist() == [1.0] * 8
 
 
+def steps() -> Iterator[int]:
+    yield from range(100)
+
+
 class Calling(nn.Module):
     """A linear layer that calls a function in forward."""
 
@@ -334,8 +339,27 @@ def test_settings_are_restored_after_an_error() -> None:
     assert before.restore() == {}
 
 
-def steps() -> Iterator[int]:
-    yield from range(100)
+def test_random_generators_of_the_process_are_restored() -> None:
+    python, of_numpy, of_torch = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]
+    with restored_objects():
+        random.random()
+        numpy.random.rand()
+        torch.rand(1)
+    assert random.getstate() == python
+    assert numpy.random.get_state()[1].tolist() == of_numpy  # type: ignore[index]
+    assert torch.equal(torch.get_rng_state(), of_torch)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: iter([1, 2]), lambda: iter(range(3)), lambda: enumerate("ab"), lambda: zip([1], [2], strict=True), steps],
+)
+def test_the_read_iterators_are_found(make: Callable[[], Iterator[Any]]) -> None:
+    read, unread = make(), make()
+    with restored_objects([read, unread]) as saved:
+        assert saved.read_iterators() == []
+        next(read)
+        assert len(saved.read_iterators()) == 1
 
 
 def test_an_iterator_stays_the_same_object_and_a_note_names_it() -> None:
@@ -353,7 +377,7 @@ def test_an_iterator_stays_the_same_object_and_a_note_names_it() -> None:
     assert Model.numbers is counter
     assert next(generator) == next(counter)
     generator.close()
-    [note] = [note for note in static.notes if "cannot be set back" in note]
+    [note] = [note for note in static.notes if "cannot be rewound" in note]
     assert "steps() at " in note
     assert "numbers (count)" in note
     unread = profiler_kit.count(Model(lambda: generator), torch.ones(2, 4), mode="infer").static
