@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeVar, overload
@@ -31,9 +32,8 @@ def has_class(value: object) -> bool:
 
 def attributes_of(value: object) -> dict[str, Any] | None:
     """The ``__dict__`` of `value`, without its ``__getattr__`` or ``__getattribute__``; None if it has none."""
-    attributes = _result(
-        lambda: object.__getattribute__(value, "__dict__"), None
-    )  # a class may define it as a property
+    base: Any = threading.local if issubclass(type(value), threading.local) else object  # has one for each thread
+    attributes = _result(lambda: base.__getattribute__(value, "__dict__"), None)  # a class may define it as a property
     return attributes if issubclass(type(attributes), dict) else None
 
 

@@ -79,6 +79,9 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
     with restored(target) as saved, collected_bounds() as bounds:
         trace, notes = _trace(target, convention, device, saved.restart)
         facts = describe_modules(target.model, settings)  # with the layers that forward has created
+        if iterators := saved.read_iterators():
+            names = ", ".join(iterators)
+            notes += (f"forward reads iterators that cannot be rewound, so each pass takes further items: {names}",)
     phases = by_phase(trace.ops)
     totals = by_op(trace.ops)
     return StaticCount(

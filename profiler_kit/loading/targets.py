@@ -43,6 +43,7 @@ from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
 from profiler_kit.user_code.environment import parse_flag, seeded, user_code
+from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import type_with_article
 
 UNCOMPILED: Final = (
@@ -93,13 +94,10 @@ def _search_path_of(checkout: Checkout | None) -> Iterator[None]:
     if checkout is None:
         yield
         return
-    path = list(sys.path)
     folders = [folder for folder in (Path(checkout.folder), Path(checkout.folder, "src")) if folder.is_dir()]
-    sys.path[:] = [*map(str, folders), *map(checkout.redirected, path)]
-    try:
+    with settings_restored("sys.path"):
+        sys.path[:] = [*map(str, folders), *map(checkout.redirected, sys.path)]
         yield
-    finally:
-        sys.path[:] = path
 
 
 def _load(

@@ -154,6 +154,7 @@ def _counted(
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.recording.loop import inner_model
     from profiler_kit.user_code.environment import seeded
+    from profiler_kit.user_code.interpreter_state import callers_modes_disabled
     from profiler_kit.user_code.locations import one_line_message
 
     inner = inner_model(models[0])
@@ -164,7 +165,7 @@ def _counted(
         return _info_without_target(inner, observed), None, None
     simulated = simulated_device(torch_device=str(observed.device))
     try:
-        with seeded(0):  # the random state of the loop is restored
+        with callers_modes_disabled(), seeded(0):  # the random state of the loop is restored
             target = _target(inner, observed, loss_fn, labels)
             static, by_kit = with_memory(
                 *count_by_conventions(target, convention, device=simulated), target, simulated, is_measured=True

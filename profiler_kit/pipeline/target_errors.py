@@ -23,13 +23,13 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
     module that was imported. Both are restored.
     """
     from profiler_kit.user_code.boundary import user_boundary
-    from profiler_kit.user_code.interpreter_state import InterpreterState
+    from profiler_kit.user_code.interpreter_state import InterpreterState, callers_modes_disabled
     from profiler_kit.user_code.locations import display_path, is_user_code, one_line_message
     from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
     state = InterpreterState()
     try:
-        with user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
+        with callers_modes_disabled(), user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
             yield
     except TimeLimitError as error:
         if error.limit is not limit:

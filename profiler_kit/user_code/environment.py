@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from typing import Any
 import torch
 
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.user_code.interpreter_state import SavedSettings
 
-_FLAGS = ("enabled", "benchmark", "deterministic")
+_FLAGS = ("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic")
 
 
 @contextlib.contextmanager
@@ -29,9 +29,8 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
     goes to stderr, because stdout is reserved for results. A changed working directory is restored.
     """
     changed: list[str] = []
-    flags = {name: getattr(torch.backends.cudnn, name) for name in _FLAGS}
-    path, argv, cwd = list(sys.path), list(sys.argv), Path.cwd()
-    sys.path[:] = [str(folders[0]), *path, *(str(f) for f in folders[1:] if str(f) not in path)]
+    flags, settings = SavedSettings(*_FLAGS), SavedSettings("sys.path", "sys.argv", "working_directory")
+    sys.path[:] = [str(folders[0]), *sys.path, *(str(f) for f in folders[1:] if str(f) not in sys.path)]
     sys.argv[:] = [argv0]
     finder = _TorchvisionFinder()
     sys.meta_path.insert(0, finder)
@@ -40,13 +39,8 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
             yield changed
     finally:
         finder.remove()
-        for name, value in flags.items():
-            if getattr(torch.backends.cudnn, name) != value:
-                changed.append(f"cudnn.{name}={getattr(torch.backends.cudnn, name)}")
-                setattr(torch.backends.cudnn, name, value)
-        sys.path[:], sys.argv[:] = path, argv
-        if Path.cwd() != cwd:
-            os.chdir(cwd)
+        changed += [f"{name}={value}" for name, value in flags.restore().items()]
+        settings.restore()
 
 
 class _TorchvisionFinder(MetaPathFinder):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import dis
 import functools
 import queue
@@ -21,6 +22,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GeneratorType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -46,13 +48,16 @@ _LEAVES: Final = frozenset(
 _CONTAINERS: Final = (list, tuple, set, frozenset, collections.deque)
 _CAN_BE_EMPTY: Final = frozenset({list, dict, set, collections.OrderedDict})
 # The standard library's classes that hold the data of their user. Others manage the process: loggers, threads, files.
-_DATA_MODULES: Final = frozenset({"argparse", "array", "collections", "functools", "random", "types"})
+_DATA_MODULES: Final = frozenset(
+    {"_thread", "argparse", "array", "collections", "functools", "queue", "random", "types"}
+)
 # An object of a package that has one of these also serves other threads and programs, so its state is not the user's alone.
-_SHARED: Final = (
-    type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, threading.Event, queue.Queue,
-    socket.socket,
+_LOCKS: Final = (
+    type(threading.Lock()), type(threading.RLock()), threading.Thread, threading.Condition, threading.Event, socket.socket,
 )  # fmt: skip
-_WITHOUT_CHILDREN: Final = (bytearray, array.array, torch.Generator, ModuleType, *_SHARED)
+_QUEUES: Final = (queue.Queue, queue.SimpleQueue)
+_SHARED: Final = (*_LOCKS, *_QUEUES)
+_WITHOUT_CHILDREN: Final = (bytearray, array.array, torch.Generator, ModuleType, queue.SimpleQueue, *_LOCKS)
 # Operators belong to the process. Torch's dispatcher points to them without owning them: to take back an overload that a
 # pass was the first to read would free it, and the next call would crash.
 _OPERATORS: Final = ("torch._ops", "torch._library")
@@ -104,8 +109,8 @@ def tensors_of(*roots: Any) -> list[Tensor]:
 
 
 def is_shared(kind: type) -> bool:
-    """Whether a deep copy of an object must share its parts of `kind`, which cannot be copied: modules and locks."""
-    return issubclass(kind, (ModuleType, *_SHARED))
+    """Whether a deep copy of an object must share its parts of `kind`, which cannot be copied: modules, locks, generators."""
+    return issubclass(kind, (ModuleType, GeneratorType, threading.local, *_SHARED))
 
 
 def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
@@ -130,9 +135,19 @@ def object_attributes(value: Any) -> dict[str, Any]:
     return attributes
 
 
-def is_replaced(kind: type) -> bool:
-    """Whether objects of `kind` have state that cannot be written back: caches, generators, and iterators of Python itself."""
-    return kind is LRU_CACHE or (_module_of(kind) in ("builtins", "itertools") and _defines(kind, "__next__"))
+def is_iterator(kind: type) -> bool:
+    """Whether objects of `kind` are generators or other iterators of Python itself, which cannot be set back."""
+    return _module_of(kind) in ("builtins", "itertools") and _defines(kind, "__next__")
+
+
+def state_methods(kind: type) -> tuple[Any, Any] | None:
+    """``__getstate__`` and ``__setstate__`` of `kind`, if the standard library defines both; no other code runs."""
+    for base in kind.__mro__[:-1]:
+        if (methods := [vars(base).get(name) for name in ("__getstate__", "__setstate__")]) != [None, None]:
+            root = _module_of(base).partition(".")[0]
+            is_known = None not in methods and root in sys.stdlib_module_names and root != "__main__"
+            return (methods[0], methods[1]) if is_known else None
+    return None
 
 
 def is_user_class(kind: type) -> bool:
@@ -181,12 +196,12 @@ def _children_of(kind: type, into_code: bool) -> Children | None:
         return _function_state if into_code else None
     elif kind in _PARTS:
         return _PARTS[kind]
-    elif is_replaced(kind) or issubclass(kind, _WITHOUT_CHILDREN) or _module_of(kind).partition(".")[0] == "numpy":
+    elif is_iterator(kind) or issubclass(kind, _WITHOUT_CHILDREN) or _module_of(kind).partition(".")[0] == "numpy":
         return _array_items if kind.__name__ == "ndarray" else _nothing
     if not _is_opaque(kind):
         parts.append(functools.partial(_instance_state, slots_of(kind), into_code, _is_own_state(kind)))
     if not parts:
-        return None
+        return _nothing if state_methods(kind) else None
     return parts[0] if len(parts) == 1 else lambda value: [child for part in parts for child in part(value)]
 
 
@@ -210,7 +225,7 @@ def _defines(kind: type, method: str) -> bool:
 
 
 def _is_own_state(kind: type) -> bool:
-    return issubclass(kind, (nn.Module, SimpleNamespace)) or is_user_class(kind)
+    return issubclass(kind, (nn.Module, SimpleNamespace, queue.Queue)) or is_user_class(kind)
 
 
 def _instance_state(
@@ -291,6 +306,7 @@ _PARTS: Final[dict[type, Children]] = {
     property: lambda value: (value.fget, value.fset, value.fdel),
     functools.partial: lambda value: (value.func, value.args, value.keywords, vars(value)),
     LRU_CACHE: lambda cache: (vars(cache),),
+    contextvars.ContextVar: lambda variable: (variable.get(None),),
 }
 
 

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType
+from types import FunctionType, GeneratorType
 from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from profiler_kit.user_code.reachable import LRU_CACHE, is_replaced, named_globals, reachable
+from profiler_kit.foreign import attribute_of
+from profiler_kit.user_code.interpreter_state import CopiedContext, SavedSettings
+from profiler_kit.user_code.locations import display_path
+from profiler_kit.user_code.reachable import LRU_CACHE, is_iterator, named_globals, reachable
 from profiler_kit.user_code.saved_state import (
     MISSING,
     Restore,
@@ -66,7 +71,7 @@ def restored(target: _Target, *, weights: bool = False) -> Iterator[SavedObjects
 
 @contextmanager
 def restored_objects(*roots: Any, weights: bool = False) -> Iterator[SavedObjects]:
-    """Restore the state of all objects that code given `roots` can reach, and torch's random generator, after the block."""
+    """Restore the state of all objects that code given `roots` can reach, and that of the process, after the block."""
     saved = SavedObjects(*roots, weights=weights)
     try:
         with torch.random.fork_rng(devices=[]):
@@ -78,26 +83,29 @@ def restored_objects(*roots: Any, weights: bool = False) -> Iterator[SavedObject
 class SavedObjects:
     """The state of all objects that code given `roots` can reach (see `reachable`). `tensors` are the tensors among them.
 
-    Until `restore`, caches of functions are other, empty ones, and iterators are read through a record. An iterator that
-    was read cannot be set back: one that returns the same items takes its place.
+    It includes the settings of the process, its random generators, and the context variables. Until `restore`, caches of
+    functions are other, empty ones. An iterator that was read cannot be set back; `read_iterators` names it.
     """
 
     def __init__(self, *roots: Any, weights: bool = False) -> None:
         self.tensors: list[Tensor] = []
         self._objects: list[Restore] = []
         self._values: list[Restore] = []
-        self._replaced: dict[int, Any] = {}
+        self._caches: dict[int, Any] = {}
+        self._iterators: dict[int, tuple[Any, Any]] = {}  # with their positions
+        self._settings = SavedSettings()
         spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         savers: dict[type, tuple[Save, ...]] = {}
-        replaced_kinds: set[type] = set()
+        named_kinds = {LRU_CACHE}
+        generators = (random.seed, attribute_of(sys.modules.get("numpy.random"), "rand", object))
         functions: list[FunctionType] = []
         empty: list[Any] = []
-        for value in reachable(roots, empty=empty):
+        for value in reachable((*roots, *generators), empty=empty):
             kind = type(value)
             if kind not in savers:
                 savers[kind] = savers_of(kind)
-                if is_replaced(kind):
-                    replaced_kinds.add(kind)
+                if is_iterator(kind):
+                    named_kinds.add(kind)
             for save in savers[kind]:
                 if (restore := save(value)) is not None:
                     self._objects.append(restore)
@@ -109,48 +117,56 @@ class SavedObjects:
                 self.tensors.append(value)
                 if (weights or not issubclass(kind, nn.Parameter)) and (restore := save_values(value)) is not None:
                     self._values.append(restore)
-            elif kind in replaced_kinds:
-                self._replaced[id(value)] = value if kind is LRU_CACHE else _Record(value)
+            elif kind is LRU_CACHE:
+                self._caches[id(value)] = value
+            elif kind in named_kinds:
+                self._iterators[id(value)] = value, _position(value)
         for function in functions:
-            _add_globals(spaces, function, replaced_kinds)
+            _add_globals(spaces, function, named_kinds)
         self._objects.append(partial(_clear, empty))
         self._objects += [partial(restore_names, space, saved) for space, saved in spaces.values()]
-        self._replace()
+        self._context = CopiedContext()
+        self._empty_caches()
 
     def restore(self) -> None:
         """Write the saved state back into the objects."""
-        with torch.no_grad():
-            for restore in (*self._objects, *self._values):
-                restore()
-        for put, holder, key, replaced in self._places():
-            if isinstance(replaced, _Record) and replaced.items:
-                put(holder, key, replaced.rest)
+        try:
+            with torch.no_grad():
+                for restore in (*self._objects, *self._values):
+                    restore()
+        finally:
+            self._settings.restore()
+            self._context.leave()
 
     def restart(self) -> None:
         """Restore the objects before another step of the same pass. Tensors keep their values and gradients."""
         for restore in self._objects:
             restore()
-        self._replace()
+        self._settings.restore()
+        self._context.leave()
+        self._context = CopiedContext()
+        self._empty_caches()
 
-    def _replace(self) -> None:
-        """Put empty caches and records into the places of caches and iterators."""
-        for put, holder, key, replaced in list(self._places()):
-            if isinstance(replaced, _Record):
-                replaced.position = 0
-                put(holder, key, replaced)
-            else:
-                cache = functools.lru_cache(**replaced.cache_parameters())(replaced.__wrapped__)
-                put(holder, key, functools.update_wrapper(cache, replaced))
+    def read_iterators(self) -> list[str]:
+        """The iterators that have been read: a generator by its function and place, others by their name, if they have one."""
+        read = {key: value for key, (value, before) in self._iterators.items() if _position(value) != before}
+        names = {id(value): key for _, _, key, value in self._places(read) if key != "cell_contents"}
+        return [_iterator_name(value, names.get(key)) for key, value in read.items()]
 
-    def _places(self) -> Iterator[tuple[Callable[[Any, Any, Any], None], Any, Any, Any]]:
-        """The places of caches and iterators: how to fill one, its holder and key, and the cache or the record."""
-        for restore in self._objects if self._replaced else ():
-            if not isinstance(restore, partial) or restore.func not in _PUT:
-                continue
-            holder, saved = restore.args
-            for key, value in saved.items():
-                if id(value) in self._replaced:
-                    yield _PUT[restore.func], holder, key, self._replaced[id(value)]
+    def _empty_caches(self) -> None:
+        """Put empty caches into the places of caches."""
+        for put, holder, key, cache in list(self._places(self._caches)):
+            empty = functools.lru_cache(**cache.cache_parameters())(cache.__wrapped__)
+            put(holder, key, functools.update_wrapper(empty, cache))
+
+    def _places(self, values: dict[int, Any]) -> Iterator[tuple[Callable[[Any, Any, Any], None], Any, Any, Any]]:
+        """The places of `values`, which are by id: how to fill one, its holder and key, and the value."""
+        for restore in self._objects if values else ():
+            if isinstance(restore, partial) and restore.func in _PUT:
+                holder, saved = restore.args
+                for key, value in saved.items():
+                    if id(value) in values:
+                        yield _PUT[restore.func], holder, key, value
 
 
 def _clear(containers: list[Any]) -> None:
@@ -161,33 +177,32 @@ def _clear(containers: list[Any]) -> None:
 
 
 def _add_globals(
-    spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]], function: FunctionType, replaced_kinds: set[type]
+    spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]], function: FunctionType, named_kinds: set[type]
 ) -> None:
     """Add the values of the globals that `function` may change to `spaces`, by the id of the namespace."""
     for space, read, assigned in named_globals(function):
         saved = spaces.setdefault(id(space), (space, {}))[1]
-        names = (*assigned, *(name for name in read if name in space and type(space[name]) in replaced_kinds))
+        names = (*assigned, *(name for name in read if name in space and type(space[name]) in named_kinds))
         saved.update((name, space.get(name, MISSING)) for name in names if name not in saved)
 
 
-class _Record:
-    """An iterator that keeps the items it reads from `source`, so that it can start again."""
+def _position(iterator: Any) -> Any:
+    """What changes when `iterator` is read, as far as Python shows it without reading it, and without code of the objects."""
+    if isinstance(iterator, GeneratorType):
+        frame = iterator.gi_frame
+        return frame and (frame.f_lasti, [*map(id, frame.f_locals.values())], _position(iterator.gi_yieldfrom))
+    if isinstance(iterator, itertools.count):
+        return repr(iterator)
+    if type(iterator).__module__ != "builtins" or not is_iterator(type(iterator)):
+        return iterator if type(iterator) in (int, range) else None
+    with suppress(TypeError):  # an iterator without this method
+        _, arguments, *index = iterator.__reduce__()  # as (iter, ([1, 2],), 0)
+        return [*map(_position, (*arguments, *index))]
+    return None
 
-    def __init__(self, source: Iterator[Any]) -> None:
-        self._source = source
-        self.items: list[Any] = []
-        self.position = 0
 
-    def __iter__(self) -> _Record:
-        return self
-
-    def __next__(self) -> Any:
-        if self.position == len(self.items):
-            self.items.append(next(self._source))
-        self.position += 1
-        return self.items[self.position - 1]
-
-    @functools.cached_property
-    def rest(self) -> Iterator[Any]:
-        """All items of the source, those that were read first."""
-        return itertools.chain(self.items, self._source)
+def _iterator_name(iterator: Any, name: str | None) -> str:
+    if isinstance(iterator, GeneratorType):
+        code = iterator.gi_code
+        return f"{code.co_name}() at {display_path(code.co_filename)}:{code.co_firstlineno}"
+    return f"{name} ({type(iterator).__name__})" if name else f"a {type(iterator).__name__}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import contextlib
-import random
+import queue
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,7 +21,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 from torch.utils._mode_utils import no_dispatch
 
-from profiler_kit.user_code.reachable import is_user_class, slots_of
+from profiler_kit.meta.values import has_values
+from profiler_kit.user_code.reachable import is_user_class, slots_of, state_methods
 
 Restore = Callable[[], None]
 Save = Callable[[Any], Restore | None]  # None: the object has nothing to restore
@@ -45,6 +46,8 @@ def savers_of(kind: type) -> tuple[Save, ...]:
     else:
         if save_state := _random_state_saver(kind):
             savers.append(save_state)
+        elif methods := state_methods(kind):
+            savers.append(partial(_save_state, *methods))
     slots = slots_of(kind)
     return (*savers, partial(_save_slots, slots)) if slots else tuple(savers)
 
@@ -158,6 +161,32 @@ def _save_deque(value: collections.deque[Any]) -> Restore:
     return restore
 
 
+def _save_simple_queue(value: queue.SimpleQueue[Any]) -> Restore:
+    def taken() -> list[Any]:
+        return [value.get_nowait() for _ in range(value.qsize())]
+
+    saved = taken()
+
+    def restore() -> None:
+        taken()
+        for item in saved:
+            value.put(item)
+
+    restore()
+    return restore
+
+
+def _save_state(read: Callable[[Any], Any], write: Callable[[Any, Any], None], value: Any) -> Restore | None:
+    def restore() -> None:
+        with contextlib.suppress(Exception):  # the pass has closed it, or the caller has a view of its memory
+            write(value, state)
+
+    with contextlib.suppress(Exception):  # closed, a random generator of the system, or refuses to be pickled
+        state = read(value)
+        return restore
+    return None
+
+
 def _save_set(value: set[Any]) -> Restore:
     saved = list(set.__iter__(value))
 
@@ -212,9 +241,7 @@ def _save_slots(slots: tuple[MemberDescriptorType, ...], value: Any) -> Restore:
 
 
 def _random_state_saver(kind: type) -> Save | None:
-    """The function that saves a random generator or an array; None for other kinds."""
-    if issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):
-        return lambda value: partial(random.Random.setstate, value, random.Random.getstate(value))
+    """The function that saves a random generator of torch or numpy, or an array; None for other kinds."""
     if issubclass(kind, torch.Generator):
         return _save_generator
     numpy = sys.modules.get("numpy")
@@ -255,6 +282,7 @@ _SAVERS: Final[tuple[tuple[type, Save], ...]] = (
     (dict, _save_dict),
     (list, _save_list),
     (collections.deque, _save_deque),
+    (queue.SimpleQueue, _save_simple_queue),
     (set, _save_set),
     (bytearray, _save_buffer),
     (array.array, _save_buffer),

@@ -18,6 +18,7 @@ from profiler_kit.meta.batch import map_batch
 from profiler_kit.meta.compilation import remove_compilation
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.user_code.environment import seeded
+from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
@@ -130,17 +131,11 @@ def _outputs(runner: Runner, start: State) -> tuple[list[Tensor], bool]:
 def _reference(runner: Runner, start: State) -> Iterator[tuple[Target, Batch]]:
     """The target with a float64 copy of its model (and loss), and its batch in float64. Turns benchmark off meanwhile."""
     target = runner.target
-    benchmark = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False
-    try:
-        with seeded(target.spec.seed), compilation_disabled():
-            batch = map_batch(restore_state(runner, start), _double, _double)
-            twin = target.replaced(
-                lambda module: remove_compilation(copy.deepcopy(module)).double(), batch, target.device
-            )
-            yield twin, batch
-    finally:
-        torch.backends.cudnn.benchmark = benchmark
+    with settings_restored("cudnn.benchmark"), seeded(target.spec.seed), compilation_disabled():
+        torch.backends.cudnn.benchmark = False
+        batch = map_batch(restore_state(runner, start), _double, _double)
+        twin = target.replaced(lambda module: remove_compilation(copy.deepcopy(module)).double(), batch, target.device)
+        yield twin, batch
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.tensor_kinds import free_bytes
 from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
+from profiler_kit.user_code.interpreter_state import BACKEND_FLAGS, settings_restored
 
 # Variables that affect the choice of algorithms, the arithmetic, or memory allocation.
 VARIABLES: Final = (
@@ -127,12 +128,11 @@ def prewarm(device: torch.device) -> None:
     """
     if device.type != "cuda":
         return
-    benchmark = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False
-    weight = torch.ones(1, 1, 3, 3, device=device, requires_grad=True)
-    torch.nn.functional.conv2d(torch.ones(1, 1, 5, 7, device=device), weight).sum().backward()
-    torch.cuda.synchronize(device)
-    torch.backends.cudnn.benchmark = benchmark
+    with settings_restored("cudnn.benchmark"):
+        torch.backends.cudnn.benchmark = False
+        weight = torch.ones(1, 1, 3, 3, device=device, requires_grad=True)
+        torch.nn.functional.conv2d(torch.ones(1, 1, 5, 7, device=device), weight).sum().backward()
+        torch.cuda.synchronize(device)
 
 
 def _usable_cores() -> int | None:
@@ -243,13 +243,8 @@ def peak_rss_bytes() -> int:
 
 
 UNREADABLE: Final = "unreadable"  # prefix of the value of a flag that raises when it is read
-_BACKEND_FLAGS: Final = (
-    "cudnn.enabled", "cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.deterministic", "cudnn.allow_tf32",
-    "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision",  # since torch 2.9
-    "cuda.matmul.allow_tf32", "cuda.matmul.fp32_precision",
-)  # fmt: skip
 _FLAGS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
-    *((name, partial(attrgetter(name), torch.backends)) for name in _BACKEND_FLAGS),
+    *((name, partial(attrgetter(name), torch.backends)) for name in BACKEND_FLAGS),
     ("float32_matmul_precision", torch.get_float32_matmul_precision),
     ("deterministic_algorithms", torch.are_deterministic_algorithms_enabled),
 )

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import array
 import functools
-import itertools
+import io
+import queue
 import random
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,7 +29,6 @@ CASES: list[Callable[[], Case]] = []
 
 BANK: list[Tensor] = []
 CACHE: dict[tuple[int, ...], Tensor] = {}
-NUMBERS = itertools.count()
 ARRAY = numpy.zeros(4)
 BYTES = bytearray(b"ab")
 CODES = array.array("i", [1, 2])
@@ -35,6 +37,11 @@ TORCH_GENERATOR = torch.Generator().manual_seed(5)
 NUMPY_GENERATOR = numpy.random.default_rng(7)
 TOTAL = torch.zeros(2)
 COUNTER = 0
+LOCAL = threading.local()
+QUEUE: queue.Queue[int] = queue.Queue()
+LOG = io.StringIO()
+CALLS: ContextVar[int] = ContextVar("CALLS")
+NUMBERS: ContextVar[list[int]] = ContextVar("NUMBERS")
 
 
 def case(build: Callable[[], Case]) -> Callable[[], Case]:
@@ -348,40 +355,83 @@ def random_generators() -> Case:
     return Model(), inputs(), state
 
 
-def _steps() -> Iterator[int]:
-    yield from itertools.count(1)
+@case
+def thread_local() -> Case:
+    class Model(Noting):
+        def note(self) -> int:
+            LOCAL.calls = getattr(LOCAL, "calls", 0) + 1
+            return LOCAL.calls
+
+    return Model(), inputs(), lambda: dict(vars(LOCAL))
 
 
 @case
-def generator_object() -> Case:
-    steps = _steps()
-
+def thread_local_of_module() -> Case:
     class Model(Noting):
+        def __init__(self) -> None:
+            super().__init__()
+            self.local = threading.local()
+
         def note(self) -> int:
-            return next(steps)
+            self.local.calls = getattr(self.local, "calls", 0) + 1
+            return int(self.local.calls)
 
-    def upcoming() -> list[int]:
-        nonlocal steps
-        items = list(itertools.islice(steps, 4))
-        steps = itertools.chain(items, steps)  # type: ignore[assignment]
-        return items
-
-    return Model(), inputs(), upcoming
+    model = Model()
+    return model, inputs(), lambda: dict(vars(model.local))
 
 
 @case
-def global_iterator() -> Case:
+def queues() -> Case:
+    simple: queue.SimpleQueue[int] = queue.SimpleQueue()
+    simple.put(3)
+
     class Model(Noting):
         def note(self) -> int:
-            return 1 + next(NUMBERS)
+            QUEUE.put(QUEUE.qsize())
+            simple.put(simple.get() + 1)
+            return QUEUE.qsize()
 
-    def upcoming() -> list[int]:
-        global NUMBERS
-        items = list(itertools.islice(NUMBERS, 4))
-        NUMBERS = itertools.chain(items, NUMBERS)  # type: ignore[assignment]
-        return items
+    def state() -> object:
+        items = [simple.get() for _ in range(simple.qsize())]
+        for item in items:
+            simple.put(item)
+        return list(QUEUE.queue), QUEUE.unfinished_tasks, items
 
-    return Model(), inputs(), upcoming
+    return Model(), inputs(), state
+
+
+@case
+def files_in_memory() -> Case:
+    log = io.BytesIO(b"ab")
+
+    class Model(Noting):
+        def note(self) -> int:
+            LOG.write("step ")
+            log.read(1)
+            return LOG.tell() // 5 + log.tell()
+
+    return Model(), inputs(), lambda: (LOG.getvalue(), LOG.tell(), log.getvalue(), log.tell())
+
+
+@case
+def context_variables() -> Case:
+    class Model(Noting):
+        def note(self) -> int:
+            CALLS.set(CALLS.get(0) + 1)
+            NUMBERS.get().append(1)
+            return CALLS.get() + len(NUMBERS.get())
+
+    NUMBERS.set([])
+    return Model(), inputs(), lambda: (CALLS.get(0), list(NUMBERS.get()))
+
+
+@case
+def process_random_generators() -> Case:
+    class Model(Noting):
+        def note(self) -> int:
+            return 1 + random.randrange(50) + int(numpy.random.randint(50))
+
+    return Model(), inputs(), lambda: (random.getstate(), numpy.random.get_state()[1].tolist())  # type: ignore[index]
 
 
 @case

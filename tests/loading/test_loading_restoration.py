@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
+import random
+import signal
+import sys
 import threading
+import warnings
 from collections import OrderedDict, UserDict, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import kept_state
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import profiler_kit
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import Mode
+from profiler_kit.user_code.interpreter_state import SavedSettings
 from profiler_kit.user_code.reachable import reachable, tensors_of
 from profiler_kit.user_code.restoration import restored_objects
 
@@ -40,7 +51,10 @@ def test_each_count_starts_from_the_same_state_and_leaves_it(build: Callable[[],
 
 
 # their first step has more rows than the one that it computes
-LONGER = {"filled_slots_input", "replaced_buffer", "random_generators", "buffers_of_bytes", "cached_function"}
+LONGER = {
+    "filled_slots_input", "replaced_buffer", "random_generators", "buffers_of_bytes", "cached_function", "files_in_memory",
+    "context_variables", "process_random_generators",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
@@ -159,7 +173,7 @@ def test_models_with_parts_that_cannot_be_copied_are_counted() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.functional, self.lock = torch.nn.functional, threading.Lock()
-            self.numbers = iter(range(3))
+            self.numbers = iter(range(30))
 
         def kept(self, y: Tensor) -> list[Tensor]:
             with self.lock:
@@ -168,7 +182,7 @@ def test_models_with_parts_that_cannot_be_copied_are_counted() -> None:
     model = Model()
     first = macs_and_peak(model, kept_state.inputs(), "train")
     assert macs_and_peak(model, kept_state.inputs(), "train") == first
-    assert list(model.numbers) == [0, 1, 2]
+    assert list(model.numbers) == list(range(30))
 
 
 def test_reading_runs_no_code_of_the_objects() -> None:
@@ -249,3 +263,143 @@ def test_a_backward_pass_that_waits_can_still_run() -> None:
     result.backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None
     assert weight.grad.tolist() == [1.0] * 8
+
+
+def steps() -> Iterator[int]:
+    yield from range(100)
+
+
+class Calling(nn.Module):
+    """A linear layer that calls a function in forward."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.function()
+        return self.layer(x)
+
+
+def set_process_settings() -> None:
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.set_float32_matmul_precision("medium")
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_printoptions(precision=2)
+    torch.backends.cudnn.benchmark = not torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic = not torch.backends.cudnn.deterministic
+    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.enable_flash_sdp(not torch.backends.cuda.flash_sdp_enabled())
+    numpy.seterr(over="raise")
+    numpy.set_printoptions(precision=2)
+    warnings.simplefilter("error", FutureWarning)
+    logging.getLogger().setLevel(3)
+    logging.getLogger().addHandler(logging.NullHandler())
+    os.environ["RESTORATION_TEST"] = "1"
+    os.environ.pop("HOME", None)
+    os.chdir("/")
+    sys.path.insert(0, "/restoration_test")
+    sys.argv = ["restoration_test"]
+    sys.setrecursionlimit(sys.getrecursionlimit() + 7)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    sys.excepthook = print
+
+
+def test_settings_of_the_process_are_restored() -> None:
+    """Every line of `set_process_settings` changes a setting; one that is not restored would break the tests after this one."""
+    before = SavedSettings()
+    path, argv = sys.path, sys.argv
+    report = profiler_kit.count(Calling(set_process_settings), torch.ones(2, 4), mode="infer")
+    assert report.static is not None
+    assert report.static.forward.macs == 2 * 4 * 4
+    assert before.restore() == {}
+    assert sys.path is path
+    assert sys.argv is argv
+
+
+def test_the_test_of_settings_changes_settings() -> None:
+    saved = SavedSettings()
+    set_process_settings()
+    assert len(saved.restore()) > 20
+    assert saved.restore() == {}
+
+
+@pytest.mark.bad_hints
+def test_settings_are_restored_after_an_error() -> None:
+    def fail() -> None:
+        set_process_settings()
+        raise RuntimeError("no")
+
+    before = SavedSettings()
+    with pytest.raises(TargetError):
+        profiler_kit.count(Calling(fail), torch.ones(2, 4))
+    assert before.restore() == {}
+
+
+def test_random_generators_of_the_process_are_restored() -> None:
+    python, of_numpy, of_torch = random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]
+    with restored_objects():
+        random.random()
+        numpy.random.rand()
+        torch.rand(1)
+    assert random.getstate() == python
+    assert numpy.random.get_state()[1].tolist() == of_numpy  # type: ignore[index]
+    assert torch.equal(torch.get_rng_state(), of_torch)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: iter([1, 2]), lambda: iter(range(3)), lambda: enumerate("ab"), lambda: zip([1], [2], strict=True), steps],
+)
+def test_the_read_iterators_are_found(make: Callable[[], Iterator[Any]]) -> None:
+    read, unread = make(), make()
+    with restored_objects([read, unread]) as saved:
+        assert saved.read_iterators() == []
+        next(read)
+        assert len(saved.read_iterators()) == 1
+
+
+def test_an_iterator_stays_the_same_object_and_a_note_names_it() -> None:
+    generator, counter = steps(), itertools.count()
+
+    class Model(Calling):
+        numbers = counter
+
+    def read() -> None:
+        next(generator)
+        next(Model.numbers)
+
+    static = profiler_kit.count(Model(read), torch.ones(2, 4), mode="infer").static
+    assert static is not None
+    assert Model.numbers is counter
+    assert next(generator) == next(counter)
+    generator.close()
+    [note] = [note for note in static.notes if "cannot be rewound" in note]
+    assert "steps() at " in note
+    assert "numbers (count)" in note
+    unread = profiler_kit.count(Model(lambda: generator), torch.ones(2, 4), mode="infer").static
+    assert unread is not None
+    assert unread.notes == ()
+
+
+def test_modes_of_the_caller_do_not_see_the_passes() -> None:
+    class Functions(TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    model, x = nn.Linear(4, 4), torch.ones(2, 4)
+    functions, flops = Functions(), FlopCounterMode(display=False)
+    with torch.device("cpu"), functions, flops:
+        functions.calls = 0
+        profiler_kit.count(model, x)
+        assert functions.calls == 0
+        assert flops.get_total_flops() == 0
+        model(x)
+    assert functions.calls > 0
+    assert flops.get_total_flops() == 2 * 2 * 4 * 4

@@ -181,16 +181,12 @@ class _TensorModel(nn.Module):
 def _analyze(analysis_class: Any, real: Target) -> Any:
     """Run fvcore's analysis of the model without log output, with gradients enabled; restore the model afterwards."""
     model = _TensorModel(real)
-    disabled_level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with restored(real), warnings.catch_warnings(), torch.enable_grad(), real.autocast():
-            warnings.simplefilter("ignore")
-            analysis = analysis_class(model, model.tensors)
-            analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-            analysis.total()
-    finally:
-        logging.disable(disabled_level)
+    with restored(real), torch.enable_grad(), real.autocast():  # also restores these settings
+        logging.disable(logging.WARNING)
+        warnings.simplefilter("ignore")
+        analysis = analysis_class(model, model.tensors)
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        analysis.total()
     return analysis
 
 

@@ -16,6 +16,7 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
@@ -70,23 +71,19 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
 def offline() -> Iterator[None]:
     """Disable network access of the Hugging Face hub inside the block: only files on disk are used."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
+    was_offline = names[0] in os.environ
     constants = sys.modules.get("huggingface_hub.constants")  # reads the variable only when it is imported
     saved_constant = attribute_of(constants, "HF_HUB_OFFLINE", bool)
-    if constants is not None:
-        constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
     try:
-        yield
+        with settings_restored("os.environ"):
+            os.environ.update(dict.fromkeys(names, "1"))
+            if constants is not None:
+                constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         constants = sys.modules.get("huggingface_hub.constants")
         if constants is not None:
-            was_offline = before["HF_HUB_OFFLINE"] is not None if saved_constant is None else saved_constant
+            was_offline = was_offline if saved_constant is None else saved_constant
             constants.HF_HUB_OFFLINE = was_offline  # type: ignore[attr-defined]
 
 
