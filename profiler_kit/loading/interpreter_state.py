@@ -3,32 +3,87 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import os
+import resource
 import sys
+from types import ModuleType
 from typing import Final
 
 import torch
 
 from profiler_kit.loading.user_locations import is_user_code
 
-_NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
+_PYTHON: Final = frozenset({*sys.stdlib_module_names, "profiler_kit"})
+_NEEDED: Final = _PYTHON | {"torch", "numpy"}
+_LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+_VARIABLE: Final = (int, float, type(None))  # counters, flags, and what is set at its first use
+_RESERVE: Final = 8  # descriptors that are free again after user code has used up all others
 
 
 class InterpreterState:
-    """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes."""
+    """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes.
 
-    def __init__(self) -> None:
-        self._functions, self._modules, self._modes = dict(vars(builtins)), dict(sys.modules), _modes()
+    With `is_own_process`, also the contents of modules of Python and of this package, limits, and free descriptors. In
+    a process of the user, what a model patches there stays.
+    """
+
+    def __init__(self, *, is_own_process: bool = False) -> None:
+        self._modules, self._modes = dict(sys.modules), _modes()
+        self._contents = {
+            name: dict(vars(module))
+            for name, module in self._modules.items()
+            if name == "builtins"
+            or (is_own_process and name.partition(".")[0] in _PYTHON and isinstance(module, ModuleType))
+        }
+        self._limits = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS} if is_own_process else {}
+        self._reserve = [os.dup(0) for _ in range(_RESERVE)] if is_own_process else []
 
     def restore(self) -> list[str]:
-        """Restore builtin functions, and modules of Python and torch that are gone; the names of all that changed."""
-        current = vars(builtins)
-        replaced = [name for name, value in self._functions.items() if current.get(name) is not value and name != "_"]
-        current.update({name: self._functions[name] for name in replaced})
-        gone = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
-        removed = [name for name in gone if not is_user_code(getattr(self._modules[name], "__file__", None) or "<")]
-        sys.modules.update({name: self._modules[name] for name in removed})
-        modes = [name for name, value in _modes().items() if self._modes[name] != value]
-        return [*(f"builtins.{name}" for name in replaced), *removed, *modes]
+        """Restore modules, their contents and limits that are replaced or gone; the names of all that changed.
+
+        Until builtin functions are restored, none may be called.
+        """
+        current = builtins.__dict__
+        functions = [name for name, value in self._contents["builtins"].items() if current.get(name) is not value]
+        current.update({name: self._contents["builtins"][name] for name in functions if name != "_"})
+        changed = [f"builtins.{name}" for name in functions if name != "_"]
+        for module_name, contents in self._contents.items():
+            current = vars(self._modules[module_name])
+            for name, value in contents.items():
+                if current.get(name) is not value and not isinstance(value, _VARIABLE):
+                    current[name] = value
+                    changed.append(f"{module_name}.{name}")
+        for name, module in self._modules.items():
+            is_gone = name not in sys.modules or (name in self._contents and sys.modules[name] is not module)
+            is_needed = is_gone and name.partition(".")[0] in _NEEDED
+            if is_needed and not is_user_code(getattr(module, "__file__", None) or "<"):
+                sys.modules[name] = module
+                changed.append(name)
+        for name in sys.stdlib_module_names & sys.modules.keys() - self._modules.keys():
+            if self._reserve and sys.modules[name] is None:  # its import would fail
+                changed.append(name)
+                del sys.modules[name]
+        changed += [name for name, value in _modes().items() if self._modes[name] != value]
+        return changed + self._restore_limits()
+
+    def _restore_limits(self) -> list[str]:
+        changed = []
+        for limit, soft in self._limits.items():
+            now, hard = resource.getrlimit(limit)
+            if now != soft:
+                changed.append("a limit of the process")
+                with contextlib.suppress(OSError, ValueError):  # the hard limit, too
+                    resource.setrlimit(limit, (soft, hard))
+        if self._reserve:
+            try:
+                os.close(os.dup(2))
+            except OSError as error:
+                changed.append(f"the open files ({error.strerror})")
+        while self._reserve:
+            with contextlib.suppress(OSError):  # user code has closed it
+                os.close(self._reserve.pop())
+        return changed
 
 
 def _modes() -> dict[str, object]:
