@@ -7,11 +7,13 @@ use: importing the package is cheap, and reading a saved report does not need to
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from profiler_kit._version import VERSION as __version__
 
+TYPE_CHECKING = False  # without `typing`: `__main__` reports a file of the working directory that has this name
 if TYPE_CHECKING:
+    from typing import Any
+
     from profiler_kit.comparison.compare import compare
     from profiler_kit.counting.custom_ops import register_formula
     from profiler_kit.display.plots import plot

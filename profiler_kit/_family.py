@@ -7,11 +7,14 @@ adds one file and edits none.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from types import ModuleType
 
 
 def members(package: ModuleType) -> list[ModuleType]:
     """The modules of `package`, imported, in name order; names that begin with ``_`` are not members."""
+    for folder in package.__path__:
+        os.scandir(folder).close()  # raises OSError for a folder that `pkgutil` would take for an empty one
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f"{package.__name__}.{name}") for name in names if not name.startswith("_")]

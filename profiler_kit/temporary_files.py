@@ -29,8 +29,10 @@ def folder_problem(folder: Path) -> str:
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
         return "not a folder" if existing == folder else f"cannot create this folder: {existing} is a file"
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return "cannot write into this folder: permission denied"
+    try:  # access rights do not tell of read-only and of virtual file systems
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        return f"cannot write into this folder: {error.strerror}"
     return ""
 
 

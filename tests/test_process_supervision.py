@@ -134,6 +134,20 @@ def test_the_third_signal_kills_a_command_that_ignores_the_others(tmp_path: Path
     assert json.loads(out)[0] == "was ended by SIGKILL"
 
 
+@pytest.mark.jobs
+def test_only_a_signal_of_the_parent_interrupts_the_command() -> None:
+    handled = "\nsignal.signal(signal.SIGTERM, interrupt)\n"
+    program = PROGRAM.replace("for act in", f"{handled.strip()}\nfor act in").replace(
+        "def command(act):", "def interrupt(*_):\n    raise KeyboardInterrupt\n\n\ndef command(act):"
+    )
+    acts = ["os.kill(os.getpid(), signal.SIGTERM)", "os.kill(os.getppid(), signal.SIGTERM); time.sleep(100)"]
+    words = [sys.executable, "-c", program, json.dumps([f"\n{act}" for act in acts])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    first, second = [json.loads(line) for line in done.stdout.splitlines()]
+    assert first == "result"
+    assert second[:2] == ["ended with exit status 1", "counting; KeyboardInterrupt"]
+
+
 def read_when_written(file: Path) -> str:
     until_s = time.monotonic() + 60
     while not (file.exists() and file.read_text()):

@@ -22,6 +22,8 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[str | Path], *, hint
     Files are compared by identity, so that a link to an input counts as that input. `inputs` may also be texts that name no
     file; of a text such as ``net.py:Net`` the part before the colon counts.
     """
+    from profiler_kit.temporary_files import folder_problem
+
     input_identities = _identities(inputs)
     stdout = _stdout_identity()
     written: dict[tuple[int, int] | Path, Path] = {}
@@ -34,11 +36,11 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[str | Path], *, hint
             _check_special(file, status.st_mode, hint)
             continue
         folder = file.resolve().parent
-        if not folder.is_dir():
-            if folder.exists():
-                raise UsageError("not a folder", where=str(folder), hint=hint)
+        if not folder.exists():
             raise UsageError("no such folder", where=str(folder), hint=f"create the folder, or {hint}")
-        if not os.access(folder, os.W_OK) or (status is not None and not os.access(file, os.W_OK)):
+        if problem := folder_problem(folder):
+            raise UsageError(problem, where=str(folder), hint=hint)
+        if status is not None and not os.access(file, os.W_OK):
             raise UsageError("cannot write this file: permission denied", where=str(file), hint=hint)
         identity = (status.st_dev, status.st_ino) if status is not None else file.resolve()
         if identity in input_identities:

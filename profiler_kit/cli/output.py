@@ -83,20 +83,20 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
 
 def _redirected() -> Iterator[None]:
     try:
-        saved_stdout = os.dup(1)
-    except OSError:  # stdout is closed
+        saved_streams = [(os.dup(number), number) for number in (1, 2)]
+    except OSError:  # one is closed
         with contextlib.redirect_stdout(sys.stderr):
             yield
         return
     sys.stdout.flush()
     try:
-        with contextlib.suppress(OSError):  # stderr is closed
-            os.dup2(2, 1)
+        os.dup2(2, 1)
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(saved_stdout, 1)
-        os.close(saved_stdout)
+        for saved, number in saved_streams:
+            os.dup2(saved, number)
+            os.close(saved)
         streams.open_standard_streams()
 
 

@@ -53,8 +53,8 @@ def _parse_plan(text: str) -> ParallelPlan:
 
 
 def parse_size(text: str) -> int:
-    """Parse a text such as ``4GiB`` into bytes."""
-    return _read(units.parse_bytes, text)
+    """Parse a text such as ``4GiB`` into bytes, more than 0."""
+    return _more_than_zero(_read(units.parse_bytes, text), text)
 
 
 def parse_positive(text: str) -> int:
@@ -86,10 +86,7 @@ def parse_step_range(text: str) -> tuple[int, int]:
 
 def parse_seconds(text: str) -> float:
     """Parse a text such as ``30s`` into seconds, more than 0."""
-    value = _read(units.parse_seconds, text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be greater than zero, got {text!r}")
-    return value
+    return _more_than_zero(_read(units.parse_seconds, text), text)
 
 
 def parse_tolerance(text: str) -> str:
@@ -107,6 +104,12 @@ def parse_percent(text: str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, such as 10%")
+    return value
+
+
+def _more_than_zero(value: Value, text: str) -> Value:
+    if not value:  # the parsers accept no negative number
+        raise argparse.ArgumentTypeError(f"must be greater than zero, got {text!r}")
     return value
 
 

@@ -6,6 +6,8 @@ One job and one installation count both sides, so no stored baseline can become 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit import process
+from profiler_kit.command_lines import PROGRAM, kit_command
 from profiler_kit.errors import NotComparableError, TargetError, UsageError
 from profiler_kit.gate import worktree_child
 from profiler_kit.gate.git import (
@@ -46,7 +49,10 @@ class TargetFiles:
 
 @dataclass(frozen=True, slots=True)
 class CountCommand:
-    """A command that counts a target at a revision, and how to read its outcome. See `count_command`."""
+    """A command that counts a target at a revision, and how to read its outcome. See `count_command`.
+
+    `check` are the words of the check, which replace ``count TARGET`` in hints.
+    """
 
     argv: tuple[str, ...]
     target: str
@@ -55,6 +61,7 @@ class CountCommand:
     revision: Revision
     top: Path
     folder: Path
+    check: tuple[str, ...]
     timeout_s: float = COUNT_TIMEOUT_S
 
     def report(self, outcome: Outcome) -> Report:
@@ -112,9 +119,13 @@ def count_command(
     top: Path,
     folder: Path,
     revision: Revision,
+    check: Sequence[str] = (),
     timeout_s: float = COUNT_TIMEOUT_S,
 ) -> CountCommand:
-    """The command that counts the target in `target_argv` in `folder`, a checkout of `revision`."""
+    """The command that counts the target in `target_argv` in `folder`, a checkout of `revision`.
+
+    `check`: the words of the command line of the check, for hints (default: its target without options).
+    """
     working_dir = folder / _relative(repo, top)
     # the folder may be new in the change, while the target above it exists at the base
     working_dir.mkdir(parents=True, exist_ok=True)
@@ -130,6 +141,7 @@ def count_command(
         revision=revision,
         top=top,
         folder=folder,
+        check=tuple(check) or ("check", target_argv[0]),
         timeout_s=timeout_s,
     )
 
@@ -197,10 +209,20 @@ def _base_error(outcome: Outcome, command: CountCommand) -> TargetError:
     return TargetError(
         f"counting the base failed, not this change: {message.replace(f'{command.folder}{os.sep}', '')}",
         where=command.revision.description,
-        hint=for_base(hint.replace(f"{command.folder}{os.sep}", "")),
+        hint=_for_base(hint, command).replace(f"{command.folder}{os.sep}", ""),
     )
 
 
-def for_base(hint: str) -> str:
-    """`hint` with the options that apply to the base alone: ``--kw width=8`` becomes ``--base-kw width=8``."""
-    return " ".join(_SIDE_OPTIONS.get(word, word) for word in hint.split(" "))
+def _for_base(hint: str, command: CountCommand) -> str:
+    """`hint` for the check, with the options of the base alone: ``count net.py --kw width=8`` becomes ``--base-kw width=8``.
+
+    A command that counts something else stays.
+    """
+    count = re.search(rf"(?:{PROGRAM}|\S+ -m profiler_kit) count (?P<words>[^;]+)", hint)
+    if count is None:
+        return " ".join(_SIDE_OPTIONS.get(word, word) for word in hint.split(" "))
+    target, *options = shlex.split(count["words"])
+    if target != command.target:
+        return hint
+    check = kit_command(*command.check, *(_SIDE_OPTIONS.get(word, word) for word in options))
+    return f"{hint[: count.start()]}{check}{hint[count.end() :]}"

@@ -14,6 +14,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.progress import report_progress
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.boundary import EscapedError
 from profiler_kit.user_code.locations import display_path, is_user_code, one_line_message, user_place
 from profiler_kit.user_code.time_limit import Stack, TimeLimitError, time_limit
 
@@ -63,7 +64,8 @@ def _running_line(stack: Stack, file: Path | None) -> tuple[str, int] | None:
 def import_failure(spec: TargetSpec, file: Path | None, error: BaseException) -> TargetError:
     """A TargetError that explains why importing the target raised `error`."""
     where = user_place(error) or spec.spec
-    is_import = file is not None or isinstance(error, UnavailableError)  # else a call of the model raised it
+    # else a call of the model raised it, or Python shows no frames
+    is_import = (file is not None or isinstance(error, UnavailableError)) and not isinstance(error, EscapedError)
     if file is None and spec.spec.partition(":")[0].endswith(".py"):
         file = Path(spec.spec.partition(":")[0])
     if isinstance(error, UnavailableError):

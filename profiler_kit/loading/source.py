@@ -122,7 +122,7 @@ def open_file(spec: TargetSpec, path: Path, attr: str | None, companion: Source 
     Modules that were imported together with `companion` are shared.
     """
     text = str(path)
-    _require_file(spec, path, companion)
+    _require_file(spec, path)
     file = path.resolve()
     tree = _parse(file)
     keep = companion.imported if companion is not None else frozenset()
@@ -146,17 +146,17 @@ def require_file(spec: TargetSpec) -> None:
     text = spec.spec
     location = text if Path(text).exists() else text.rpartition(":")[0] or text
     if location.endswith(".py") or Path(location).exists():
-        _require_file(spec, Path(location), None)
+        _require_file(spec, Path(location))
 
 
-def _require_file(spec: TargetSpec, path: Path, companion: Source | None) -> None:
+def _require_file(spec: TargetSpec, path: Path) -> None:
     text = str(path)
     if path.is_dir():
         models = nearby_models(path, path / "target.py")
         hint = next_command(spec, target=str(path / models[0])) if models else "give the file that defines the model"
         raise TargetError("a folder, not a Python file", where=text, hint=hint)
     if not path.is_file():
-        raise TargetError("no such file", where=text, hint=_existing_files(spec, path, companion))
+        raise TargetError("no such file", where=text, hint=_existing_files(spec, path))
     if path.suffix != ".py":
         is_trace = path.name.endswith((".json.gz", ".trace"))
         verb = "inspect" if is_trace else "show" if path.suffix == ".json" else ""
@@ -164,10 +164,8 @@ def _require_file(spec: TargetSpec, path: Path, companion: Source | None) -> Non
         raise TargetError("not a Python file", where=text, hint=f"{hint}give the file that defines the model")
 
 
-def _existing_files(spec: TargetSpec, path: Path, companion: Source | None) -> str:
-    """A hint for a `path` that does not exist; `companion` is the target if `path` comes from ``-i``."""
-    if companion is not None:
-        return "use the path of the file that defines the function, or pass shapes: -i 1,3,224,224"
+def _existing_files(spec: TargetSpec, path: Path) -> str:
+    """A hint for a `path` that does not exist."""
     folder = path.parent
     if not folder.is_dir():
         folder = Path()

@@ -43,8 +43,8 @@ from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
 from profiler_kit.user_code.environment import parse_flag, seeded, user_code
-from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import type_with_article
+from profiler_kit.user_code.process_settings import settings_restored
 
 UNCOMPILED: Final = (
     f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import torch
 
 from profiler_kit.errors import TargetError, UsageError
+from profiler_kit.loading.inputs import FILE_INPUT
 from profiler_kit.loading.losses import CHOICES
 from profiler_kit.loading.optimizers import OPTIMIZERS
 from profiler_kit.loading.output_losses import is_output_path
@@ -47,6 +49,12 @@ def check_options(spec: TargetSpec) -> None:
             continue
         if value is not None and value not in choices:
             raise UsageError(f"unknown {option} {value!r}", hint=f"use one of {', '.join(choices)}{alternative}")
+    function = FILE_INPUT.match(spec.inputs[0]) if len(spec.inputs) == 1 else None
+    if function is not None and not Path(function["file"]).is_file():
+        raise UsageError(
+            "no such file", where=function["file"],
+            hint="use the path of the file that defines the function, or pass shapes: -i 1,3,224,224",
+        )  # fmt: skip
     if spec.batch is not None and not 1 <= spec.batch <= MAX_BATCH:
         raise UsageError(f"--batch {spec.batch}: must be from 1 to {MAX_BATCH}", hint="use a value such as --batch 8")
     if not 0 <= spec.seed <= MAX_SEED:

@@ -174,9 +174,11 @@ def check_targets(
         if checkout is not None:
             for plan in needs_base:
                 argv = [plan.base_text, *plan.target.base_argv[1:]]
+                spec = plan.target.base_spec or plan.target.spec
                 commands[plan.target.name] = count_command(
-                    argv, repo=folder, top=top, folder=checkout, revision=revision, timeout_s=timeout_s
-                )
+                    argv, repo=folder, top=top, folder=checkout, revision=revision, timeout_s=timeout_s,
+                    check=[word or plan.target.spec.spec for word in spec.command],
+                )  # fmt: skip
         on_progress("counting both sides")
         heads, bases = _count_sides(plans, commands, convention, folder, timeout_s, while_waiting)
         results = []

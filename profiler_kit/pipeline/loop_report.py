@@ -154,8 +154,8 @@ def _counted(
     from profiler_kit.counting import count_by_conventions
     from profiler_kit.recording.loop import inner_model
     from profiler_kit.user_code.environment import seeded
-    from profiler_kit.user_code.interpreter_state import callers_modes_disabled
     from profiler_kit.user_code.locations import one_line_message
+    from profiler_kit.user_code.process_settings import callers_modes_disabled
 
     inner = inner_model(models[0])
     if len(models) > 1 or observed.arguments is None:

@@ -10,5 +10,7 @@ __all__ = ["RevisionTarget", "revision_targets", "sides_of"]
 
 
 def sides_of(a: str, b: str, folder: Path) -> tuple[str, str]:
-    """The two sides of a command line: those of ``REV..REV TARGET``, or `a` and `b` themselves. Raises UsageError."""
-    return split_range(a, b, folder) if is_range(a, folder) else (a, b)
+    """The two sides of a command line: those of ``REV..REV TARGET`` in any order, or `a` and `b`. Raises UsageError."""
+    if is_range(a, folder):
+        return split_range(a, b, folder)
+    return split_range(b, a, folder) if is_range(b, folder) else (a, b)

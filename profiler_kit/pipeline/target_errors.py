@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.process.supervision import ended_after
+from profiler_kit.process.supervision import ended_after, is_supervised
 
 COUNT_TIMEOUT_S: Final = 600.0
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
@@ -19,15 +19,16 @@ _PACKAGE: Final = Path(__file__).resolve().parent.parent
 def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterator[None]:
     """Turn what the user's code raises inside the block into a TargetError, and a block that takes longer than `timeout_s`.
 
-    Exceptions that this package raised itself pass through, unless user code has replaced a builtin function or removed a
-    module that was imported. Both are restored.
+    Exceptions that this package raised itself pass through, unless user code has replaced what all code needs, such as a
+    builtin function. That is restored before the error is described: in a process of the user what `InterpreterState` says.
     """
     from profiler_kit.user_code.boundary import user_boundary
-    from profiler_kit.user_code.interpreter_state import InterpreterState, callers_modes_disabled
+    from profiler_kit.user_code.interpreter_state import InterpreterState
     from profiler_kit.user_code.locations import display_path, is_user_code, one_line_message
+    from profiler_kit.user_code.process_settings import callers_modes_disabled
     from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
-    state = InterpreterState()
+    state = InterpreterState(is_own_process=is_supervised())
     try:
         with callers_modes_disabled(), user_boundary(), ended_after(timeout_s), time_limit(timeout_s) as limit:
             yield
@@ -41,9 +42,9 @@ def as_target_errors(target: str, timeout_s: float = COUNT_TIMEOUT_S) -> Iterato
             hint="make the code at this line end, or raise --timeout",
         ) from error
     except (Exception, SystemExit) as error:
+        changed = state.restore()
         failure = target_error(error, target)
         if failure is None:
-            changed = state.restore()
             if isinstance(error, KitError) or not changed:
                 raise
             failure = TargetError(

@@ -20,6 +20,7 @@ from typing import Any, Final
 STAGE_BYTES: Final = 1000
 STACK_BYTES: Final = 64 * 1024
 _DEADLINE: Final = struct.Struct("@q")  # monotonic nanoseconds; 0 for none
+_SIGNALS: Final = struct.Struct("@q")
 _STAGE: Final = struct.Struct("@H")
 _FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
@@ -89,16 +90,25 @@ class ChildReport:
         _DEADLINE.pack_into(self.memory, _DEADLINE.size, round(value * 1e9))
 
     @property
+    def signals(self) -> int:
+        """How many signals the parent has got, and passes on."""
+        return int(_SIGNALS.unpack_from(self.memory, 2 * _DEADLINE.size)[0])
+
+    @signals.setter
+    def signals(self, value: int) -> None:
+        _SIGNALS.pack_into(self.memory, 2 * _DEADLINE.size, value)
+
+    @property
     def stage(self) -> str:
         """The current activity."""
-        start = 2 * _DEADLINE.size
+        start = 2 * _DEADLINE.size + _SIGNALS.size
         size = min(_STAGE.unpack_from(self.memory, start)[0], STAGE_BYTES)
         start += _STAGE.size
         return self.memory[start : start + size].decode(errors="replace")
 
     @stage.setter
     def stage(self, text: str) -> None:
-        start = 2 * _DEADLINE.size
+        start = 2 * _DEADLINE.size + _SIGNALS.size
         content = text.encode(errors="replace")[:STAGE_BYTES]
         _STAGE.pack_into(self.memory, start, len(content))
         start += _STAGE.size

@@ -30,7 +30,6 @@ CLEANUP_S: Final = 5.0  # for exit handlers, after the result is handed over
 OVERDUE_S: Final = 5.0  # from the time limit inside the child, which raises an exception, to the end of the child
 ABORT_S: Final = 1.0  # to write the stack
 KILLS_AFTER: Final = 3  # signals to this process; fewer ask the child to clean up
-SAME_INTERRUPT_S: Final = 0.3  # Ctrl-C reaches the child twice: from the terminal and from this process
 POLL_S: Final = 0.5
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _SIZE: Final = struct.Struct("!Q")  # of the result, before it
@@ -108,7 +107,6 @@ class _Supervisor:
         self._pid, self._read, self._report, self._others = pid, read, report, others
         self._data = bytearray()
         self._code: int | None = None
-        self._signals = 0
         self._overdue = False
         os.set_blocking(read, False)
 
@@ -176,9 +174,9 @@ class _Supervisor:
                 self._code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        self._signals += 1
+        self._report.signals += 1
         if not self._has_ended():
-            os.kill(self._pid, signal.SIGKILL if self._signals >= KILLS_AFTER else number)
+            os.kill(self._pid, signal.SIGKILL if self._report.signals >= KILLS_AFTER else number)
 
     def _end_if_late(self) -> None:
         deadline_ns = self._report.deadline_ns
@@ -215,7 +213,7 @@ def _serve(
         if report.stack is not None:
             faulthandler.enable(report.stack, all_threads=False)
             handler = write_stack_at_exit(report.stack, pid)  # noqa: F841 the C library keeps no reference
-        _handle_interrupts()
+        _handle_signals_of_parent(report)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         result = command()
         if current_pid() != pid:
@@ -231,17 +229,21 @@ def _serve(
     end(0)
 
 
-def _handle_interrupts() -> None:
-    """Raise KeyboardInterrupt once for a Ctrl-C that arrives twice."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return
-    last_s = -SAME_INTERRUPT_S
+def _handle_signals_of_parent(report: ChildReport) -> None:
+    """Call the handlers for signals of the parent only, once for each.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        if now_s - last_s >= SAME_INTERRUPT_S:
-            last_s = now_s
-            raise KeyboardInterrupt
+    A Ctrl-C arrives twice, from the terminal and from the parent. A signal that user code sends does not interrupt the command.
+    """
+    handled = 0
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
-    signal.signal(signal.SIGINT, interrupt)
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal handled
+        handler = handlers[signal.Signals(number)]
+        if report.signals > handled and callable(handler):
+            handled = report.signals
+            handler(number, frame)
+
+    for number, handler in handlers.items():
+        if callable(handler):
+            signal.signal(number, handle)

@@ -18,7 +18,11 @@ from typing import Any, Final
 from profiler_kit.user_code.time_limit import TimeLimitError
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
-_ENDINGS: Final = ("_exit", "abort", "execv", "execve", "kill", "killpg")  # `os` calls these in all its other functions
+_ENDINGS: Final = {  # `os` calls these in all its other functions
+    **dict.fromkeys(("_exit", "abort", "execv", "execve", "kill", "killpg"), os),
+    "raise_signal": signal,
+}
+_SENDERS: Final = ("kill", "killpg", "raise_signal")
 _lock: Final = threading.Lock()
 _originals: dict[str, Callable[..., Any]] = {}
 _depth = 0
@@ -40,16 +44,20 @@ class ProcessEndError(SystemExit):
 def user_boundary() -> Iterator[None]:
     """Call user code inside the block. Raises EscapedError for anything that is not an Exception.
 
-    KeyboardInterrupt, SystemExit and TimeLimitError pass. Calls that would end or replace the process raise. A copy of the
-    process that user code forked and that leaves the block ends without a word.
+    SystemExit, TimeLimitError and the KeyboardInterrupt of a signal pass. Calls that would end or replace the process
+    raise. A copy of the process that user code forked and that leaves the block ends without a word.
     """
     pid = os.getpid()
     _refuse_endings(pid)
     try:
         yield
-    except (Exception, KeyboardInterrupt, TimeLimitError):
+    except (Exception, TimeLimitError):
         raise
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and (
+            _is_own(error.__traceback__) or not _is_own_handler(signal.SIGINT)
+        ):
+            raise  # of a signal
         if isinstance(error, SystemExit) and not isinstance(error, ProcessEndError):
             raise
         if isinstance(error, GeneratorExit) and _is_own(error.__traceback__):
@@ -76,10 +84,10 @@ def _refuse_endings(pid: int) -> None:
         _depth += 1
         if _depth > 1:
             return
-        for name in _ENDINGS:
+        for name, module in _ENDINGS.items():
             if name not in _originals:
-                _originals[name] = getattr(os, name)
-            setattr(os, name, _refusing(name, _originals[name], pid, threading.get_ident()))
+                _originals[name] = getattr(module, name)
+            setattr(module, name, _refusing(name, _originals[name], pid, threading.get_ident()))
 
 
 def _allow_endings() -> None:
@@ -88,7 +96,7 @@ def _allow_endings() -> None:
         _depth -= 1
         if _depth == 0:
             for name, original in _originals.items():
-                setattr(os, name, original)
+                setattr(_ENDINGS[name], name, original)
 
 
 def _refusing(name: str, original: Callable[..., Any], pid: int, thread: int) -> Callable[..., Any]:
@@ -98,10 +106,12 @@ def _refusing(name: str, original: Callable[..., Any], pid: int, thread: int) ->
     """
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if _depth and os.getpid() == pid and (name not in ("kill", "killpg") or _ends_this_process(name, arguments)):
+        if _depth and os.getpid() == pid and (name not in _SENDERS or _ends_this_process(name, arguments)):
             if threading.get_ident() != thread:
                 raise SystemExit
-            raise ProcessEndError(f"os.{name}({', '.join(map(repr, arguments))}) would end the process")
+            raise ProcessEndError(
+                f"{_ENDINGS[name].__name__}.{name}({', '.join(map(repr, arguments))}) would end the process"
+            )
         return original(*arguments, **keywords)
 
     call.__name__ = name
@@ -109,6 +119,8 @@ def _refusing(name: str, original: Callable[..., Any], pid: int, thread: int) ->
 
 
 def _ends_this_process(name: str, arguments: tuple[Any, ...]) -> bool:
+    if name == "raise_signal":
+        arguments = (os.getpid(), *arguments)
     if len(arguments) != 2 or not all(isinstance(value, int) for value in arguments):
         return False
     receiver, number = arguments
@@ -116,6 +128,13 @@ def _ends_this_process(name: str, arguments: tuple[Any, ...]) -> bool:
     if receiver not in own or number == 0:
         return False
     try:
-        return signal.getsignal(number) is signal.SIG_DFL  # also of SIGKILL and SIGSTOP
+        return signal.getsignal(number) is signal.SIG_DFL or _is_own_handler(number)  # also of SIGKILL and SIGSTOP
     except ValueError:
         return True
+
+
+def _is_own_handler(number: int) -> bool:
+    """Whether the signal ends the command by a handler of this package."""
+    return number != signal.SIGALRM and str(getattr(signal.getsignal(number), "__module__", "")).startswith(
+        _PACKAGE.name
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.user_code.interpreter_state import SavedSettings
+from profiler_kit.user_code.process_settings import SavedSettings
 
 _FLAGS = ("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic")
 

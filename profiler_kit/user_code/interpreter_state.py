@@ -1,121 +1,89 @@
-"""State of Python and torch outside of the objects that a pass is given: settings, context variables, modes, functions."""
+"""State of Python and torch that no model needs to change, and that breaks all code after it if it is changed."""
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import builtins
 import contextlib
-import contextvars
-import ctypes
-import functools
-import gc
-import locale
-import logging
 import os
-import signal
+import resource
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
-from operator import attrgetter
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 import torch
-from torch.overrides import _pop_mode, _push_mode
-from torch.utils._device import DeviceContext
 
 from profiler_kit.user_code.locations import is_user_code
 
-Setting = tuple[Callable[[], Any], Callable[[Any], Any]]  # how to read and to write it
-
-BACKEND_FLAGS: Final = (
-    "cudnn.enabled", "cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.deterministic", "cudnn.allow_tf32",
-    "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision",  # since torch 2.9
-    "cuda.matmul.allow_tf32", "cuda.matmul.fp32_precision",
-)  # fmt: skip
-_UNREADABLE: Final = object()  # the value of a setting that this torch lacks, or that cannot be read now
-_NEEDED: Final = frozenset({*sys.stdlib_module_names, "torch", "numpy", "profiler_kit"})
-_handler_of: Final = (
-    _signal.getsignal
-)  # signal.getsignal searches for a member of an enum, which takes most of its time
-
-
-class SavedSettings:
-    """The values of all `SETTINGS`, or of those in `names`, when it is created."""
-
-    def __init__(self, *names: str) -> None:
-        self._values = {name: _value(name) for name in names or SETTINGS}
-
-    def restore(self) -> dict[str, Any]:
-        """Write back the values that have changed; the changed values by name."""
-        changed = {}
-        for name, before in self._values.items():
-            now = _value(name)
-            if before is not _UNREADABLE and now is not before and now != before:
-                changed[name] = now
-                with contextlib.suppress(Exception):  # as for a signal handler, in another thread than the main one
-                    SETTINGS[name][1](before)
-        return changed
-
-
-@contextlib.contextmanager
-def settings_restored(*names: str) -> Iterator[None]:
-    """Restore all `SETTINGS`, or those in `names`, after the block."""
-    saved = SavedSettings(*names)
-    try:
-        yield
-    finally:
-        saved.restore()
-
-
-class CopiedContext:
-    """A copy of the context variables, in which the thread runs until `leave`."""
-
-    def __init__(self) -> None:
-        self._context = contextvars.copy_context()
-        ctypes.pythonapi.PyContext_Enter(ctypes.py_object(self._context))
-
-    def leave(self) -> None:
-        """Return to the variables of the caller."""
-        ctypes.pythonapi.PyContext_Exit(ctypes.py_object(self._context))
-
-
-@contextlib.contextmanager
-def callers_modes_disabled() -> Iterator[None]:
-    """Hide the block from the dispatch and function modes that are active. The default device stays."""
-    modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())][::-1]
-    hidden = [mode for mode in modes if not isinstance(mode, DeviceContext)]
-    for mode in modes:
-        if isinstance(mode, DeviceContext):
-            _push_mode(mode)
-    try:
-        with contextlib.ExitStack() as stack:
-            if torch._C._len_torch_dispatch_stack():
-                from torch.utils._python_dispatch import _disable_current_modes
-
-                stack.enter_context(_disable_current_modes())  # imports a part of the compiler
-            yield
-    finally:
-        for mode in hidden:
-            _push_mode(mode)
+_PYTHON: Final = frozenset({*sys.stdlib_module_names, "profiler_kit"})
+_NEEDED: Final = _PYTHON | {"torch", "numpy"}
+_LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+_VARIABLE: Final = (int, float, type(None))  # counters, flags, and what is set at its first use
+_RESERVE: Final = 8  # descriptors that are free again after user code has used up all others
 
 
 class InterpreterState:
-    """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes."""
+    """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes.
 
-    def __init__(self) -> None:
-        self._functions, self._modules, self._modes = dict(vars(builtins)), dict(sys.modules), _modes()
+    With `is_own_process`, also the contents of modules of Python and of this package, limits, and free descriptors. In
+    a process of the user, what a model patches there stays.
+    """
+
+    def __init__(self, *, is_own_process: bool = False) -> None:
+        self._modules, self._modes = dict(sys.modules), _modes()
+        self._contents = {
+            name: dict(vars(module))
+            for name, module in self._modules.items()
+            if name == "builtins"
+            or (is_own_process and name.partition(".")[0] in _PYTHON and isinstance(module, ModuleType))
+        }
+        self._limits = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS} if is_own_process else {}
+        self._reserve = [os.dup(0) for _ in range(_RESERVE)] if is_own_process else []
 
     def restore(self) -> list[str]:
-        """Restore builtin functions, and modules of Python and torch that are gone; the names of all that changed."""
-        current = vars(builtins)
-        replaced = [name for name, value in self._functions.items() if current.get(name) is not value and name != "_"]
-        current.update({name: self._functions[name] for name in replaced})
-        gone = [name for name in self._modules if name not in sys.modules and name.partition(".")[0] in _NEEDED]
-        removed = [name for name in gone if not is_user_code(getattr(self._modules[name], "__file__", None) or "<")]
-        sys.modules.update({name: self._modules[name] for name in removed})
-        modes = [name for name, value in _modes().items() if self._modes[name] != value]
-        return [*(f"builtins.{name}" for name in replaced), *removed, *modes]
+        """Restore modules, their contents and limits that are replaced or gone; the names of all that changed.
+
+        Until builtin functions are restored, none may be called.
+        """
+        current = builtins.__dict__
+        functions = [name for name, value in self._contents["builtins"].items() if current.get(name) is not value]
+        current.update({name: self._contents["builtins"][name] for name in functions if name != "_"})
+        changed = [f"builtins.{name}" for name in functions if name != "_"]
+        for module_name, contents in self._contents.items():
+            current = vars(self._modules[module_name])
+            for name, value in contents.items():
+                if current.get(name) is not value and not isinstance(value, _VARIABLE):
+                    current[name] = value
+                    changed.append(f"{module_name}.{name}")
+        for name, module in self._modules.items():
+            is_gone = name not in sys.modules or (name in self._contents and sys.modules[name] is not module)
+            is_needed = is_gone and name.partition(".")[0] in _NEEDED
+            if is_needed and not is_user_code(getattr(module, "__file__", None) or "<"):
+                sys.modules[name] = module
+                changed.append(name)
+        for name in sys.stdlib_module_names & sys.modules.keys() - self._modules.keys():
+            if self._reserve and sys.modules[name] is None:  # its import would fail
+                changed.append(name)
+                del sys.modules[name]
+        changed += [name for name, value in _modes().items() if self._modes[name] != value]
+        return changed + self._restore_limits()
+
+    def _restore_limits(self) -> list[str]:
+        changed = []
+        for limit, soft in self._limits.items():
+            now, hard = resource.getrlimit(limit)
+            if now != soft:
+                changed.append("a limit of the process")
+                with contextlib.suppress(OSError, ValueError):  # the hard limit, too
+                    resource.setrlimit(limit, (soft, hard))
+        if self._reserve:
+            try:
+                os.close(os.dup(2))
+            except OSError as error:
+                changed.append(f"the open files ({error.strerror})")
+        while self._reserve:
+            with contextlib.suppress(OSError):  # user code has closed it
+                os.close(self._reserve.pop())
+        return changed
 
 
 def _modes() -> dict[str, object]:
@@ -125,101 +93,3 @@ def _modes() -> dict[str, object]:
         "torch's dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch's inference mode": torch.is_inference_mode_enabled(),
     }
-
-
-def _value(name: str) -> Any:
-    try:
-        return SETTINGS[name][0]()
-    except (
-        AttributeError,
-        KeyError,
-        OSError,
-        RuntimeError,
-    ):  # flags of torch that contradict each other raise the last one
-        return _UNREADABLE
-
-
-def _attribute(owner: Any, path: str) -> Setting:
-    """The attribute of `owner` at `path`."""
-    *parents, name = path.split(".")
-    return partial(attrgetter(path), owner), lambda value: setattr(
-        functools.reduce(getattr, parents, owner), name, value
-    )
-
-
-def _list(owner: Any, name: str) -> Setting:
-    """The list `name` of `owner`. The same list gets its items back."""
-
-    def write(saved: tuple[list[Any], list[Any]]) -> None:
-        setattr(owner, name, saved[0])
-        saved[0][:] = saved[1]
-        if owner is warnings:  # what it has remembered about earlier warnings is no longer valid
-            warnings.filterwarnings("default", append=True)
-            saved[0].pop()
-
-    return lambda: (getattr(owner, name), list(getattr(owner, name))), write
-
-
-def _by_device(read: Callable[[str], Any], write: Callable[[str, Any], None], device: str) -> Setting:
-    return partial(read, device), partial(write, device)
-
-
-def _default_device() -> torch.device | None:
-    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
-    return None if context is None else context.device
-
-
-def _set_environment(saved: dict[bytes, bytes]) -> None:
-    for name in os.environb.keys() - saved.keys():
-        del os.environb[name]
-    os.environb.update(saved)
-
-
-def _set_signal_handlers(saved: dict[int, Any]) -> None:
-    for number, handler in saved.items():
-        if handler is not None and _handler_of(number) != handler:  # None: the handler is not a function of Python
-            signal.signal(number, handler)
-
-
-def _numpy(read: str, write: str) -> Setting:
-    return lambda: getattr(sys.modules["numpy"], read)(), lambda saved: getattr(sys.modules["numpy"], write)(**saved)
-
-
-_SIGNALS: Final = tuple(map(int, signal.valid_signals()))
-_CUDA: Final[Any] = torch.backends.cuda
-_PRINT_OPTIONS: Final = vars(torch._tensor_str.PRINT_OPTS)
-_FLAGS: Final = ("fp32_precision", "cudnn.fp32_precision", "mkldnn.fp32_precision", *BACKEND_FLAGS)
-_SDP: Final = ("flash", "mem_efficient", "math", "cudnn")
-_AUTOCAST: Final = ("cpu", "cuda")
-# They are written back in this order: a setting that also writes others comes before them.
-SETTINGS: Final[dict[str, Setting]] = {
-    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "default_device": (_default_device, torch.set_default_device),
-    "threads": (torch.get_num_threads, torch.set_num_threads),
-    "gradients": (torch.is_grad_enabled, torch._C._set_grad_enabled),
-    "anomaly": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    "deterministic": (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-    "warn_always": (torch.is_warn_always_enabled, torch.set_warn_always),
-    "print_options": (_PRINT_OPTIONS.copy, _PRINT_OPTIONS.update),
-    "float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    **{name: _attribute(torch.backends, name) for name in _FLAGS},
-    **{f"{name}_sdp": (getattr(_CUDA, f"{name}_sdp_enabled"), getattr(_CUDA, f"enable_{name}_sdp")) for name in _SDP},
-    **{f"autocast.{d}": _by_device(torch.is_autocast_enabled, torch.set_autocast_enabled, d) for d in _AUTOCAST},
-    **{f"autocast_dtype.{d}": _by_device(torch.get_autocast_dtype, torch.set_autocast_dtype, d) for d in _AUTOCAST},
-    "numpy.errors": _numpy("geterr", "seterr"),
-    "numpy.print_options": _numpy("get_printoptions", "set_printoptions"),
-    "warnings": _list(warnings, "filters"),
-    "logging.handlers": _list(logging.root, "handlers"),
-    "logging.level": (lambda: logging.root.level, logging.root.setLevel),
-    "logging.disabled": (lambda: logging.root.manager.disable, logging.disable),
-    "os.environ": (vars(os.environ)["_data"].copy, _set_environment),
-    "working_directory": (os.getcwd, os.chdir),
-    "signal_handlers": (lambda: {number: _handler_of(number) for number in _SIGNALS}, _set_signal_handlers),
-    "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda saved: locale.setlocale(locale.LC_ALL, saved)),
-    "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
-    "switch_interval": (sys.getswitchinterval, sys.setswitchinterval),
-    "garbage_collection": (gc.isenabled, lambda saved: gc.enable() if saved else gc.disable()),
-    "sys.path": _list(sys, "path"),
-    "sys.argv": _list(sys, "argv"),
-    **{f"sys.{name}": _attribute(sys, name) for name in ("stdin", "stdout", "stderr", "excepthook", "displayhook")},
-}

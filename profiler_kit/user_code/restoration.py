@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.foreign import attribute_of
-from profiler_kit.user_code.interpreter_state import CopiedContext, SavedSettings
 from profiler_kit.user_code.locations import display_path
+from profiler_kit.user_code.process_settings import CopiedContext, SavedSettings
 from profiler_kit.user_code.reachable import LRU_CACHE, is_iterator, named_globals, reachable
 from profiler_kit.user_code.saved_state import (
     MISSING,

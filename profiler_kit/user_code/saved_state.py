@@ -21,7 +21,6 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.parameter import is_lazy
 from torch.utils._mode_utils import no_dispatch
 
-from profiler_kit.meta.values import has_values
 from profiler_kit.user_code.reachable import is_user_class, slots_of, state_methods
 
 Restore = Callable[[], None]

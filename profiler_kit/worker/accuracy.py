@@ -18,8 +18,8 @@ from profiler_kit.meta.batch import map_batch
 from profiler_kit.meta.compilation import remove_compilation
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.user_code.environment import seeded
-from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.process_settings import settings_restored
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner

@@ -20,7 +20,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.loading.tensor_kinds import free_bytes
 from profiler_kit.records.configs import Backend, Environment, NamedValue, RunConfig
 from profiler_kit.records.machine import Device
-from profiler_kit.user_code.interpreter_state import BACKEND_FLAGS, settings_restored
+from profiler_kit.user_code.process_settings import BACKEND_FLAGS, settings_restored
 
 # Variables that affect the choice of algorithms, the arithmetic, or memory allocation.
 VARIABLES: Final = (

@@ -219,6 +219,14 @@ class TestCheckInGit:
         assert "unknown revision 'no-such-branch'" in ended.err
         assert "name a branch" in ended.err
 
+    @pytest.mark.parametrize("sides", [("old.py", "nosuch..main"), ("nosuch..main", "old.py")])
+    def test_unknown_revision_on_either_side(
+        self, sides: tuple[str, str], repo: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        ended = call(["compare", *sides, "--static"], capfd)
+        assert (ended.code, ended.out) == (USAGE, "")
+        assert "unknown revision 'nosuch'" in ended.err
+
     @pytest.mark.parametrize(("policy", "code"), [("allow", 0), ("warn", 0), ("error", BUDGET_BROKEN)])
     def test_a_new_target_has_its_own_policy(
         self, policy: str, code: int, repo: Path, capfd: pytest.CaptureFixture[str]

@@ -140,6 +140,63 @@ def test_user_code_takes_neither_the_streams_nor_the_folder_away(tmp_path: Path)
     assert (tmp_path / "report.csv").exists()
 
 
+FORWARD = "{}; return self.fc(x)"
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    "act",
+    [
+        "import json; json.dumps = lambda *a, **k: '{}'",
+        "import sys; sys.modules['json'] = None",
+        "import os; os.environ = None",
+        "import profiler_kit.units as units; units.__dict__.update(dict.fromkeys(vars(units)))",
+        "import os; os.close(1); os.close(2); self.forward = self.fc",
+    ],
+)
+def test_a_report_needs_nothing_that_user_code_can_replace(act: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(net(FORWARD.format(act)))
+    code, out, err = ended(tmp_path, "count", "net.py", "-q", "-f", "json")
+    assert code == OK, err
+    assert json.loads(out)["static"]["params"] == 20
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [
+        ("import os; del os.path.join", "posixpath.join"),
+        ("import os; os.fspath = None", "os.fspath"),
+        ("import builtins; builtins.len = None", "builtins.len"),
+        ("import time; time.monotonic = None", "time.monotonic"),
+        ("import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (3, r.getrlimit(r.RLIMIT_NOFILE)[1]))", "OSError"),
+    ],
+)
+def test_an_error_after_user_code_has_replaced_a_function_names_it(act: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(net(FORWARD.format(act)))
+    code, out, err = ended(tmp_path, "count", "net.py", "-q", "-f", "json")
+    assert (code, out) == (TARGET_FAILED, "")
+    assert err.startswith("error: net.py:")
+    assert name in err.splitlines()[0]
+    assert len(err.splitlines()) == 2
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize(
+    "act",
+    [
+        "raise KeyboardInterrupt",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "import signal; signal.raise_signal(signal.SIGINT)",
+    ],
+)
+def test_an_interrupt_by_user_code_is_an_error_at_its_line(act: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(net(act))
+    code, out, err = ended(tmp_path, "count", "net.py", "-q")
+    assert (code, out) == (TARGET_FAILED, "")
+    assert err.startswith("error: net.py:8: ")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a process ends with its parent on Linux only")
 def test_a_killed_check_leaves_no_process(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"

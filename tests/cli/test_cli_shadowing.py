@@ -20,6 +20,7 @@ pytestmark = pytest.mark.fresh_process
     [
         ("signal.py", "x = 1\n"),
         ("json.py", "x = 1\n"),
+        ("typing.py", "x = 1\n"),
         ("torch.py", "x = 1\n"),
         ("numpy/__init__.py", "x = 1\n"),
         ("msgspec.py", "raise ValueError('shadow')\n"),

@@ -296,7 +296,10 @@ ROWS = [
         "'x' is given twice",
         "net.py:3", "name all inputs", inputs=("1,3,8,8", "x=1,3,8,8"), code=USAGE,
     ),
-    bad("inputs file missing", NET, "no such file", "feed.py", "the file that defines the function", inputs=("feed.py:make",)),
+    bad(
+        "inputs file missing", NET,
+        "no such file", "feed.py", "the file that defines the function", inputs=("feed.py:make",), code=USAGE,
+    ),
     bad(
         "inputs function missing", {"net.py": NET, "feed.py": ""},
         "no 'make'", "feed.py", "define make()", inputs=("feed.py:make",),

@@ -215,6 +215,14 @@ def test_a_name_in_kw_stays_text_for_a_parameter_of_strings(write: Write) -> Non
     assert loaded("net.py", "arch=small").model.arch == "small"
 
 
+@pytest.mark.parametrize("parameter", ["width: int", "width: 'float' = 2", "width=8"])
+def test_a_text_in_kw_for_a_number_is_refused(parameter: str, write: Write) -> None:
+    write({"net.py": HEAD + module("small") + f"def get_model({parameter}):\n    return small()\n"})
+    assert loaded("net.py", "width=8").model is not None
+    with pytest.raises(UsageError, match=r"--kw width=nope: expected a value of type (int|float)\n"):
+        loaded("net.py", "width=nope")
+
+
 def test_a_factory_that_returns_none_or_raises_falls_through(write: Write) -> None:
     text = HEAD + module("Net") + "def broken():\n    net = Net()\n    raise OSError('no file')\n    return net\n"
     write({"net.py": text})

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import profiler_kit
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import Mode
-from profiler_kit.user_code.interpreter_state import SavedSettings
+from profiler_kit.user_code.process_settings import SavedSettings
 from profiler_kit.user_code.reachable import reachable, tensors_of
 from profiler_kit.user_code.restoration import restored_objects
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -279,6 +280,17 @@ def test_syntax_error(repo: Repository, side: str) -> None:
     assert "could not be judged" in checked.markdown
     assert ("counting the base failed, not this change" in checked.err) == (side == "base")
     assert set(checked.outcomes.values()) == {"not_comparable"}
+
+
+def test_the_command_for_inputs_of_the_base_is_one_of_check(repo: Repository) -> None:
+    repo.edit(("example_inputs = torch.zeros(2, 3, 16, 16)", ""), ("nn.Conv2d(3, 8", "nn.Conv2d(4, 8"))
+    words = ("net.py", "--budget", "params=+10%", "-i", "2,4,16,16")
+    checked = repo.check(*words)
+    assert (checked.code, checked.data["failed_side"]) == (TARGET_FAILED, "base")
+    program, *printed = shlex.split(checked.data["hint"].partition(": ")[2])
+    assert Path(program).name == "profiler-kit"
+    assert printed == ["check", *words, "--base-input", "2,3,16,16"]
+    assert repo.check(*printed[1:]).code == BUDGET_BROKEN
 
 
 def test_argument_of_one_side(repo: Repository) -> None:

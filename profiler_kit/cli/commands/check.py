@@ -255,7 +255,7 @@ def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...])
         base_target=options.base_target,
         base_options=(*sides[1], *common) if sides[0] != sides[1] else None,
         base_spec=replace(
-            _spec(options, text, options),
+            _spec(options, text, argparse.Namespace(**{**vars(options), "base_input": [], "base_kw": []}), sides[0]),
             inputs=tuple(options.base_input or options.input),
             kwargs=tuple(options.base_kw or options.kw),
         ),
@@ -288,8 +288,10 @@ def _configured_target(
     )
 
 
-def _spec(target_options: argparse.Namespace, text: str, options: argparse.Namespace) -> TargetSpec:
-    command = ("check", "", *_words(options, options.budget, options.strict))
+def _spec(
+    target_options: argparse.Namespace, text: str, options: argparse.Namespace, more: Sequence[str] = ()
+) -> TargetSpec:
+    command = ("check", "", *_words(options, options.budget, options.strict), *more)
     return target_spec(target_options, text, allow_guess=False, command=command)
 
 

@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "a",
         metavar="A",
         help="target, report.json, report folder, or trace; REV:FILE for a target at a git revision; or a range of revisions "
-        "REV..REV, with the target as B",
+        "REV..REV, with the target as the other side",
     )
     parser.add_argument("b", metavar="B", help="same choices as A; a trace can only be compared with a trace")
     add_target_options(parser)

@@ -44,7 +44,7 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
     A text with unknown names stays text, unless it is a call. A name stays text for a parameter of strings.
 
     Raises:
-        UsageError: the expression raised an exception.
+        UsageError: the expression raised an exception, or the parameter is a number and the value is text.
     """
     if not isinstance(value, Unquoted):
         return value
@@ -52,7 +52,7 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):
-        return text
+        return _text(text, name, parameter)
     is_call = any(isinstance(node, ast.Call) for node in ast.walk(tree))
     if (
         not is_call
@@ -66,8 +66,21 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
         raise
     except Exception as error:
         if not is_call:
-            return text
+            return _text(text, name, parameter)
         raise UsageError(
             f"--kw {name}={text}: {one_line_message(error)}",
             hint=f"the names of the target's file can be used in it; quote text: --kw \"{name}='...'\"",
         ) from error
+
+
+def _text(text: str, name: str, parameter: inspect.Parameter | None) -> str:
+    """`text`, if the parameter is not a number. Raises UsageError."""
+    if parameter is not None:
+        kind = type(parameter.default) if parameter.annotation is parameter.empty else parameter.annotation
+        expected = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+        if expected in ("int", "float", "bool"):
+            raise UsageError(
+                f"--kw {name}={text}: expected a value of type {expected}",
+                hint=f"write a Python literal, such as --kw {name}=1; quote text: --kw \"{name}='...'\"",
+            )
+    return text

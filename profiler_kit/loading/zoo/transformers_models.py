@@ -16,8 +16,8 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.interpreter_state import settings_restored
 from profiler_kit.user_code.locations import one_line_message
+from profiler_kit.user_code.process_settings import settings_restored
 from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 INSTALL: Final = (("transformers",),)

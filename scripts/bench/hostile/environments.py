@@ -42,7 +42,8 @@ class Environment:
     """What differs from a plain environment.
 
     `variables` are set (None: removed). `before` runs before the command, in bash, in the folder of the model. `redirection`
-    follows the command. `files` are written beside the model.
+    follows the command. `files` are written beside the model. `python_ends` is the reason why Python ends before it runs any
+    code of the package; its status is then as expected.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Environment:
     redirection: str = ""
     files: dict[str, str] = field(default_factory=dict)
     words: str = "net.py"
+    python_ends: str = ""
 
 
 def _variable(name: str, *values: str | None) -> list[Environment]:
@@ -105,7 +107,10 @@ SINGLE: Final[dict[int, list[Environment]]] = {
             Environment(f"{name} shadowed", files={f"{name}.py": "x = 1\n"})
             for name in ("random", "json", "typing", "torch", "numpy", "rich", "signal", "ctypes", "types")
         ),
-        Environment("sitecustomize exits", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "raise SystemExit(0)"}),
+        Environment(
+            "sitecustomize exits", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "raise SystemExit(0)"},
+            python_ends="sitecustomize runs when Python starts, and ends it",
+        ),
         Environment("sitecustomize raises", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "1/0"}),
         Environment(
             "modules polluted", {"PYTHONPATH": "site"},
@@ -156,7 +161,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         *_variable("PWD", "/nonexistent"),
         Environment("no variables", before=UNSET_ALL),
         Environment("stdin full of bytes", redirection="< /dev/urandom"),
-        Environment("stdin is a folder", redirection="< ."),
+        Environment("stdin is a folder", redirection="< .", python_ends="Python refuses a folder as standard input"),
         Environment("stderr into stdin", redirection="2<&0"),
         Environment("stdout read-only", redirection="1< net.py"),
         Environment("stderr reader leaves", redirection="2> >(true)"),
@@ -170,7 +175,11 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         Environment("under timeout", words="net.py", before="export PREFIX='timeout 100'"),
         *(
             Environment(f"{name} shadowed", files={f"{name}.py": "raise ValueError('shadow')\n"})
-            for name in ("os", "re", "enum", "struct", "select", "logging", "inspect", "copy", "profiler_kit", "msgspec")
+            for name in ("os", "re", "enum", "struct", "select", "logging", "inspect", "copy", "msgspec")
+        ),
+        Environment(
+            "profiler_kit shadowed", files={"profiler_kit.py": "raise ValueError('shadow')\n"},
+            python_ends="python -m runs the file of the working directory",
         ),
         *(
             Environment(f"{name} as a folder", files={f"{name}/__init__.py": "x = 1\n"})
@@ -232,4 +241,5 @@ def environments(count: int, seed: int, rounds: tuple[int, ...]) -> Iterator[Env
             second.redirection,
             second.files,
             second.words,
+            second.python_ends,
         )
