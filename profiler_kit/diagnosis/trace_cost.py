@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
-from profiler_kit.diagnosis.recorded import has_long_edges, lost_text, unrecorded_text
+from profiler_kit.diagnosis.recorded import (
+    MIN_UNRECORDED_SHARE,
+    has_long_edges,
+    lost_text,
+    unread_text,
+    unrecorded_text,
+)
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleTime, TraceSummary, idle_by_cause
 from profiler_kit.units import text
@@ -23,7 +29,8 @@ def trace_cost(report: TraceReport) -> str:
         return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
     if not trace.span_ns:
-        return join_sentences("The trace has no device events and no operators.", _recording(trace))
+        readable = " that could be read" if trace.unread else ""
+        return join_sentences(f"The trace has no device events and no operators{readable}.", _recording(trace))
     if trace.hardware_counters:
         return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
     if (ns := _step_ns(trace)) is None:
@@ -73,11 +80,18 @@ def _main_part(idle: tuple[IdleTime, ...]) -> str:
 
 
 def _recording(trace: TraceSummary) -> str:
-    """What of the device's work the trace lacks; empty for nothing."""
+    """What of the file could not be read, and what of the device's work the trace lacks; empty for nothing."""
+    unread = f"{unread_text(trace)}." if unread_text(trace) else ""
     if trace.is_unrecorded:
         extent = "recorded only in part" if trace.clock == "device" else "not recorded"
-        return f"The device was {extent}, so nothing can be said about it: {unrecorded_text(trace)}."
-    return f"{lost_text(trace)}." if lost_text(trace) else ""
+        return join_sentences(
+            unread, f"The device was {extent}, so nothing can be said about it: {unrecorded_text(trace)}."
+        )
+    unread = join_sentences(unread, "The file is cut off: missing work looks idle." if trace.cut_off else "")
+    missing = [f"{lost_text(trace)}."] if lost_text(trace) else []
+    if trace.clock == "device" and trace.unrecorded_share >= MIN_UNRECORDED_SHARE:
+        missing.append(f"{unrecorded_text(trace)}, so the idle time is an upper bound.")
+    return join_sentences(unread, *missing)
 
 
 def _step_ns(trace: TraceSummary) -> int | None:

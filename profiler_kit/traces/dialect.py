@@ -100,7 +100,7 @@ class AnyEvent(msgspec.Struct, gc=False):
     name: str | None = None
     pid: int | str = ""
     tid: int | str = ""
-    dur: float = 0.0
+    dur: float = NO_FLOAT
     args: msgspec.Raw = NO_ARGUMENTS
 
 

@@ -374,7 +374,7 @@ def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
 
 def test_keys_that_are_there_twice(tmp_path: Path) -> None:
     first = b'{"ph":"M","ph":"X","cat":"kernel","name":"n","ts":9,"ts":1,"dur":1}'
-    second = b'{"ph":"X","cat":"cpu_op","name":"m","ts":2}'
+    second = b'{"ph":"X","cat":"cpu_op","name":"m","ts":2,"dur":1}'
     result = read(save(tmp_path, b'{"traceEvents":[%s],"a":1,"traceEvents":[%s]}' % (first, second)))
     assert result.start_ns.tolist() == [1000, 2000]
     assert any("2 event lists" in note for note in result.notes)
