@@ -29,8 +29,8 @@ def trace_cost(report: TraceReport) -> str:
         return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
     if not trace.span_ns:
-        readable = " that could be read" if trace.unread else ""
-        return join_sentences(f"The trace has no device events and no operators{readable}.", _recording(trace))
+        which = " that could be read" if trace.unread else " with a duration" if trace.host_events else ""
+        return join_sentences(f"The trace has no device events and no operators{which}.", _recording(trace))
     if trace.hardware_counters:
         return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
     if (ns := _step_ns(trace)) is None:

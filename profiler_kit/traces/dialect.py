@@ -69,6 +69,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 PROCESS_KINDS: Final[Mapping[str, Kind]] = {"CPU functions": Kind.OPERATOR, "CUDA functions": Kind.KERNEL}
 # a kernel that was replayed alone, with hardware counters: it has no place on the timeline
 COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"
+RECORDING: Final = "Trace"  # the category of the profiler's own span
 MEMORY_NAME: Final = "[memory]"
 
 EVENTS_KEY: Final = "traceEvents"  # key of the event list, if the file is an object

@@ -34,7 +34,7 @@ def _byte_mask(phases: Iterable[int]) -> Mask:
 
 
 _DEVICE_KINDS: Final = [int(kind) for kind in DEVICE_KINDS]
-_HOST_KINDS: Final = [int(kind) for kind in (Kind.OPERATOR, Kind.RUNTIME)]
+_HOST_KINDS: Final = [int(kind) for kind in (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)]
 _MIN_OUTSIDE_NS: Final = 10_000_000  # a queue of launches delays work by milliseconds
 _FLOWS: Final = _byte_mask(dialect.FLOWS)
 _INSTANTS: Final = _byte_mask(dialect.INSTANTS)
@@ -298,9 +298,11 @@ class Rows:
         more = {spelling: column.finish() for spelling, column in self._more.items()}
         keep = np.ones(self._rows, dtype=np.bool_)
         keep[self._pairs.close(columns["duration_ns"])] = False
-        glitches = keep & outside_recording(columns["kind"], columns["start_ns"], columns["duration_ns"])
+        is_recording = columns["category"] == self.categories.get(dialect.RECORDING, NONE)
+        times = (columns["start_ns"], columns["duration_ns"])
+        glitches = keep & outside_recording(columns["kind"], *times, is_recording & (times[1] > 0))
         self._count_faults("the time is far outside the recording", glitches)
-        self.lost_device_events += int(np.count_nonzero(glitches))
+        self.lost_device_events += int(np.count_nonzero(glitches & np.isin(columns["kind"], _DEVICE_KINDS)))
         keep &= ~glitches
         if not keep.all():
             renumbered = np.cumsum(keep) - 1
@@ -332,28 +334,31 @@ class Rows:
         )
 
 
-def outside_recording(kind: NDArray[np.int8], start: Ints, duration: Ints) -> Mask:
-    """Return the device events that begin or end further outside of the recording than the recording is long.
+def outside_recording(kind: NDArray[np.int8], start: Ints, duration: Ints, is_recording: Mask) -> Mask:
+    """Return the events that begin or end further outside of the recording than the recording is long: errors of a clock.
 
-    The host records the launches and the wait for the last work, so such times are errors of a clock. The recording extends
-    from the first to the last host event, and over the starts of nine tenths of the device events, unless these are as far
-    away: the clocks then have nothing in common. Without host events nothing is known to be outside.
+    The recording is the span that the profiler writes, `is_recording`. Without one it extends over the host events, and only
+    device events can be outside: the host records their launches and the wait for the last of them. Nine tenths of the starts of
+    host and of device events extend it, unless they are as far away: the clocks then have nothing in common.
     """
-    result = np.zeros(len(kind), np.bool_)
-    on_device, on_host = np.isin(kind, _DEVICE_KINDS), np.isin(kind, _HOST_KINDS)
-    if not on_device.any() or not on_host.any():
-        return result
     ends = start + duration
-    starts = np.sort(start[on_device])
-    tail = -(-len(starts) // 20)
-    usual = starts[tail : len(starts) - tail] if len(starts) > 2 * tail else starts[:0]
-    first, last = int(start[on_host].min()), int(ends[on_host].max())
-    if len(usual):
-        length = max(last - first, int(usual[-1] - usual[0]), _MIN_OUTSIDE_NS)
-        if usual[0] <= last + length and usual[-1] >= first - length:
-            first, last = min(first, int(usual[0])), max(last, int(usual[-1]))
+    result = np.zeros(len(kind), np.bool_)
+    on_host = np.isin(kind, _HOST_KINDS)
+    base, groups = (is_recording, [on_host]) if is_recording.any() else (on_host, [])
+    groups = [group for group in (*groups, np.isin(kind, _DEVICE_KINDS)) if group.any()]
+    if not base.any() or not groups:
+        return result
+    first, last = int(start[base].min()), int(ends[base].max())
+    for group in groups:
+        starts = np.sort(start[group])
+        tail = -(-len(starts) // 20)
+        low, high = int(starts[min(tail, len(starts) // 2)]), int(starts[max(-1 - tail, -1 - len(starts) // 2)])
+        length = max(last - first, high - low, _MIN_OUTSIDE_NS)
+        if len(starts) > 2 * tail and low <= last + length and high >= first - length:
+            first, last = min(first, low), max(last, high)
     length = max(last - first, _MIN_OUTSIDE_NS)
-    result[on_device] = (start[on_device] < first - length) | (ends[on_device] > last + length)
+    for group in groups:
+        result[group] = (start[group] < first - length) | (ends[group] > last + length)
     return result
 
 

@@ -27,6 +27,9 @@ SERIOUS = ("high", "medium")
 def summary(tmp_path: Path, events: Iterable[Event], **top: Any) -> TraceSummary:
     result = summarize(attribute(read(write(tmp_path / "trace.json", events, **top), details=False)))
     assert_sums_hold(result)
+    if result.steps:
+        in_steps = sum(step.kernel_ns for step in result.steps) + sum(part.kernel_ns for part in result.outside_steps)
+        assert in_steps + result.unattributed_ns == result.busy_ns
     return result
 
 
