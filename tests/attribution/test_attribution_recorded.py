@@ -334,6 +334,23 @@ def test_a_trace_with_few_launches_without_work_says_so_first(tmp_path: Path) ->
     assert "3 of 18 launches have no kernel" in result.verdict.sentences[0]
 
 
+def test_several_traces_say_what_they_lack(tmp_path: Path) -> None:
+    lacking = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] % 6]
+    paths = [write(tmp_path / f"{i}.json", events) for i, events in enumerate((training(), lacking, lacking))]
+    paths.append(tmp_path / "cut.json")
+    paths[-1].write_text(json.dumps({"traceEvents": training()})[:-10])
+    result = inspect(paths).report
+    assert result.verdict is not None
+    assert all(f"In {share} of 4, " in result.verdict.sentences[0] for share in (1, 3))
+
+
+def test_operators_without_a_duration_are_not_missing(tmp_path: Path) -> None:
+    events = [{**event, "dur": 0} for event in host_only("aten::mm", step=False)]
+    result = report(tmp_path, events)
+    assert result.verdict is not None
+    assert "with a duration" in result.verdict.sentences[0]
+
+
 def test_a_file_that_is_cut_off_says_so_first(tmp_path: Path) -> None:
     text = json.dumps({"traceEvents": training()})
     path = tmp_path / "trace.json"
