@@ -111,7 +111,9 @@ def test_a_pipe_gets_one_sentence_and_is_not_waited_for(tmp_path: Path, capfd: p
     assert "standard input" in result.err
 
 
-def test_a_time_that_cannot_be_is_not_read_and_the_first_lines_say_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_time_that_cannot_be_is_not_read_and_the_first_lines_say_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     document = json.loads(trace_text())
     far = {"ph": "X", "cat": "kernel", "name": "far", "pid": 0, "tid": 7, "ts": 1e15, "dur": 3,
            "args": {"device": 0, "stream": 7}}  # fmt: skip
