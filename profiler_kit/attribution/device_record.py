@@ -38,20 +38,26 @@ _DEVICE_THREAD: Final = "pt_autograd_"  # torch/csrc/autograd/engine.cpp names t
 
 def device_record(attribution: Attribution) -> DeviceRecord:
     """Return how much of the device's work the trace of `attribution` holds."""
-    table, host = attribution.table, attribution.host
-    launches = _launches(attribution)
-    has_work = np.zeros(len(host.rows), np.bool_)
-    has_work[attribution.device.launch[attribution.device.launch != NONE]] = True
-    # Writers that leave out correlations have work whose launch is unknown. It may be that of any launch.
-    without_work = int((~has_work[launches]).sum()) - int((attribution.device.launch == NONE).sum())
+    table, launches = attribution.table, _launches(attribution)
     evidence, example = next(_evidence(attribution, launches), ("", ""))
     return DeviceRecord(
         launches=len(launches),
-        unrecorded_launches=max(0, without_work),
+        unrecorded_launches=len(attribution.unrecorded_launches),
         lost_events=table.lost_device_events,
         evidence=evidence,
         example=example,
     )
+
+
+def unrecorded_launches(attribution: Attribution) -> Ids:
+    """Return the positions in the host events of launches whose work the trace does not hold."""
+    device, launches = attribution.device, _launches(attribution)
+    has_work = np.zeros(len(attribution.host.rows), np.bool_)
+    has_work[device.launch[device.launch != NONE]] = True
+    without: Ids = launches[~has_work[launches]]
+    # Writers that leave out correlations have work whose launch is unknown. It may be that of any launch.
+    uncorrelated = int(((device.launch == NONE) & (attribution.table.correlation[device.rows] <= 0)).sum())
+    return without[uncorrelated:]
 
 
 def _launches(attribution: Attribution) -> Ids:

@@ -7,6 +7,8 @@ thread. From the launch on it is launch latency.
 If the work was launched before the gap, or begins long after its launch, it waited for the device: for the work of
 another stream, if that has just ended. A wait longer than a handover has no such explanation. All streams were idle,
 so the trace does not hold what the work waited for, even if its stream was made to wait for an event.
+
+Work that was launched and is not in the trace may have run in the gap, from its launch on. That part is of unknown cause.
 """
 
 from __future__ import annotations
@@ -192,6 +194,7 @@ def gaps_by_cause(
     launch_start[open_end] = launch_end[open_end] = end[open_end]
     launched_in_gap = launch_end > start
     launch_start, launch_end = np.clip(launch_start, start, end), np.clip(launch_end, start, end)
+    missing_start = np.clip(_missing_launch(attribution, launch, previous, start, end), start, end)
     # the host waits for these copies from the call on
     is_blocking_copy = launched_in_gap & np.isin(launch, waits.position)
     latency_end = np.where(is_blocking_copy | (launched_in_gap & (end - launch_end <= LATENCY_NS)), end, launch_end)
@@ -203,11 +206,34 @@ def gaps_by_cause(
     is_usual = launched_in_gap & ~is_blocking_copy & ~is_slow
     ns[CAUSE_NUMBERS["cold start"], is_slow] = (latency_end - launch_start)[is_slow]
     ns[CAUSE_NUMBERS["launch latency"], is_usual] = (latency_end - launch_start)[is_usual]
-    delayed = np.flatnonzero(end > latency_end)
+    is_missing = missing_start < end
+    for cause in ("synchronization", "cold start", "launch latency"):
+        ns[CAUSE_NUMBERS[cause], is_missing] = 0
+    ns[CAUSE_NUMBERS["unknown"], is_missing] = (end - missing_start)[is_missing]
+    delayed = np.flatnonzero((end > latency_end) & ~is_missing)
     delay_ns = (end - latency_end)[delayed]
     ns[_device_causes(attribution, previous[delayed], ending[delayed], delay_ns), delayed] += delay_ns
-    _add_host_causes(attribution, waits, ns, start, launch_start, np.where(launched_in_gap, thread, NONE))
+    host_end = np.minimum(launch_start, missing_start)
+    _add_host_causes(attribution, waits, ns, start, host_end, np.where(launched_in_gap, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
+
+
+def _missing_launch(attribution: Attribution, launch: Ids, previous: Ids | Ints, start: Ints, end: Ints) -> Ints:
+    """Return when the first launch that has no work in the trace begins, of those between the work before and after each gap.
+
+    `launch`: that of the work after the gap. The launch of the work before is known by its position `previous`. Where one of them
+    is unknown, `start` or `end` of the gap is in its place. Without such a launch, the result is the end of the gap.
+    """
+    host = attribution.host
+    missing = np.sort(host.start_ns[attribution.unrecorded_launches])
+    if not len(missing):
+        return end
+    before = attribution.device.launch[previous]
+    after_ns = np.where(before == NONE, start, host.start_ns[before])
+    until_ns = np.where(launch == NONE, end, host.start_ns[launch])
+    first = np.append(missing, np.iinfo(np.int64).max)[np.searchsorted(missing, after_ns)]
+    result: Ints = np.where(first < until_ns, first, end)
+    return result
 
 
 def _device_causes(attribution: Attribution, previous: Ids | Ints, work: Ids, delay_ns: Ints) -> NDArray[np.int64]:

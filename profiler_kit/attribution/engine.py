@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.device_record import unrecorded_launches
 from profiler_kit.attribution.events import Role, host_events
 from profiler_kit.attribution.links import Links, Nodes, join_nodes, link_launches
 from profiler_kit.attribution.modules import COMPILED_CLASS, host_modules
@@ -85,7 +86,11 @@ def attribute(table: Table) -> Attribution:
         notes=(),
         steps_inferred=steps.inferred,
     )
-    return replace(attribution, notes=_notes(attribution, nodes, has_calls=bool(module_calls.modules)))
+    return replace(
+        attribution,
+        notes=_notes(attribution, nodes, has_calls=bool(module_calls.modules)),
+        unrecorded_launches=unrecorded_launches(attribution),
+    )
 
 
 def _device_work(table: Table) -> _DeviceWork:

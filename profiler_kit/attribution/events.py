@@ -65,6 +65,8 @@ _PHASE_WORDS: Final[dict[str, TracePhase]] = {
     "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward", "optimizer": "optimizer",
     "optim": "optimizer", "loss": "loss", "criterion": "loss",
 }  # fmt: skip
+# These words have other meanings too, as in data_parallel: they name a phase only alone.
+_PHASE_NAMES: Final[dict[str, TracePhase]] = {"data": "data", "transfer": "transfer", "other": "other"}
 _NEUTRAL_WORDS: Final = frozenset(("train", "training", "eval", "model", "step", "pass", "phase", "run", "compute"))
 _DATA_RANGE: Final = re.compile(r"data_?load(er|ing)?|(load|get|next|fetch|wait_for)_(data|batch)")
 _WORD: Final = re.compile(r"[A-Za-z]+")  # MyLoss is one word: the name of a class, not of a phase
@@ -124,12 +126,14 @@ def _roles(table: Table, rows: Ids) -> Bytes:
 def user_phase(name: str) -> TracePhase | None:
     """Return the phase that the name of a user's range states: "## forward:over_arch ##", "Backward 3", "train/optimizer_step".
 
-    The first or the last word is that of a phase, and no word is that of another.
+    The first or the last word is that of a phase, and no word is that of another; or the name is that of a phase: "data".
     """
     words = [word.lower() for word in _WORD.findall(name[:_MAX_RANGE_CHARS])]
     if _DATA_RANGE.fullmatch("_".join(words)):
         return "data"
     words = [word for word in words if word not in _NEUTRAL_WORDS]
+    if len(words) == 1 and words[0] in _PHASE_NAMES:
+        return _PHASE_NAMES[words[0]]
     if not words:
         return None
     phases = {_PHASE_WORDS[word] for word in words if word in _PHASE_WORDS}

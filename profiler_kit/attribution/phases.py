@@ -55,7 +55,7 @@ def find_steps(table: Table, events: HostEvents) -> Steps:
     """
     at = np.flatnonzero(events.role == Role.STEP)
     for prefix in (marks.STEP, STEP_PREFIX):
-        marked = _with_prefix(table, events, at, prefix)
+        marked = _with_prefix(table, events, at[events.recorded_end_ns[at] > events.start_ns[at]], prefix)
         if len(marked):
             marked = _on_one_thread(events, marked)
             names = table.name[events.rows[marked]].tolist()

@@ -6,7 +6,7 @@ The columns refer to events by position, not by row: position i of `Host` is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -145,8 +145,9 @@ class Attribution:
     `nodes`: positions in `Host` of the autograd nodes. `node_forward`: for each node, the forward operator with the
     node's own number, or NONE. `node_redone`: for each node, the module that requested the forward work recomputed in
     it outside modules called there, or NONE. `graph_launches`: the number of launches with more than one kernel (CUDA
-    graphs). `compiled`: the trace has regions of torch.compile, whose work has a phase and a region but no module
-    inside it. `steps_inferred`: the trace marks no steps, so `steps` come from the optimizer. `notes`: limits of the
+    graphs). `unrecorded_launches`: positions in `Host` of the launches whose work the trace does not hold. `compiled`:
+    the trace has regions of torch.compile, whose work has a phase and a region but no module inside it.
+    `steps_inferred`: the trace marks no steps, so `steps` come from the optimizer. `notes`: limits of the
     attribution, one per entry.
     """
 
@@ -162,6 +163,7 @@ class Attribution:
     compiled: bool
     notes: tuple[str, ...]
     steps_inferred: bool = False
+    unrecorded_launches: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property
     def main_thread(self) -> int:

@@ -45,9 +45,9 @@ from profiler_kit.attribution.totals import (
     streams,
 )
 from profiler_kit.attribution.wait_times import sync_waits
-from profiler_kit.records.traces import FIRST_STEP_FACTOR, IdleCause, TraceStep, TraceSummary
+from profiler_kit.records.traces import FIRST_STEP_FACTOR, IdleCause, TraceStep, TraceSummary, UnreadEvents
 from profiler_kit.traces.intervals import length, overlap, sum_by, union
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Table
 from profiler_kit.units import duration, plural
 
 _OTHER_THREADS_SHARE: Final = 0.02  # of the span
@@ -196,7 +196,15 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         compile_ns=length(compilation_intervals(attribution)),
         compiled_frames=compiled_frames(attribution),
         device_record=device_record(attribution),
+        unread=tuple(UnreadEvents(reason=reason, events=count) for reason, count in _unread(table)),
+        cut_off=table.cut_off,
     )
+
+
+def _unread(table: Table) -> tuple[tuple[str, int], ...]:
+    """Return the number of events that could not be read, or whose arguments could not, by reason."""
+    arguments = (("'args' is not an object, so it joins no events", table.unreadable_arguments),)
+    return table.faults + (arguments if table.unreadable_arguments else ())
 
 
 def _median(values: Sequence[int]) -> int | None:
@@ -280,7 +288,10 @@ def _notes(attribution: Attribution, time: DeviceTime | None, gaps: Gaps, waits_
     table = attribution.table
     notes = [*table.notes, *attribution.notes]
     if table.malformed:
-        notes.append(f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file.")
+        reasons = "; ".join(f"{count:,}: {reason}" for reason, count in table.faults)
+        notes.append(
+            f"Skipped {plural(table.malformed, 'malformed entry', 'malformed entries')} of the file ({reasons})."
+        )
     if table.unpaired:
         notes.append(f"Skipped {plural(table.unpaired, 'begin or end event')} without a counterpart.")
     longest_ns = int((gaps.end - gaps.start).max(initial=0))

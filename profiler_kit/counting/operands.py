@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -38,13 +39,29 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return _spec(shape, tensor.dtype, elements * tensor.dtype.itemsize)
 
 
-def as_specs(value: Any) -> Any:
-    """`value` with a `TensorSpec` in place of every tensor."""
+def as_specs(value: Any, spec: Callable[[torch.Tensor], TensorSpec] | None = None) -> Any:
+    """`value` with a `TensorSpec` in place of every tensor: ``spec(tensor)``, or without values."""
     if isinstance(value, torch.Tensor):
-        return spec_of(value)
+        return (spec or spec_of)(value)
     if type(value) in (list, tuple) and any(isinstance(item, (torch.Tensor, list, tuple)) for item in value):
-        return tuple(as_specs(item) for item in value)
+        return tuple(as_specs(item, spec) for item in value)
     return value
+
+
+def specs_with_values(op: str, argument: str, value: Any) -> Any:
+    """`as_specs` of an argument whose values the formula of `op` reads. If they are unknown, the work is an upper bound."""
+    known = {id(tensor): known_values(tensor) for tensor in tensors_in((value,))}
+    if any(values is None for values in known.values()):
+        note_bound(op, "upper", f"the values of {argument} are unknown, so the most work that they allow counts")
+        return as_specs(value)
+
+    def spec(tensor: torch.Tensor) -> TensorSpec:
+        values = known[id(tensor)]
+        assert values is not None
+        with no_dispatch():
+            return replace(spec_of(tensor), values=tuple(int(element) for element in values.flatten().tolist()))
+
+    return as_specs(value, spec)
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -156,29 +173,17 @@ def operands(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Op
     for name, value in kwargs.items():
         for tensor in tensors_in((value,)):
             (changed if name in plan.outputs else reads)[id(tensor)] = spec_of(tensor)
+
+    def of_argument(place: int | str, value: Any) -> Any:
+        return specs_with_values(plan.name, plan.reads[place], value) if place in plan.reads else as_specs(value)
+
     return Operands(
-        args=tuple(_as_specs_of(plan, place, value) for place, value in enumerate(args)),
-        kwargs={name: _as_specs_of(plan, name, value) for name, value in kwargs.items() if name not in plan.outputs},
+        args=tuple(of_argument(place, value) for place, value in enumerate(args)),
+        kwargs={name: of_argument(name, value) for name, value in kwargs.items() if name not in plan.outputs},
         reads=tuple(reads.values()),
         changed=tuple(changed.values()),
         changed_ids=frozenset(changed),
     )
-
-
-def _as_specs_of(plan: Plan, place: int | str, value: Any) -> Any:
-    """`as_specs` of the argument at `place`, with its values if the op's formula reads them."""
-    if not isinstance(value, torch.Tensor) or place not in plan.reads:
-        return as_specs(value)
-    known = known_values(value)
-    if known is None:
-        note_bound(
-            plan.name,
-            "upper",
-            f"the values of {plan.reads[place]} are unknown, so every sequence counts as the longest",
-        )
-        return spec_of(value)
-    with no_dispatch():
-        return replace(spec_of(value), values=tuple(int(element) for element in known.flatten().tolist()))
 
 
 def _packed_objects(value: Any) -> Iterator[Any]:
@@ -244,8 +249,18 @@ def run_higher_order(op: HigherOrderOperator, args: tuple[Any, ...], kwargs: Map
     inputs = tuple({id(tensor): spec_of(tensor) for tensor in tensors_in((*args, *kwargs.values()))}.values())
     out = op(*args, **kwargs)
     outputs = tuple(spec_of(tensor) for tensor in tensors_in((out,)))
-    formula, cost = find_formula(op.name()), None
+    name, formula, cost = f"higher_order.{op.name()}", find_formula(op.name()), None
     if formula is not None:
-        options = {name: as_specs(value) for name, value in kwargs.items()}
-        cost = formula.function(*map(as_specs, args), **options, out=as_specs(out)) + traffic(inputs, outputs)
-    return out, OpFacts(op=f"higher_order.{op.name()}", inputs=inputs, outputs=outputs, cost=cost)
+        options = {option: as_specs(value) for option, value in kwargs.items()}
+        specs = [
+            specs_with_values(name, parameter, value) if _lists_work(parameter, formula, value) else as_specs(value)
+            for parameter, value in zip(signature(formula.function).parameters, args, strict=False)
+        ]
+        cost = formula.function(*specs, *map(as_specs, args[len(specs) :]), **options, out=as_specs(out))
+        cost += traffic(inputs, outputs)
+    return out, OpFacts(op=name, inputs=inputs, outputs=outputs, cost=cost)
+
+
+def _lists_work(parameter: str, formula: Formula, value: Any) -> bool:
+    """Whether the formula reads an argument and its tensors list several pieces of work, of which not all may be done."""
+    return parameter in formula.reads and any(tensor.numel() > 1 for tensor in tensors_in((value,)))

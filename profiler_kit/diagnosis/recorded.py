@@ -11,6 +11,11 @@ from profiler_kit.records.traces import DeviceEvidence, TraceSummary
 
 # Where the device works in less than half of the recorded time, the time around its work decides what a trace shows.
 MIN_DEVICE_SHARE: Final = 0.5
+# Fewer events that cannot be read do not change what a trace shows.
+MIN_UNREAD_SHARE: Final = 0.01
+MAX_REASONS: Final = 2
+# Below this, the kernels of the last launches had not ended when the recording stopped.
+MIN_UNRECORDED_SHARE: Final = 0.02
 _RECORD: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{}])"
 _EVIDENCE: Final[dict[DeviceEvidence, str]] = {
     "copies": "the program calls {}",
@@ -68,6 +73,8 @@ def unrecorded_text(trace: TraceSummary) -> str:
     """Return why the device's work is known to be missing: ``18 launches, no kernels``."""
     record = trace.device_record
     assert record is not None
+    if trace.device_events and not trace.busy_ns:
+        return f"{plural(trace.device_events, 'device event')}, all with a duration of 0"
     if record.evidence == "launches":
         launches = plural(record.launches, "launch", "launches")
         if trace.clock == "device":
@@ -81,4 +88,20 @@ def unrecorded_text(trace: TraceSummary) -> str:
 def lost_text(trace: TraceSummary) -> str:
     """Return how many device events could not be read; empty for none."""
     lost = trace.device_record.lost_events if trace.device_record is not None else 0
-    return f"{lost:,} of {plural(trace.device_events + lost, 'device event')} could not be read" if lost else ""
+    return (
+        f"{lost:,} of {plural(trace.device_events + lost, 'device event')} could not be read ({_reasons(trace)})"
+        if lost
+        else ""
+    )
+
+
+def unread_text(trace: TraceSummary) -> str:
+    """Return how many events of the file could not be read, and why; empty for few."""
+    unread = sum(part.events for part in trace.unread)
+    if unread < MIN_UNREAD_SHARE * trace.events or not unread or (lost_text(trace) and trace.span_ns):
+        return ""
+    return f"{unread:,} of {plural(trace.events, 'event')} could not be read ({_reasons(trace)})"
+
+
+def _reasons(trace: TraceSummary) -> str:
+    return "; ".join(part.reason for part in trace.unread[:MAX_REASONS])

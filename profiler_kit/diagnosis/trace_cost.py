@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
-from profiler_kit.diagnosis.recorded import has_long_edges, lost_text, unrecorded_text
+from profiler_kit.diagnosis.recorded import (
+    MIN_UNRECORDED_SHARE,
+    has_long_edges,
+    lost_text,
+    unread_text,
+    unrecorded_text,
+)
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleTime, TraceSummary, idle_by_cause
 from profiler_kit.units import text
@@ -23,7 +29,8 @@ def trace_cost(report: TraceReport) -> str:
         return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
     if not trace.span_ns:
-        return join_sentences("The trace has no device events and no operators.", _recording(trace))
+        which = " that could be read" if trace.unread else " with a duration" if trace.host_events else ""
+        return join_sentences(f"The trace has no device events and no operators{which}.", _recording(trace))
     if trace.hardware_counters:
         return "The profiler replayed the kernels one by one to count their work: times are not those of the program."
     if (ns := _step_ns(trace)) is None:
@@ -73,11 +80,18 @@ def _main_part(idle: tuple[IdleTime, ...]) -> str:
 
 
 def _recording(trace: TraceSummary) -> str:
-    """What of the device's work the trace lacks; empty for nothing."""
+    """What of the file could not be read, and what of the device's work the trace lacks; empty for nothing."""
+    unread = f"{unread_text(trace)}." if unread_text(trace) else ""
     if trace.is_unrecorded:
         extent = "recorded only in part" if trace.clock == "device" else "not recorded"
-        return f"The device was {extent}, so nothing can be said about it: {unrecorded_text(trace)}."
-    return f"{lost_text(trace)}." if lost_text(trace) else ""
+        return join_sentences(
+            unread, f"The device was {extent}, so nothing can be said about it: {unrecorded_text(trace)}."
+        )
+    unread = join_sentences(unread, "The file is cut off: missing work looks idle." if trace.cut_off else "")
+    missing = [f"{lost_text(trace)}."] if lost_text(trace) else []
+    if _lacks_kernels(trace):
+        missing.append(f"{unrecorded_text(trace)}, so the idle time is an upper bound.")
+    return join_sentences(unread, *missing)
 
 
 def _step_ns(trace: TraceSummary) -> int | None:
@@ -86,7 +100,8 @@ def _step_ns(trace: TraceSummary) -> int | None:
 
 def _cost_of_traces(report: TraceReport) -> str:
     if report.ranks is not None and report.ranks.step_ns is not None:
-        return f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
+        cost = f"A step of {len(report.ranks.ranks)} ranks takes {text(report.ranks.step_ns, 'ns')}."
+        return join_sentences(cost, _recordings(report))
     steps = sorted(ns for trace in report.traces if (ns := _step_ns(trace)) is not None)
     if not steps:
         times = [trace.recorded_ns for trace in report.traces]
@@ -98,10 +113,18 @@ def _cost_of_traces(report: TraceReport) -> str:
 
 def _recordings(report: TraceReport) -> str:
     """How many of several traces lack the work of the device, or a part of it."""
-    unrecorded = sum(trace.is_unrecorded for trace in report.traces)
-    lost = sum(lost_text(trace) != "" for trace in report.traces)
     total = len(report.traces)
-    return join_sentences(
-        f"The device was not recorded in {unrecorded} of {total}: nothing can be said about it." if unrecorded else "",
-        f"In {lost} of {total}, some device events could not be read." if lost else "",
+    faults = (
+        ("The device was not recorded in {}: nothing can be said about it.", lambda trace: trace.is_unrecorded),
+        ("In {}, some device events could not be read.", lambda trace: lost_text(trace) != ""),
+        ("In {}, some events could not be read.", lambda trace: unread_text(trace) != ""),
+        ("In {}, launches have no kernel, so the idle time is an upper bound.", _lacks_kernels),
+        ("In {}, the file is cut off: missing work looks idle.", lambda trace: trace.cut_off),
     )
+    counts = [(sentence, sum(map(has_fault, report.traces))) for sentence, has_fault in faults]
+    return join_sentences(*(sentence.format(f"{count} of {total}") for sentence, count in counts if count))
+
+
+def _lacks_kernels(trace: TraceSummary) -> bool:
+    """Whether launches have no kernels, of a trace that says something about the device all the same."""
+    return trace.clock == "device" and not trace.is_unrecorded and trace.unrecorded_share >= MIN_UNRECORDED_SHARE

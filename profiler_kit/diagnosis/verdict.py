@@ -148,11 +148,15 @@ def _how_to_record(report: Report | TraceReport) -> str:
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
-    """Return the number of the finding that explains most, if it explains enough; that of a note only without another."""
+    """Return the number of the finding that explains most, if it explains enough.
+
+    A note is it only if no other finding explains as much.
+    """
     topics = {rule.name: rule.topic for rule in all_rules()}
     numbers = [i for i, finding in enumerate(findings, start=1) if _is_cause(finding)]
     causes = [i for i in numbers if topics.get(findings[i - 1].rule) != "note"]
-    return next(iter(causes or numbers), None)
+    notes = [i for i in numbers if i not in causes]
+    return max(causes[:1] + notes, key=lambda i: findings[i - 1].share or 0.0, default=None)
 
 
 def _first_serious(findings: tuple[Finding, ...]) -> int | None:

@@ -169,6 +169,14 @@ class DeviceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadEvents:
+    """Events of the file that could not be read, or not in whole, for one reason."""
+
+    reason: str
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
     """Device time of one module in one phase, excluding children. Each busy instant counts once.
 
@@ -360,6 +368,7 @@ class TraceSummary:
     - `before`, `after`: the recorded time before the first device work and after the last, by cause. They are not part of the
       span. Empty for a trace without device work.
     - `device_record`: how much of the device's work the trace holds; None in older files.
+    - `unread`: the events that could not be read, by reason, most first. `cut_off`: the file ends before its JSON does.
     - `sum_ns`: the sum of all durations of device events.
     - `unlinked_ns`: busy time of device events whose launch is missing. `aligned_ns`: the part of it that has a phase because
       the same kernel of another step has one.
@@ -433,13 +442,15 @@ class TraceSummary:
     before: tuple[IdleTime, ...] = ()
     after: tuple[IdleTime, ...] = ()
     device_record: DeviceRecord | None = None
+    unread: tuple[UnreadEvents, ...] = ()
+    cut_off: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether the program used a device of which the trace holds no work, or the lesser part."""
+        """Whether the program used a device of which the trace holds no work, none with a duration, or the lesser part."""
         if self.clock == "device":
-            return self.unrecorded_share >= MAX_UNRECORDED_SHARE
+            return self.unrecorded_share >= MAX_UNRECORDED_SHARE or not self.busy_ns
         return self.device_record is not None and self.device_record.evidence != ""
 
     @property

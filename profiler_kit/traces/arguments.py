@@ -25,13 +25,14 @@ class ArgumentColumns(NamedTuple):
     """Columns over some events.
 
     `numbers`, `texts`: a value for each event. `devices`: device and stream of device work. `sparse`: for each field
-    that few events have, the events and their values.
+    that few events have, the events and their values. `unreadable`: the number of events whose arguments are not an object.
     """
 
     numbers: dict[str, Ints]
     texts: dict[str, list[bytes]]
     devices: list[DeviceAndStream] | None
     sparse: list[tuple[Field, NDArray[np.int64], Values]]
+    unreadable: int
 
 
 @cache
@@ -47,7 +48,7 @@ def _sparse_fields(fields: type[Arguments]) -> tuple[Field, ...]:
 
 def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> ArgumentColumns:
     """Return the columns in `texts`, JSON objects with `fields`."""
-    decoded = _decode(texts, fields)
+    decoded, unreadable = _decode(texts, fields)
     has = fields.__struct_fields__
     numbers: dict[str, Ints] = {}
     for name in dialect.NUMBER_COLUMNS:
@@ -63,22 +64,25 @@ def arguments_of(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) 
         if issubclass(fields, dialect.DeviceArguments)
         else None,
         sparse=[*_sparse(decoded, _sparse_fields(fields)), *_collective(decoded, fields)],
+        unreadable=unreadable,
     )
 
 
-def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> list[Any]:
+def _decode(texts: Sequence[bytes | msgspec.Raw], fields: type[Arguments]) -> tuple[list[Any], int]:
     decoder = _decoder(fields)
     try:
-        return list(decoder.decode(b"".join((b"[", b",".join(texts), b"]"))))
+        return list(decoder.decode(b"".join((b"[", b",".join(texts), b"]")))), 0
     except NOT_DECODED:
         pass  # one of them is malformed: decode them one by one
     decoded: list[Any] = []
+    unreadable = 0
     for text in texts:
         try:
             decoded.append(decoder.decode(b"".join((b"[", text, b"]")))[0])
         except NOT_DECODED:
             decoded.append(malformed.arguments_of(bytes(text), fields))
-    return decoded
+            unreadable += not bytes(text).startswith(b"{")
+    return decoded, unreadable
 
 
 def _numbers(decoded: list[Any], name: str) -> Ints:

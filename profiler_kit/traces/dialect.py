@@ -69,6 +69,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 PROCESS_KINDS: Final[Mapping[str, Kind]] = {"CPU functions": Kind.OPERATOR, "CUDA functions": Kind.KERNEL}
 # a kernel that was replayed alone, with hardware counters: it has no place on the timeline
 COUNTERS_OF_KERNELS: Final = "cuda_profiler_range"
+RECORDING: Final = "Trace"  # the category of the profiler's own span
 MEMORY_NAME: Final = "[memory]"
 
 EVENTS_KEY: Final = "traceEvents"  # key of the event list, if the file is an object
@@ -100,7 +101,7 @@ class AnyEvent(msgspec.Struct, gc=False):
     name: str | None = None
     pid: int | str = ""
     tid: int | str = ""
-    dur: float = 0.0
+    dur: float = NO_FLOAT
     args: msgspec.Raw = NO_ARGUMENTS
 
 

@@ -29,19 +29,19 @@ def event_of(text: bytes) -> Event | None:
     if not isinstance(ph, str) or not isinstance(cat, (str, type(None))) or not isinstance(name, (str, type(None))):
         return None
     args = fields.get("args")
-    try:
-        return Event(
-            ph=ph,
-            cat=clean(cat or ""),
-            name=None if name is None else clean(name),
-            pid=_label(fields.get("pid")),
-            tid=_label(fields.get("tid")),
-            ts=_number(fields.get("ts"), NO_FLOAT),
-            dur=_number(fields.get("dur", 0.0), 0.0),
-            args=NO_ARGUMENTS if args is None else msgspec.Raw(json.dumps(args).encode()),
-        )
-    except ValueError:
-        return None
+    times = {"ts": NO_FLOAT, "dur": NO_FLOAT}
+    for key in times:
+        with contextlib.suppress(ValueError):
+            times[key] = _number(fields.get(key), NO_FLOAT)
+    return Event(
+        ph=ph,
+        cat=clean(cat or ""),
+        name=None if name is None else clean(name),
+        pid=_label(fields.get("pid")),
+        tid=_label(fields.get("tid")),
+        args=NO_ARGUMENTS if args is None else msgspec.Raw(json.dumps(args).encode()),
+        **times,
+    )
 
 
 def times_of(text: bytes) -> Times:

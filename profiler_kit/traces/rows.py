@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any, Final
@@ -17,7 +18,7 @@ from profiler_kit.traces.dialect import AnyEvent, Times
 from profiler_kit.traces.event_runs import NO_PHASE, Run, decode, event_of, phases_of, times_of
 from profiler_kit.traces.pairs import Pairs
 from profiler_kit.traces.pools import GrowingColumn, GrowingSparse, Pool, keep_rows
-from profiler_kit.traces.table import DEVICE_KINDS, NONE, Kind, Mask, Stream, Table, Thread, TraceInfo
+from profiler_kit.traces.table import DEVICE_KINDS, NONE, Ints, Kind, Mask, Stream, Table, Thread, TraceInfo
 from profiler_kit.traces.times import NO_TIME_NS
 
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
@@ -33,6 +34,8 @@ def _byte_mask(phases: Iterable[int]) -> Mask:
 
 
 _DEVICE_KINDS: Final = [int(kind) for kind in DEVICE_KINDS]
+_HOST_KINDS: Final = [int(kind) for kind in (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)]
+_MIN_OUTSIDE_NS: Final = 10_000_000  # a queue of launches delays work by milliseconds
 _FLOWS: Final = _byte_mask(dialect.FLOWS)
 _INSTANTS: Final = _byte_mask(dialect.INSTANTS)
 _WITH_DURATION: Final = _byte_mask((dialect.COMPLETE, dialect.BEGIN, dialect.END))
@@ -50,7 +53,9 @@ class Rows:
     """The columns of a trace, which grow by runs. `table` completes them. `details`: see `read`."""
 
     def __init__(self, *, details: bool = True) -> None:
-        self.events = self.flows = self.metadata = self.malformed = 0
+        self.events = self.flows = self.metadata = 0
+        self.faults = Counter[str]()  # the malformed events by the reason why they cannot be read
+        self.unreadable_arguments = 0
         self.lost_device_events = 0  # the malformed events that are kernels, copies or fills
         self.invalid_json = 0  # the malformed events that are not JSON
         self.names: Pool[str | None] = Pool(absent=(None,))
@@ -71,6 +76,11 @@ class Rows:
         self._group_of_kind = np.array(
             [self._groups.index(arguments[k]) if k in arguments else NONE for k in Kind], dtype=np.int8
         )
+
+    @property
+    def malformed(self) -> int:
+        """The number of events that cannot be read."""
+        return self.faults.total()
 
     @property
     def is_mostly_malformed(self) -> bool:
@@ -100,7 +110,7 @@ class Rows:
         for text in run.texts:
             event = event_of(text)
             if event is None:
-                self.malformed += 1
+                self.faults["not an object with text for 'ph', 'cat' and 'name'"] += 1
                 self.lost_device_events += malformed.is_device_event(text)
                 self.invalid_json += self.malformed <= _MALFORMED_LIMIT and not malformed.is_json(text)
             else:
@@ -116,7 +126,7 @@ class Rows:
         without_phase = phases == ord(NO_PHASE)
         self.flows += int(np.count_nonzero(flows))
         self.metadata += int(np.count_nonzero(metadata))
-        self.malformed += int(np.count_nonzero(without_phase))
+        self._count_faults("'ph' is missing", without_phase)
         self.has_phases |= not without_phase.all()
         for index in np.flatnonzero(metadata).tolist():
             self._name_thread(events[index])
@@ -131,10 +141,14 @@ class Rows:
         name = self.names.numbers([e.name for e in rows])
         kind = self._kinds(rows, phases, category, name)
         ends = phases == dialect.END
+        duration[(duration == NO_TIME_NS) & (phases != dialect.COMPLETE)] = 0
         with np.errstate(over="ignore"):
             is_valid = (start != NO_TIME_NS) & (duration >= 0) & ((name != NONE) | ends)
         if not is_valid.all():
-            self.malformed += int(np.count_nonzero(~is_valid))
+            without_start = start == NO_TIME_NS
+            self._count_faults("'ts' is missing or not a time", without_start)
+            self._count_faults("'dur' is missing, negative or not a time", ~without_start & (duration < 0))
+            self._count_faults("'name' is missing", ~is_valid & ~without_start & (duration >= 0))
             self.lost_device_events += int(np.count_nonzero(~is_valid & np.isin(kind, _DEVICE_KINDS)))
             rows = list(compress(rows, is_valid.tolist()))
             phases, start, duration, category = (
@@ -164,6 +178,10 @@ class Rows:
             self._keep_sparse(columns_of_kind, indices, keep, numbers)
         self._keep_counters(rows, np.flatnonzero((kind == Kind.COUNTER) & keep), numbers)
         self._rows += int(np.count_nonzero(keep))
+
+    def _count_faults(self, reason: str, is_fault: Mask) -> None:
+        if is_fault.any():
+            self.faults[reason] += int(np.count_nonzero(is_fault))
 
     def _kinds(
         self, rows: list[Any], phases: NDArray[np.uint8], category: NDArray[np.int32], name: NDArray[np.int32]
@@ -209,6 +227,8 @@ class Rows:
             if len(indices):
                 events = rows if len(indices) == len(rows) else [rows[i] for i in indices.tolist()]
                 columns.append((indices, arguments_of([e.args for e in events], fields)))
+                if issubclass(fields, dialect.LinkArguments):
+                    self.unreadable_arguments += columns[-1][1].unreadable
         return columns
 
     def _linked(
@@ -276,14 +296,19 @@ class Rows:
         """Return the table. No events can be added afterwards."""
         columns: dict[str, NDArray[Any]] = {name: column.finish() for name, column in self._columns.items()}
         more = {spelling: column.finish() for spelling, column in self._more.items()}
-        dropped = self._pairs.close(columns["duration_ns"])
-        if len(dropped):
-            keep = np.ones(self._rows, dtype=np.bool_)
-            keep[dropped] = False
+        keep = np.ones(self._rows, dtype=np.bool_)
+        keep[self._pairs.close(columns["duration_ns"])] = False
+        is_recording = columns["category"] == self.categories.get(dialect.RECORDING, NONE)
+        times = (columns["start_ns"], columns["duration_ns"])
+        glitches = keep & outside_recording(columns["kind"], *times, is_recording & (times[1] > 0))
+        self._count_faults("the time is far outside the recording", glitches)
+        self.lost_device_events += int(np.count_nonzero(glitches & np.isin(columns["kind"], _DEVICE_KINDS)))
+        keep &= ~glitches
+        if not keep.all():
             renumbered = np.cumsum(keep) - 1
             columns = {name: column[keep] for name, column in columns.items()}
             more = {spelling: keep_rows(sparse, keep, renumbered) for spelling, sparse in more.items()}
-        self.malformed += self._pairs.backwards
+        self.faults += Counter({"the end is before the begin": self._pairs.backwards})
         threads = tuple(Thread(*ids, self._thread_names.get(ids, "")) for ids in self._threads.values_in_order())
         return Table(
             file=file,
@@ -301,10 +326,40 @@ class Rows:
             metadata=self.metadata,
             unpaired=self._pairs.unpaired,
             malformed=self.malformed,
+            faults=tuple(self.faults.most_common()),
+            unreadable_arguments=self.unreadable_arguments,
             lost_device_events=self.lost_device_events,
             cut_off=cut_off,
             notes=notes(self),
         )
+
+
+def outside_recording(kind: NDArray[np.int8], start: Ints, duration: Ints, is_recording: Mask) -> Mask:
+    """Return the events that begin or end further outside of the recording than the recording is long: errors of a clock.
+
+    The recording is the span that the profiler writes, `is_recording`. Without one it extends over the host events, and only
+    device events can be outside: the host records their launches and the wait for the last of them. Nine tenths of the starts of
+    host and of device events extend it, unless they are as far away: the clocks then have nothing in common.
+    """
+    ends = start + duration
+    result = np.zeros(len(kind), np.bool_)
+    on_host = np.isin(kind, _HOST_KINDS)
+    base, groups = (is_recording, [on_host]) if is_recording.any() else (on_host, [])
+    groups = [group for group in (*groups, np.isin(kind, _DEVICE_KINDS)) if group.any()]
+    if not base.any() or not groups:
+        return result
+    first, last = int(start[base].min()), int(ends[base].max())
+    for group in groups:
+        starts = np.sort(start[group])
+        tail = -(-len(starts) // 20)
+        low, high = int(starts[min(tail, len(starts) // 2)]), int(starts[max(-1 - tail, -1 - len(starts) // 2)])
+        length = max(last - first, high - low, _MIN_OUTSIDE_NS)
+        if len(starts) > 2 * tail and low <= last + length and high >= first - length:
+            first, last = min(first, low), max(last, high)
+    length = max(last - first, _MIN_OUTSIDE_NS)
+    for group in groups:
+        result[group] = (start[group] < first - length) | (ends[group] > last + length)
+    return result
 
 
 def _name_priority(name: str) -> int:

@@ -121,7 +121,9 @@ class Table:
 
     `cut_off`: the file ends before its JSON does; the table holds the intact part. `events`: the number of entries of
     the file's list. Rows (a pair of begin and end is two entries), `flows`, `metadata`, `unpaired` and `malformed`
-    sum to it. `lost_device_events`: the malformed entries that are kernels, copies or fills.
+    sum to it. `faults`: the reasons why entries are malformed, with their number. `lost_device_events`: the malformed
+    entries that are kernels, copies or fills. `unreadable_arguments`: the rows that "args" would join to others, if they were an
+    object.
     """
 
     file: str
@@ -151,6 +153,8 @@ class Table:
     metadata: int = 0
     unpaired: int = 0
     malformed: int = 0
+    faults: tuple[tuple[str, int], ...] = ()
+    unreadable_arguments: int = 0
     lost_device_events: int = 0
     cut_off: bool = False
     notes: tuple[str, ...] = ()

@@ -27,6 +27,9 @@ SERIOUS = ("high", "medium")
 def summary(tmp_path: Path, events: Iterable[Event], **top: Any) -> TraceSummary:
     result = summarize(attribute(read(write(tmp_path / "trace.json", events, **top), details=False)))
     assert_sums_hold(result)
+    if result.steps:
+        in_steps = sum(step.kernel_ns for step in result.steps) + sum(part.kernel_ns for part in result.outside_steps)
+        assert in_steps + result.unattributed_ns == result.busy_ns
     return result
 
 
@@ -189,7 +192,7 @@ def test_captured_launches_and_calls_of_the_driver_are_no_missing_work(tmp_path:
     assert (record.launches, record.unrecorded_launches) == (2, 0)
 
 
-@pytest.mark.parametrize(("missing", "severity"), [(1, None), (4, "medium"), (10, "high")])
+@pytest.mark.parametrize(("missing", "severity"), [(0, None), (1, "low"), (4, "medium"), (10, "high")])
 def test_a_device_that_was_recorded_in_part(tmp_path: Path, missing: int, severity: str | None) -> None:
     events = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] > missing]
     result = report(tmp_path, events)
@@ -247,6 +250,115 @@ def test_some_device_events_that_could_not_be_read(tmp_path: Path) -> None:
     assert result.verdict.bound == "compute"
     assert any("3 of 18 device events" in sentence for sentence in result.verdict.sentences)
     assert "device_not_recorded" in rules(result)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("ts", "soon", "'ts'"),
+        ("dur", None, "'dur'"),
+        ("dur", -1, "'dur'"),
+        ("cat", 3, "'cat'"),
+        ("name", None, "'name'"),
+    ],
+)
+def test_events_that_could_not_be_read_are_counted_by_reason(tmp_path: Path, key: str, value: Any, reason: str) -> None:
+    events = [{**event, key: value} for event in training()]
+    result = report(tmp_path, [*events, {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": 1}])
+    (part,) = result.traces[0].unread
+    assert (part.events, reason in part.reason) == (len(events), True)
+    assert result.verdict is not None
+    assert any(f"{len(events)} of {len(events) + 1} events" in sentence for sentence in result.verdict.sentences)
+    assert result.verdict.bound is None
+
+
+def test_arguments_that_could_not_be_read_are_counted(tmp_path: Path) -> None:
+    events = [{**event, "args": [1]} if event["cat"] == "kernel" else event for event in training()]
+    result = report(tmp_path, events)
+    assert [part.events for part in result.traces[0].unread] == [18]
+    assert result.verdict is not None
+    assert "18 of 60 events could not be read" in result.verdict.sentences[0]
+
+
+@pytest.mark.parametrize("number", [1, 9, 18])
+@pytest.mark.parametrize(("key", "factor"), [("dur", 1000.0), ("ts", 1000.0), ("ts", -1000.0)])
+def test_a_time_far_outside_the_recording_is_an_error_of_a_clock(
+    tmp_path: Path, number: int, key: str, factor: float
+) -> None:
+    events, intact = training(), summary(tmp_path, training())
+    for event in [e for e in events if e["cat"] == "kernel" and e["args"]["correlation"] == number]:
+        event[key] += factor * intact.span_ns / US
+    trace = summary(tmp_path, events)
+    assert trace.device_record is not None
+    assert (trace.device_events, trace.device_record.lost_events) == (17, 1)
+    assert trace.span_ns <= intact.span_ns
+
+
+def test_device_times_of_another_unit_say_nothing(tmp_path: Path) -> None:
+    events = training(begin=1e6)
+    for event in [e for e in events if e["cat"] == "kernel"]:
+        event["ts"], event["dur"] = 1000 * event["ts"], 1000 * event["dur"]
+    result = report(tmp_path, events)
+    assert rules(result) == ["device_not_recorded"]
+    assert result.verdict is not None
+    assert result.verdict.bound is None
+
+
+def test_device_events_without_a_duration_say_nothing(tmp_path: Path) -> None:
+    events = [{**event, "dur": 0} if event["cat"] == "kernel" else event for event in training()]
+    result = report(tmp_path, events)
+    assert (result.traces[0].is_unrecorded, rules(result)) == (True, ["device_not_recorded"])
+
+
+def test_steps_without_a_duration_are_not_steps(tmp_path: Path) -> None:
+    events = [{**event, "dur": 0} if event["name"].startswith("ProfilerStep") else event for event in training()]
+    trace = summary(tmp_path, events)
+    assert (trace.steps, trace.host_step_ns) == ((), None)
+
+
+@pytest.mark.parametrize("missing", [2, 5, 9])
+def test_idle_time_after_a_launch_without_work_is_of_unknown_cause(tmp_path: Path, missing: int) -> None:
+    """The host's time before the launch stays what it was: the missing work cannot have run in it."""
+    intact = summary(tmp_path, training())
+    events = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] != missing]
+    trace = summary(tmp_path, events)
+    before, after = causes(intact.idle), causes(trace.idle)
+    assert (before.get("unknown", 0), after["unknown"] >= 80 * US) == (0, True)
+    assert all(ns <= before[cause] for cause, ns in after.items() if cause != "unknown")
+
+
+def test_a_trace_with_few_launches_without_work_says_so_first(tmp_path: Path) -> None:
+    events = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] % 6]
+    result = report(tmp_path, events)
+    assert result.verdict is not None
+    assert "3 of 18 launches have no kernel" in result.verdict.sentences[0]
+
+
+def test_several_traces_say_what_they_lack(tmp_path: Path) -> None:
+    lacking = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] % 6]
+    paths = [write(tmp_path / f"{i}.json", events) for i, events in enumerate((training(), lacking, lacking))]
+    paths.append(tmp_path / "cut.json")
+    paths[-1].write_text(json.dumps({"traceEvents": training()})[:-10])
+    result = inspect(paths).report
+    assert result.verdict is not None
+    assert all(f"In {share} of 4, " in result.verdict.sentences[0] for share in (1, 3))
+
+
+def test_operators_without_a_duration_are_not_missing(tmp_path: Path) -> None:
+    events = [{**event, "dur": 0} for event in host_only("aten::mm", step=False)]
+    result = report(tmp_path, events)
+    assert result.verdict is not None
+    assert "with a duration" in result.verdict.sentences[0]
+
+
+def test_a_file_that_is_cut_off_says_so_first(tmp_path: Path) -> None:
+    text = json.dumps({"traceEvents": training()})
+    path = tmp_path / "trace.json"
+    path.write_text(text[: -len(text) // 3])
+    result = inspect(path).report
+    assert result.traces[0].cut_off
+    assert result.verdict is not None
+    assert "cut off" in result.verdict.sentences[0]
 
 
 def test_a_trace_of_which_no_device_event_could_be_read(tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ def test_a_pipe_gets_one_sentence_and_is_not_waited_for(tmp_path: Path, capfd: p
     assert "standard input" in result.err
 
 
-def test_a_time_that_cannot_be_gets_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_time_that_cannot_be_is_not_read_and_the_first_lines_say_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     document = json.loads(trace_text())
     far = {"ph": "X", "cat": "kernel", "name": "far", "pid": 0, "tid": 7, "ts": 1e15, "dur": 3,
            "args": {"device": 0, "stream": 7}}  # fmt: skip
@@ -120,7 +122,7 @@ def test_a_time_that_cannot_be_gets_one_sentence(tmp_path: Path, capfd: pytest.C
     file.write_text(json.dumps(document))
     result = call(["inspect", str(file), "-q"], capfd)
     assert result.code == OK
-    assert " ".join(result.out.split()).count("A time in the file is wrong, or the file joins several recordings") == 1
+    assert "1 of 21 device events could not be read" in " ".join(result.out.split()[:40])
 
 
 def test_an_annotated_trace_is_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

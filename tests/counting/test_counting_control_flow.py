@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -199,6 +200,71 @@ def test_flex_attention_with_a_mask_of_another_device() -> None:
     static = count(Model(), torch.randn(2, 16, 32))
     assert static.forward.macs == 2 * 16 * 32 * 96 + 2 * 4 * 16 * 16 * 2 * 8 == 131072
     assert static.memory is not None
+
+
+class Masked(nn.Module):
+    """FlexAttention of 2 examples, 4 heads of 8 and `LENGTH` positions, with a mask that exists before the step or not."""
+
+    def __init__(self, mask: Any = None, build: Callable[[Tensor], Any] | None = None) -> None:
+        super().__init__()
+        self.qkv, self.mask, self.build = nn.Linear(32, 96), mask, build
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, LENGTH, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        flex = sys.modules["torch.nn.attention.flex_attention"]
+        mask = self.build(x) if self.build is not None else self.mask
+        return flex.flex_attention(q, k, v, block_mask=mask).transpose(1, 2).reshape(2, LENGTH, 32)
+
+
+LENGTH = 200
+PAIRS = 2 * 4 * LENGTH * LENGTH
+FLEX_LINEAR = 2 * LENGTH * 32 * 96
+
+
+def block_mask(keeps: Callable[..., Any], examples: int | None = None) -> Any:
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    if not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
+        pytest.skip("this torch compiles flex_attention first")
+    return flex.create_block_mask(keeps, examples, None, LENGTH, LENGTH, device="cpu", BLOCK_SIZE=64)
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+@pytest.mark.parametrize(
+    ("keeps", "examples", "pairs"),
+    [
+        (causal, None, 2 * 4 * (64 * 64 + 64 * 128 + 64 * 192 + 8 * 200)),
+        (lambda b, h, i, j: (i >= j) & (i // 64 == j // 64), None, 2 * 4 * (3 * 64 * 64 + 8 * 8)),
+        (lambda b, h, i, j: (i >= j) | (b == 1), 2, 4 * (64 * 64 + 64 * 128 + 64 * 192 + 8 * 200) + 4 * 200 * 200),
+        (lambda b, h, i, j: i < 0, None, 0),
+    ],
+)
+def test_flex_attention_counts_the_blocks_of_a_known_mask(keeps: Any, examples: int | None, pairs: int) -> None:
+    static = count(Masked(block_mask(keeps, examples)), torch.randn(2, LENGTH, 32), mode="train")
+    assert static.forward.macs == FLEX_LINEAR + pairs * 2 * 8
+    assert static.backward.macs == FLEX_LINEAR + 2 * pairs * 2 * 8
+    assert static.bounds == ()
+
+
+def test_flex_attention_counts_the_blocks_of_a_mask_that_follows_from_shapes() -> None:
+    built, given = Masked(build=lambda x: block_mask(causal)), Masked(block_mask(causal))
+    x = torch.randn(2, LENGTH, 32)
+    assert count(built, x).forward.macs == count(given, x).forward.macs < FLEX_LINEAR + PAIRS * 2 * 8
+
+
+def test_flex_attention_with_unknown_blocks_is_a_bound() -> None:
+    model = Masked(build=lambda x: block_mask(lambda b, h, i, j: x[0, i, 0] > x[0, j, 0]))
+    static = count(model, torch.randn(2, LENGTH, 32))
+    assert static.forward.macs == FLEX_LINEAR + PAIRS * 2 * 8
+    assert [(bound.op, bound.kind) for bound in static.bounds] == [("higher_order.flex_attention", "upper")]
+
+
+def test_flex_attention_without_a_mask_is_no_bound() -> None:
+    block_mask(causal)
+    static = count(Masked(), torch.randn(2, LENGTH, 32))
+    assert (static.forward.macs, static.bounds) == (FLEX_LINEAR + PAIRS * 2 * 8, ())
 
 
 class Convolution(nn.Module):

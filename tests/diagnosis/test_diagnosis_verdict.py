@@ -86,18 +86,16 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
     assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
 
 
-def test_a_note_is_the_main_cause_only_alone_and_its_share_is_not_repeated() -> None:
+def test_a_note_is_the_main_cause_where_it_explains_most_and_its_share_is_not_repeated() -> None:
     report = traces(
         trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 40.0, ("python", "forward"): 20.0})
     )
     unknown = finding("unknown_idle", "", 0.4, "idle:unknown", title="Idle time of unknown cause: 40.0 % of the time")
-    python = finding(
-        "host_overhead", "", 0.2, "idle:python", title="The device waits for Python for 20.0 % of the time"
-    )
-    assert (
-        "Main cause: The device waits for Python for 20.0 % of the time [2]."
-        in judged(report, unknown, python).sentences
-    )
+    python = finding("host_overhead", "", 0.2, "idle:python", title="The device waits for Python")
+    busy = finding("dominant_layer", "", 0.4, "busy", title="One layer takes the device time")
+    assert judged(report, unknown, python).cause == 1
+    assert judged(report, replace(unknown, severity="low"), python).cause == 2
+    assert judged(report, unknown, busy).cause == 2
     assert "Largest part: Idle time of unknown cause: 40.0 % of the time [1]." in judged(report, unknown).sentences
 
 

@@ -165,6 +165,24 @@ def test_a_value_that_json_does_not_have_costs_itself_only(tmp_path: Path, value
     assert (result.malformed, result.lost_device_events) == (0, 0)
 
 
+@pytest.mark.parametrize(("cat", "lost"), [("cpu_op", 0), ("kernel", 1), ("user_annotation", 0)])
+@pytest.mark.parametrize("times", [{"dur": 1e9}, {"ts": 1e9}, {"ts": -1e9}])
+def test_times_far_outside_the_span_of_the_profiler_are_errors(
+    tmp_path: Path, cat: str, lost: int, times: dict[str, float]
+) -> None:
+    usual = [x(category, ts=100 * i, dur=50) for i in range(30) for category in ("cpu_op", "kernel")]
+    recording = x("Trace", "PyTorch Profiler (0)", ts=0, dur=4000)
+    result = table(tmp_path, *usual, {**x(cat, "late"), **times}, recording)
+    assert (len(result), result.malformed, result.lost_device_events) == (61, 1, lost)
+    assert "late" not in {result.names[i] for i in result.name.tolist()}
+
+
+def test_a_long_wait_is_inside_the_recording(tmp_path: Path) -> None:
+    work = [x("cuda_runtime", "cudaLaunchKernel"), x("kernel", ts=10, dur=1e9), x("cuda_runtime", ts=20, dur=1e9)]
+    result = table(tmp_path, *work)
+    assert (len(result), result.malformed) == (3, 0)
+
+
 def test_lost_device_events_are_counted(tmp_path: Path) -> None:
     invalid = '{"ph": "X", "cat": "gpu_memcpy", "name": "copy" "ts": 1}'
     without_times = [{**x(category), "ts": None} for category in ("kernel", "Kernel", "gpu_memset", "cpu_op")]
@@ -374,7 +392,7 @@ def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
 
 def test_keys_that_are_there_twice(tmp_path: Path) -> None:
     first = b'{"ph":"M","ph":"X","cat":"kernel","name":"n","ts":9,"ts":1,"dur":1}'
-    second = b'{"ph":"X","cat":"cpu_op","name":"m","ts":2}'
+    second = b'{"ph":"X","cat":"cpu_op","name":"m","ts":2,"dur":1}'
     result = read(save(tmp_path, b'{"traceEvents":[%s],"a":1,"traceEvents":[%s]}' % (first, second)))
     assert result.start_ns.tolist() == [1000, 2000]
     assert any("2 event lists" in note for note in result.notes)

@@ -2,9 +2,9 @@
 
 Forward counts two contractions, Q Kᵀ and P V. Backward counts the four of the chain rule: dP, dV, dQ, dK. A fused backward
 computes the scores again to save memory. This recomputation is not counted, so the cost is the same for a fused kernel and
-for bmm and softmax on meta tensors. A causal or padding mask changes no contraction. Packed sequences count with their lengths
-where the values of the offsets are known, else with the length of the longest. Pointwise work per pair of query and
-key: softmax, 1 FLOP for a mask, 2 for dropout. Scaling queries and keys costs 1 FLOP per element.
+for bmm and softmax on meta tensors. A causal or padding mask changes no contraction, but FlexAttention skips blocks. Packed
+sequences count with their lengths where the values of the offsets are known, else with the length of the longest. Pointwise work
+per pair of query and key: softmax, 1 FLOP for a mask, 2 for dropout. Scaling queries and keys costs 1 FLOP per element.
 """
 
 from __future__ import annotations
@@ -301,18 +301,45 @@ def varlen_attention_backward(
     return sequences(q, k, cum_q, cum_k, max_k).backward(v, needed=needed)
 
 
-@formula("higher_order.flex_attention")
+def block_pairs(q: TensorSpec, k: TensorSpec, block_mask: Sequence[Any]) -> int | None:
+    """Pairs of query and key in the blocks that FlexAttention computes, over all query heads; None if they are unknown.
+
+    `block_mask`: `BlockMask.as_tuple()`. For each row of blocks, it has the number of blocks and their columns: first those
+    that the mask cuts, then those that it leaves whole. Both are computed in whole. Heads and examples may share a mask.
+    """
+    counts, columns, whole_counts, whole_columns = [item for item in block_mask if not isinstance(item, int)][:4]
+    height, width = block_mask[-3:-1]
+    queries, keys = q.shape[-2], k.shape[-2]
+    pairs, masks = 0, 1
+    for numbers, places in ((counts, columns), (whole_counts, whole_columns)):
+        if numbers is None:
+            continue
+        if numbers.values is None or places.values is None:
+            return None
+        rows, length = numbers.shape[-1], places.shape[-1]
+        masks = max(1, len(numbers.values) // max(1, rows))
+        for i, number in enumerate(numbers.values):
+            blocks = places.values[i * length : i * length + number]
+            row_queries = min(height, max(0, queries - i % rows * height))
+            pairs += row_queries * sum(min(width, max(0, keys - block * width)) for block in blocks)
+    return pairs * (prod(q.shape[:-2]) // masks)
+
+
+@formula("higher_order.flex_attention", reads=("block_mask",))
 def flex_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, score_mod: Any, block_mask: Any, *_: Any, out: Any, **__: Any
 ) -> Cost:
-    """FlexAttention, dense: the skipped blocks are known from values only. Not counted: `score_mod`."""
-    return attention(q, k, v)
+    """FlexAttention: the blocks of the mask; with unknown blocks, all. Not counted: `score_mod`."""
+    return attention(q, k, v, pairs=block_pairs(q, k, block_mask))
 
 
-@formula("higher_order.flex_attention_backward")
-def flex_attention_backward(q: TensorSpec, k: TensorSpec, v: TensorSpec, *_: Any, out: Any, **__: Any) -> Cost:
-    """Gradients of FlexAttention, dense."""
-    return attention_backward(q, k, v)
+@formula("higher_order.flex_attention_backward", reads=("block_mask",))
+def flex_attention_backward(
+    q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, grad: Any, grad_logsumexp: Any,
+    graph: Any, joint_graph: Any, block_mask: Any, *_: Any, out: Any, **__: Any,
+) -> Cost:  # fmt: skip
+    """Gradients of FlexAttention."""
+    return attention_backward(q, k, v, pairs=block_pairs(q, k, block_mask))
 
 
 @formula("aten._native_multi_head_attention")

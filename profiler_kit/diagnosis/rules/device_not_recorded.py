@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.recorded import lost_text, record_code, unrecorded_text
+from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, record_code, unrecorded_text
 from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import MAX_UNRECORDED_SHARE, TraceSummary
 
-# Below this, the kernels of the last launches had not ended when the recording stopped.
-MIN_UNRECORDED_SHARE: Final = 0.1
+# From here on, the missing work can change what bounds the step.
+LARGE_MISSING_SHARE: Final = 0.1
 
 DOC = f"""
 Fires for a trace of a program that uses a device, if the trace lacks the work of the device: the calls that launch kernels have
@@ -23,9 +23,9 @@ device events of the file that could not be read.
 
 - `high`: at least {limit_percent(MAX_UNRECORDED_SHARE)} of the launches have no kernels, or there is no device work. Nothing can
   be said about the device. The times of the host are those of launching, so no other rule reads such a trace.
-- `medium`: at least {limit_percent(MIN_UNRECORDED_SHARE)} of the launches have no kernels, or of the device events could not be
+- `medium`: at least {limit_percent(LARGE_MISSING_SHARE)} of the launches have no kernels, or of the device events could not be
   read.
-- `low`: fewer device events could not be read.
+- `low`: at least {limit_percent(MIN_UNRECORDED_SHARE)} of the launches have no kernels, or fewer device events could not be read.
 
 A program whose operators look the same on a CPU, recorded without the device, is not recognized.
 """
@@ -44,7 +44,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     launches = trace.unrecorded_share >= MIN_UNRECORDED_SHARE or trace.is_unrecorded
     reason = unrecorded_text(trace) if launches else lost_text(trace)
     yield RULE.finding(
-        severity="high" if not is_partial else "medium" if share >= MIN_UNRECORDED_SHARE else "low",
+        severity="high" if not is_partial else "medium" if share >= LARGE_MISSING_SHARE else "low",
         title=f"The device was {'recorded in part' if is_partial or trace.clock == 'device' else 'not recorded'}: {reason}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."

@@ -54,7 +54,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     step, (causes, share) = worst.step, worst.match
     ns = sum(causes.values())
-    is_unknown = 2 * causes.get("unknown", 0) > ns
+    is_unknown = causes.keys() == {"unknown"}
     long_calls = [
         activity
         for activity in step.activities
@@ -121,6 +121,8 @@ def _unexplained(step: IdleStep) -> _Unexplained | None:
             continue
         if ns > 0:
             causes[cause] = ns
+    if 2 * causes.get("unknown", 0) > sum(causes.values()):
+        causes = {"unknown": causes["unknown"]}
     share = step.share(sum(causes.values()))
     return _Unexplained(causes, share) if share >= MIN_SHARE else None
 
