@@ -18,14 +18,13 @@ _PYTHON: Final = frozenset({*sys.stdlib_module_names, "profiler_kit"})
 _NEEDED: Final = _PYTHON | {"torch", "numpy"}
 _LIMITS: Final = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
 _VARIABLE: Final = (int, float, type(None))  # counters, flags, and what is set at its first use
-_RESERVE: Final = 8  # descriptors that are free again after user code has used up all others
 
 
 class InterpreterState:
     """The state when it is created: builtin functions, imported modules, trace functions, and torch's modes.
 
-    With `is_own_process`, also the contents of modules of Python and of this package, limits, and free descriptors. In
-    a process of the user, what a model patches there stays.
+    With `is_own_process`, also the contents of modules of Python and of this package, and limits. In a process of the user,
+    what a model patches there stays.
     """
 
     def __init__(self, *, is_own_process: bool = False) -> None:
@@ -37,7 +36,6 @@ class InterpreterState:
             or (is_own_process and name.partition(".")[0] in _PYTHON and isinstance(module, ModuleType))
         }
         self._limits = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS} if is_own_process else {}
-        self._reserve = [os.dup(0) for _ in range(_RESERVE)] if is_own_process else []
 
     def restore(self) -> list[str]:
         """Restore modules, their contents and limits that are replaced or gone; the names of all that changed.
@@ -61,11 +59,11 @@ class InterpreterState:
                 sys.modules[name] = module
                 changed.append(name)
         for name in sys.stdlib_module_names & sys.modules.keys() - self._modules.keys():
-            if self._reserve and sys.modules[name] is None:  # its import would fail
+            if self._limits and sys.modules[name] is None:  # its import would fail
                 changed.append(name)
                 del sys.modules[name]
         changed += [name for name, value in _modes().items() if self._modes[name] != value]
-        return changed + self._restore_limits()
+        return changed + (self._restore_limits() if self._limits else [])
 
     def _restore_limits(self) -> list[str]:
         changed = []
@@ -75,14 +73,13 @@ class InterpreterState:
                 changed.append("a limit of the process")
                 with contextlib.suppress(OSError, ValueError):  # the hard limit, too
                     resource.setrlimit(limit, (soft, hard))
-        if self._reserve:
-            try:
-                os.close(os.dup(2))
-            except OSError as error:
-                changed.append(f"the open files ({error.strerror})")
-        while self._reserve:
-            with contextlib.suppress(OSError):  # user code has closed it
-                os.close(self._reserve.pop())
+        try:
+            os.close(os.dup(2))
+        except OSError as error:
+            changed.append(f"the open files ({error.strerror})")
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # free descriptors for the result
         return changed
 
 
