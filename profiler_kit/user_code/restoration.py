@@ -11,6 +11,7 @@ import functools
 import itertools
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -84,15 +85,16 @@ class SavedObjects:
     """The state of all objects that code given `roots` can reach (see `reachable`). `tensors` are the tensors among them.
 
     It includes the settings of the process, its random generators, and the context variables. Until `restore`, caches of
-    functions are other, empty ones. An iterator that was read cannot be set back; `read_iterators` names it.
+    functions are other, empty ones, and iterators are copies. A generator cannot be copied or set back; `read_iterators`
+    names it.
     """
 
     def __init__(self, *roots: Any, weights: bool = False) -> None:
         self.tensors: list[Tensor] = []
         self._objects: list[Restore] = []
         self._values: list[Restore] = []
-        self._caches: dict[int, Any] = {}
-        self._iterators: dict[int, tuple[Any, Any]] = {}  # with their positions
+        self._replaced: dict[int, Any] = {}  # caches and iterators
+        self._positions: dict[int, Any] = {}  # of the iterators
         self._settings = SavedSettings()
         spaces: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
         savers: dict[type, tuple[Save, ...]] = {}
@@ -117,16 +119,16 @@ class SavedObjects:
                 self.tensors.append(value)
                 if (weights or not issubclass(kind, nn.Parameter)) and (restore := save_values(value)) is not None:
                     self._values.append(restore)
-            elif kind is LRU_CACHE:
-                self._caches[id(value)] = value
             elif kind in named_kinds:
-                self._iterators[id(value)] = value, _position(value)
+                self._replaced[id(value)] = value
+                if kind is not LRU_CACHE:
+                    self._positions[id(value)] = _position(value)
         for function in functions:
             _add_globals(spaces, function, named_kinds)
         self._objects.append(partial(_clear, empty))
         self._objects += [partial(restore_names, space, saved) for space, saved in spaces.values()]
         self._context = CopiedContext()
-        self._empty_caches()
+        self._replace()
 
     def restore(self) -> None:
         """Write the saved state back into the objects."""
@@ -145,19 +147,22 @@ class SavedObjects:
         self._settings.restore()
         self._context.leave()
         self._context = CopiedContext()
-        self._empty_caches()
+        self._replace()
 
     def read_iterators(self) -> list[str]:
         """The iterators that have been read: a generator by its function and place, others by their name, if they have one."""
-        read = {key: value for key, (value, before) in self._iterators.items() if _position(value) != before}
+        read = {
+            key: self._replaced[key] for key, old in self._positions.items() if _position(self._replaced[key]) != old
+        }
         names = {id(value): key for _, _, key, value in self._places(read) if key != "cell_contents"}
         return [_iterator_name(value, names.get(key)) for key, value in read.items()]
 
-    def _empty_caches(self) -> None:
-        """Put empty caches into the places of caches."""
-        for put, holder, key, cache in list(self._places(self._caches)):
-            empty = functools.lru_cache(**cache.cache_parameters())(cache.__wrapped__)
-            put(holder, key, functools.update_wrapper(empty, cache))
+    def _replace(self) -> None:
+        """Put empty caches and copies of iterators into the places of caches and iterators."""
+        replacements = {key: _replacement(value) for key, value in self._replaced.items()}
+        for put, holder, key, value in list(self._places(self._replaced)):
+            if (replacement := replacements[id(value)]) is not None:
+                put(holder, key, replacement)
 
     def _places(self, values: dict[int, Any]) -> Iterator[tuple[Callable[[Any, Any, Any], None], Any, Any, Any]]:
         """The places of `values`, which are by id: how to fill one, its holder and key, and the value."""
@@ -184,6 +189,29 @@ def _add_globals(
         saved = spaces.setdefault(id(space), (space, {}))[1]
         names = (*assigned, *(name for name in read if name in space and type(space[name]) in named_kinds))
         saved.update((name, space.get(name, MISSING)) for name in names if name not in saved)
+
+
+def _replacement(value: Any) -> Any:
+    """An empty cache for a cache, a copy for an iterator; None for a generator, and for what this Python cannot copy."""
+    if type(value) is LRU_CACHE:
+        return functools.update_wrapper(functools.lru_cache(**value.cache_parameters())(value.__wrapped__), value)
+    with warnings.catch_warnings(), suppress(TypeError):
+        warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, since Python 3.12
+        return _copied(value)
+    return None
+
+
+def _copied(value: Any) -> Any:
+    """`value` with copies of the iterators in it, at the same positions: also of those that a zip or a chain reads."""
+    if type(value) is tuple:
+        return tuple(map(_copied, value))
+    if not is_iterator(type(value)):
+        return value
+    make, arguments, *state = value.__reduce__()  # as (iter, ([1, 2],), 0); a generator raises TypeError
+    copied = make(*_copied(arguments))
+    if state and state[0] is not None:
+        copied.__setstate__(_copied(state[0]))
+    return copied
 
 
 def _position(iterator: Any) -> Any:

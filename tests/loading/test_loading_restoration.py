@@ -362,27 +362,50 @@ def test_the_read_iterators_are_found(make: Callable[[], Iterator[Any]]) -> None
         assert len(saved.read_iterators()) == 1
 
 
-def test_an_iterator_stays_the_same_object_and_a_note_names_it() -> None:
-    generator, counter = steps(), itertools.count()
-
-    class Model(Calling):
-        numbers = counter
-
-    def read() -> None:
-        next(generator)
-        next(Model.numbers)
-
-    static = profiler_kit.count(Model(read), torch.ones(2, 4), mode="infer").static
+def test_a_generator_stays_the_same_object_and_a_note_names_it() -> None:
+    generator = steps()
+    static = profiler_kit.count(Calling(lambda: next(generator)), torch.ones(2, 4), mode="infer").static
     assert static is not None
-    assert Model.numbers is counter
-    assert next(generator) == next(counter)
     generator.close()
     [note] = [note for note in static.notes if "cannot be rewound" in note]
     assert "steps() at " in note
-    assert "numbers (count)" in note
-    unread = profiler_kit.count(Model(lambda: generator), torch.ones(2, 4), mode="infer").static
+    unread = profiler_kit.count(Calling(lambda: generator), torch.ones(2, 4), mode="infer").static
     assert unread is not None
     assert unread.notes == ()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: iter([0, 1, 2]), lambda: iter((0, 1, 2)), lambda: iter(range(3)), itertools.count,
+        lambda: zip(itertools.count(), iter([5, 6, 7]), strict=False), lambda: enumerate("abc"),
+        lambda: itertools.chain([0], [1, 2]), lambda: itertools.islice(itertools.count(), 3), lambda: map(int, iter("012")),
+    ],
+)  # fmt: skip
+def test_a_pass_reads_copies_of_iterators(make: Callable[[], Iterator[Any]]) -> None:
+    """Each pass does the work of the first item, and the caller's iterator is unread, also under a second name."""
+
+    class Repeating(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.numbers = nn.Linear(4, 4), make()
+            self.alias = self.numbers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            number = next(self.numbers)
+            first = number[0] if isinstance(number, tuple) else number
+            assert next(self.alias) != number
+            for _ in range(first + 1):
+                x = self.layer(x)
+            return x
+
+    model = Repeating()
+    numbers = model.numbers
+    static = profiler_kit.count(model, torch.ones(2, 4), mode="infer").static
+    assert static is not None
+    assert (static.forward.macs, static.notes) == (2 * 4 * 4, ())
+    assert model.numbers is numbers
+    assert next(numbers) == next(make())
 
 
 def test_modes_of_the_caller_do_not_see_the_passes() -> None:
