@@ -193,7 +193,7 @@ def _add_globals(
 
 def _replacement(value: Any) -> Any:
     """An empty cache for a cache, a copy for an iterator; None for a generator, and for what this Python cannot copy."""
-    if type(value) is LRU_CACHE:
+    if isinstance(value, LRU_CACHE):
         return functools.update_wrapper(functools.lru_cache(**value.cache_parameters())(value.__wrapped__), value)
     with warnings.catch_warnings(), suppress(TypeError):
         warnings.simplefilter("ignore", DeprecationWarning)  # of itertools, since Python 3.12
