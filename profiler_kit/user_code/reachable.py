@@ -38,7 +38,7 @@ from profiler_kit.user_code.locations import is_user_code
 
 Children = Callable[[Any], Iterable[Any]]
 
-LRU_CACHE: Final[type] = type(functools.lru_cache(len))
+LRU_CACHE: Final[Any] = type(functools.lru_cache(len))
 _LEAVES: Final = frozenset(
     {
         type(None), bool, int, float, complex, str, bytes, range, slice, type(...), type(NotImplemented), CodeType,
