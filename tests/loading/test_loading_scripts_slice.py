@@ -13,11 +13,11 @@ import pytest
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.progress import progress_to
-from profiler_kit.loading.scripts import time_limit as time_limits
 from profiler_kit.loading.scripts.module_slice import slice_module
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code import time_limit as time_limits
 
 HEAD = "import torch\nfrom torch import nn\n"
 NET = HEAD + (

@@ -55,7 +55,8 @@ def command():
         parent = int(Path(f'/proc/{parent}/stat').read_text().rpartition(')')[2].split()[1])
     return parent
 def ctrl_c():
-    os.kill(command(), signal.SIGINT)
+    group = os.environ.get('OWN_GROUP')
+    os.killpg(os.getpgid(command()), signal.SIGINT) if group else os.kill(command(), signal.SIGINT)
     time.sleep(300)
 class Net(nn.Module):
     def __init__(self):
@@ -281,7 +282,8 @@ def test_ctrl_c_on_the_way_back_ends_the_command_as_on_a_terminal(tmp_path: Path
     ended = subprocess.run(
         [sys.executable, "-m", "profiler_kit", *words.split(), "-f", "json"],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), "OWN_GROUP": "1"},  # a terminal interrupts the whole group
+        start_new_session=True,
         capture_output=True,
         text=True,
         check=False,
