@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, rec
 from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.records.report import Finding, TraceReport
-from profiler_kit.records.traces import MAX_UNRECORDED_SHARE, TraceSummary
+from profiler_kit.records.traces import MAX_UNRECORDED_SHARE, TraceSummary, idle_by_cause
 
 # From here on, the missing work can change what bounds the step.
 LARGE_MISSING_SHARE: Final = 0.1
@@ -62,7 +62,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             ("device events", trace.device_events, "count"),
             ("device events that could not be read", record.lost_events, "count"),
         ),
-        weight=share,
+        weight=_unknown_share(trace) if is_partial else share,
+        claims=("idle:unknown",) if is_partial else (),
     )
 
 
@@ -76,6 +77,11 @@ def _missing_share(trace: TraceSummary) -> float | None:
     lost_share = record.lost_events / max(1, record.lost_events + trace.device_events)
     unrecorded_share = trace.unrecorded_share if trace.unrecorded_share >= MIN_UNRECORDED_SHARE else 0.0
     return max(lost_share, unrecorded_share) or None
+
+
+def _unknown_share(trace: TraceSummary) -> float:
+    """Return the share of the time in which missing work may have run."""
+    return idle_by_cause(trace.idle).get("unknown", 0) / trace.span_ns if trace.span_ns else 0.0
 
 
 def _advice(trace: TraceSummary) -> str:
@@ -100,4 +106,4 @@ def _advice(trace: TraceSummary) -> str:
     )
 
 
-RULE = Rule("device_not_recorded", DOC, no_findings, "runs", check_trace)
+RULE = Rule("device_not_recorded", DOC, no_findings, "runs", check_trace, symptoms=("unknown_idle",))
