@@ -172,7 +172,7 @@ def _run(name: str, verb: str, words: str, environment: Environment, folder: Pat
             os.kill(other, signal.SIGKILL)
     text = out.read_text(errors="replace") if has_stdout or not report.exists() else report.read_text(errors="replace")
     log = err.read_text(errors="replace")
-    faults = [] if environment.python_ends else list(_faults(verb, status, text, log, has_stdout=has_stdout))
+    faults = [] if environment.not_judged else list(_faults(verb, status, text, log, has_stdout=has_stdout))
     faults += [f"{len(left)} processes left"] * bool(left) + ["hang"] * hangs
     last_line = next((line for line in reversed(log.splitlines()) if line.startswith("error:")), "")
     if faults and keep is not None:

@@ -42,8 +42,8 @@ class Environment:
     """What differs from a plain environment.
 
     `variables` are set (None: removed). `before` runs before the command, in bash, in the folder of the model. `redirection`
-    follows the command. `files` are written beside the model. `python_ends` is the reason why Python ends before it runs any
-    code of the package; its status is then as expected.
+    follows the command. `files` are written beside the model. `not_judged` is the reason why a run cannot show a verdict,
+    such as Python that ends before it runs any code of the package.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Environment:
     redirection: str = ""
     files: dict[str, str] = field(default_factory=dict)
     words: str = "net.py"
-    python_ends: str = ""
+    not_judged: str = ""
 
 
 def _variable(name: str, *values: str | None) -> list[Environment]:
@@ -95,7 +95,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         Environment("reader leaves", redirection="| true; exit ${PIPESTATUS[0]}"),
         Environment("deleted folder", before="mkdir gone && cd gone && rmdir ../gone", words="$OLDPWD/net.py"),
         Environment("few descriptors", before="ulimit -n 16"),
-        Environment("small files", before="ulimit -f 0"),
+        Environment("small files", before="ulimit -f 0", not_judged="stderr is a file here, and may not grow"),
         Environment("little memory", before="ulimit -v 4000000"),
         Environment("tiny memory", before="ulimit -v 600000"),
         Environment("little stack", before="ulimit -s 256"),
@@ -109,7 +109,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         ),
         Environment(
             "sitecustomize exits", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "raise SystemExit(0)"},
-            python_ends="sitecustomize runs when Python starts, and ends it",
+            not_judged="sitecustomize runs when Python starts, and ends it",
         ),
         Environment("sitecustomize raises", {"PYTHONPATH": "site"}, files={"site/sitecustomize.py": "1/0"}),
         Environment(
@@ -161,7 +161,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         *_variable("PWD", "/nonexistent"),
         Environment("no variables", before=UNSET_ALL),
         Environment("stdin full of bytes", redirection="< /dev/urandom"),
-        Environment("stdin is a folder", redirection="< .", python_ends="Python refuses a folder as standard input"),
+        Environment("stdin is a folder", redirection="< .", not_judged="Python refuses a folder as standard input"),
         Environment("stderr into stdin", redirection="2<&0"),
         Environment("stdout read-only", redirection="1< net.py"),
         Environment("stderr reader leaves", redirection="2> >(true)"),
@@ -179,7 +179,7 @@ SINGLE: Final[dict[int, list[Environment]]] = {
         ),
         Environment(
             "profiler_kit shadowed", files={"profiler_kit.py": "raise ValueError('shadow')\n"},
-            python_ends="python -m runs the file of the working directory",
+            not_judged="python -m runs the file of the working directory",
         ),
         *(
             Environment(f"{name} as a folder", files={f"{name}/__init__.py": "x = 1\n"})
@@ -241,5 +241,5 @@ def environments(count: int, seed: int, rounds: tuple[int, ...]) -> Iterator[Env
             second.redirection,
             second.files,
             second.words,
-            second.python_ends,
+            second.not_judged,
         )
