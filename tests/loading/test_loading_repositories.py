@@ -16,7 +16,7 @@ from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
-from profiler_kit.loading.scripts.reading import parse_evidence
+from profiler_kit.loading.program.reading import parse_evidence
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from torch import nn
 
-from profiler_kit.loading.syntax import definition_nodes, names_read, used_classes
+from profiler_kit.loading.program.definitions import definition_nodes, names_read, used_classes
 
 Role = Literal["model", "base", "part", "loss"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
-from profiler_kit.loading.scripts.model_variables import inner_models, takes_model
+from profiler_kit.loading.program.model_variables import inner_models, takes_model
 
 
 class Factories:

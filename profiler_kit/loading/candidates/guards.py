@@ -8,8 +8,8 @@ from typing import Final
 
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.program.slices import Place
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.slices import Place
 
 _MAX_TESTS: Final = 24  # evaluated for one target; later calls count as reached
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.loading.candidates.forwarding import function_node
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import local_sources, repository_root
+from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration

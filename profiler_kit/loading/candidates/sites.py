@@ -13,18 +13,18 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.imports import TargetNames
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.model_variables import (
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import TargetNames
+from profiler_kit.loading.program.model_variables import (
     inner_models,
     is_conversion,
     last_name,
     own_classes,
     takes_model,
 )
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.slices import Place
+from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.slices import Place
 from profiler_kit.loading.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.loading.candidates.classes import is_part_name
-from profiler_kit.loading.scripts.repository import imported_files, local_sources, repository_root
-from profiler_kit.loading.syntax import root_classes
+from profiler_kit.loading.program.definitions import root_classes
+from profiler_kit.loading.program.repository import imported_files, local_sources, repository_root
 
 _MAX_FILES: Final = 40
 _MODULE_CLASS: Final = re.compile(r"^class \w+\([^)]*\bModule\b[^)]*\):", re.MULTILINE)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.documents import Document
 
 # (channels, height, width) of the images of torchvision.datasets, from https://pytorch.org/vision/stable/datasets.html and
 # the papers that it names. ImageFolder and ImageNet have images of any size, which the usual recipe crops to 224.

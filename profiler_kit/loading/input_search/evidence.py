@@ -19,11 +19,11 @@ from profiler_kit.loading.input_search.data_sets import DataSetUse, data_set_use
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.repository import imported_files, repository_root
+from profiler_kit.loading.program.slices import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import imported_files, repository_root
-from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.model_variables import builds, inner_models, last_name, model_names, own_classes
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.slices import is_main_guard
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.model_variables import builds, inner_models, last_name, model_names, own_classes
+from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.slices import is_main_guard
 
 # Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
 # torchsummary and torchinfo, ptflops, thop, fvcore, torch.onnx, torch.jit, TensorBoard and torchview.

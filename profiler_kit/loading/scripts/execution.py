@@ -11,11 +11,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
-from profiler_kit.loading.scripts.call_arguments import passed_argument
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.importing import ImportSession
-from profiler_kit.loading.scripts.isolation import isolated
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.call_arguments import passed_argument
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
@@ -24,9 +22,11 @@ from profiler_kit.loading.scripts.names import (
     parameter_names,
     used_names,
 )
+from profiler_kit.loading.program.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
+from profiler_kit.loading.scripts.importing import ImportSession
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
-from profiler_kit.loading.scripts.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.environment import user_code
 from profiler_kit.user_code.locations import one_line_message, user_place

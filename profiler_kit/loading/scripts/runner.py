@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.program.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
-from profiler_kit.loading.scripts.repository import repository_root
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import is_user_code

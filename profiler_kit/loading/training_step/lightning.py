@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import dotted_name
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel

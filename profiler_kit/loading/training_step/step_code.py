@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import dotted_name
 
 OUTPUT: Final = "model_output"
 # Methods that return the same elements, so the variable can stand for the input that the model gets.

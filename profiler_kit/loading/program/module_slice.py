@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.loading.scripts.effects import origin_of
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.effects import origin_of
+from profiler_kit.loading.program.names import (
     BUILTINS,
     FunctionNode,
     base_name,
@@ -18,7 +18,7 @@ from profiler_kit.loading.scripts.names import (
     used_names,
     walk_scope,
 )
-from profiler_kit.loading.scripts.slices import DocumentFacts, Slicer, facts_of, is_main_guard
+from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of, is_main_guard
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 # Names with a meaning for this tool. A file defines them for it.

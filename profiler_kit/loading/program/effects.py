@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from profiler_kit.loading.scripts.names import FunctionNode, dotted_name, walk_scope
+from profiler_kit.loading.program.names import FunctionNode, dotted_name, walk_scope
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"

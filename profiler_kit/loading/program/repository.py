@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from profiler_kit.loading.scripts.names import STAR, bound_names
+from profiler_kit.loading.program.names import STAR, bound_names
 
 _ROOT_FILES: Final = (
     "setup.py",

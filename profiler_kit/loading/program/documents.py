@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from profiler_kit.loading.scripts.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import (
+from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
+from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.repository import (
     defined_names,
     imported_files,
     imports_target,

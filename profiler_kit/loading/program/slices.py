@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.effects import effect_of, functions_with_effects, imported_origins
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.effects import effect_of, functions_with_effects, imported_origins
+from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.repository import imported_files, repository_root
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.repository import imported_files, repository_root
 
 # Names that programs commonly give to their one model.
 CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")
