@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from torch import nn
 
 from profiler_kit.loading.program.definitions import definition_nodes, names_read, used_classes
+from profiler_kit.loading.program.names import calls_in, last_name
 
 Role = Literal["model", "base", "part", "loss"]
 
@@ -98,8 +99,8 @@ def _passed_classes(tree: ast.Module | None, classes: Mapping[str, type]) -> set
         return set()
     return {
         argument.id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in classes
+        for call in calls_in(tree)
+        if isinstance(call.func, ast.Name) and call.func.id in classes
         for argument in (*call.args, *(word.value for word in call.keywords))
         if isinstance(argument, ast.Name) and argument.id in classes and argument.id != call.func.id
     }
@@ -139,16 +140,11 @@ def is_loss(value: type, node: ast.AST | None = None) -> bool:
     forward = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"), None)
     if forward is None or not {p.arg for p in forward.args.args} & _LOSS_PARAMETERS:
         return False
-    layers = {
-        ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call) and _is_layer_name(call.func)
-    }
-    return not layers
+    return not any(_is_layer_name(call.func) for call in calls_in(node))
 
 
 def _is_layer_name(function: ast.expr) -> bool:
-    name = (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
+    name = last_name(function)
     layer = getattr(nn, name, None)
     if name == "Parameter":
         return True

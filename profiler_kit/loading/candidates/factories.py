@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -13,6 +13,7 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.program.model_variables import inner_models, takes_model
+from profiler_kit.loading.program.names import walk_scope
 
 
 class Factories:
@@ -43,7 +44,7 @@ class Factories:
         """
         assigned: dict[str, list[ast.expr]] = {}
         returned: list[ast.expr] = []
-        for inner in _own_nodes(node):
+        for inner in (n for statement in node.body for n in walk_scope(statement)):
             if isinstance(inner, ast.Assign):
                 for target in inner.targets:
                     if isinstance(target, ast.Name):
@@ -98,13 +99,3 @@ class Factories:
         return next(
             (n for n in nodes if n.lineno <= line + len(n.decorator_list) and (n.end_lineno or n.lineno) >= line), None
         )
-
-
-def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of `function`, without those of functions and classes inside."""
-    pending: list[ast.AST] = list(function.body)
-    while pending:
-        node = pending.pop(0)
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            pending[:0] = list(ast.iter_child_nodes(node))

@@ -22,7 +22,7 @@ from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.reading import parse_evidence
 from profiler_kit.loading.program.repository import imported_files, repository_root
-from profiler_kit.loading.program.slices import place_of
+from profiler_kit.loading.program.slices import ancestors, place_of
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
@@ -106,7 +106,7 @@ class Evidence:
     def _prepared(self, document: Document, use: DataSetUse, names: tuple[str, ...]) -> tuple[InputText, ...] | None:
         """The inputs after the statements of the loop before the call of the model, such as a reshape."""
         for call in islice(model_calls(document, self.factories, self.variables), MAX_CALLS):
-            loop = _innermost_loop(document.tree, call.call)
+            loop = next((node for node in ancestors(document.tree, call.call) if isinstance(node, ast.For)), None)
             data = _data_name(loop.target) if loop is not None else None
             if loop is None or data is None:
                 continue
@@ -219,14 +219,6 @@ def _tool_batch(value: Any, call: ModelCall) -> Batch | None:
 
 def _is_shape(value: object) -> bool:
     return isinstance(value, (tuple, list)) and bool(value) and all(type(size) is int and size > 0 for size in value)
-
-
-def _innermost_loop(tree: ast.Module, call: ast.Call) -> ast.For | None:
-    """The innermost ``for`` around `call`."""
-    loops = [
-        node for node in ast.walk(tree) if isinstance(node, ast.For) and any(inner is call for inner in ast.walk(node))
-    ]
-    return max(loops, key=lambda loop: loop.lineno, default=None)
 
 
 def _data_name(target: ast.expr) -> str | None:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
+from profiler_kit.loading.program.slices import is_main_guard
+
 FACTORIES = ("get_model", "build_model", "create_model", "make_model")
 _MODULE_BASES = ("Module", "nn.Module", "torch.nn.Module")
 
@@ -51,17 +53,11 @@ def definition_nodes(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
                     yield target.id, node.value
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             yield node.target.id, node.value
-        elif isinstance(node, (ast.If, ast.Try, ast.With)) and not _is_main_block(node):
+        elif isinstance(node, (ast.If, ast.Try, ast.With)) and not is_main_guard(node):
             for field in ("body", "orelse", "finalbody"):
                 yield from definition_nodes(getattr(node, field, []))
             for handler in getattr(node, "handlers", []):
                 yield from definition_nodes(handler.body)
-
-
-def _is_main_block(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__main__" in {
-        c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)
-    }
 
 
 def used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Container[str]) -> frozenset[str]:

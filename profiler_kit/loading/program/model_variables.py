@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.names import dotted_name, last_name
 from profiler_kit.loading.program.repository import imported_files, repository_root
 
 # Names that programs commonly give to their one model.
@@ -21,13 +21,6 @@ _CONVERSIONS: Final = frozenset({
 })  # fmt: skip
 _LIBRARY_MODULES: Final = ("torch", "nn", "F", "models", "np")  # a function, not a method, in torch.type(...)
 _USES: Final = ("parameters", "named_parameters", "no_sync")  # attributes that training code reads from its model
-
-
-def last_name(function: ast.expr) -> str:
-    """The last part of a dotted name; empty for other expressions."""
-    return (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
 
 
 def inner_models(value: ast.expr, own_classes: frozenset[str] = frozenset()) -> Iterator[ast.expr]:

@@ -45,6 +45,17 @@ def dotted_name(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
+def last_name(node: ast.AST) -> str:
+    """The last part of a dotted name, ``c`` of ``a.b.c`` and of ``a().c``; empty for other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def calls_in(tree: ast.AST) -> list[ast.Call]:
+    """The calls below `tree` in the order of the text, a call before those of its arguments and of its function."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+
+
 @lru_cache(maxsize=8192)
 def bound_names(statement: ast.stmt) -> frozenset[str]:
     """The names that `statement` binds or deletes in its scope. A star import binds `STAR`."""

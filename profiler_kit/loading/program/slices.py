@@ -46,29 +46,44 @@ def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
-def place_of(document: Document, node: ast.AST) -> Place:
-    """The place of `node`, which is part of the document's tree. Raises KeyError for another node."""
-    parents = _parents(document.tree)
-    statement: ast.stmt | None = node if isinstance(node, ast.stmt) else None
-    scopes: list[Scope] = []
+def ancestors(tree: ast.Module, node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of `tree` around `node`, the innermost first. Raises KeyError if `node` is not part of it."""
+    parents = _parents(tree)
     while not isinstance(node, ast.Module):
         node = parents[node]
-        if statement is None and isinstance(node, ast.stmt):
-            statement = node
-        elif isinstance(node, Scope):
-            scopes.insert(0, node)
+        yield node
+
+
+def conditions(tree: ast.Module, statement: ast.stmt) -> Iterator[tuple[ast.If, bool]]:
+    """The ``if`` statements around `statement` in its scope, the innermost first, and the value of the test that reaches it."""
+    current: ast.AST = statement
+    for parent in ancestors(tree, statement):
+        if isinstance(parent, Scope):
+            return
+        if isinstance(parent, ast.If) and not is_main_guard(parent):
+            yield parent, current in parent.body
+        current = parent
+
+
+def place_of(document: Document, node: ast.AST) -> Place:
+    """The place of `node`, which is part of the document's tree. Raises KeyError for another node."""
+    statement: ast.stmt | None = node if isinstance(node, ast.stmt) else None
+    scopes: list[Scope] = []
+    for parent in ancestors(document.tree, node):
+        if statement is None and isinstance(parent, ast.stmt):
+            statement = parent
+        elif isinstance(parent, Scope):
+            scopes.insert(0, parent)
     if statement is None:
         raise KeyError(node)
     return Place(document=document, scopes=tuple(scopes), statement=statement)
 
 
-def is_main_guard(statement: ast.stmt) -> bool:
-    """Whether `statement` is ``if __name__ == "__main__":``."""
-    if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
-        return False
-    sides = [statement.test.left, *statement.test.comparators]
-    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides) and any(
-        isinstance(side, ast.Constant) and side.value == "__main__" for side in sides
+def is_main_guard(statement: ast.AST) -> bool:
+    """Whether `statement` is ``if __name__ == "__main__":``, alone or with further conditions."""
+    nodes = list(ast.walk(statement.test)) if isinstance(statement, ast.If) else []
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in nodes) and any(
+        isinstance(node, ast.Constant) and node.value == "__main__" for node in nodes
     )
 
 

@@ -109,11 +109,8 @@ class ScriptSteps:
         for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
-                test_values = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
-                if any(
-                    value is not _MISSING and bool(value) != is_body
-                    for value, (*_, is_body) in zip(test_values, site.tests, strict=True)
-                ):
+                tests = ((self._value(document, s, s.test, names), expected) for s, expected in site.conditions)
+                if any(value is not _MISSING and bool(value) is not expected for value, expected in tests):
                     continue
                 candidate = ScriptOptimizer(
                     build=self._builder(document, site, names), where=document.at(site.statement.lineno)
