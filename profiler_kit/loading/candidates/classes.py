@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from torch import nn
 
-from profiler_kit.loading.program.definitions import definition_nodes, names_read, used_classes
+from profiler_kit.loading.program.definitions import definitions, names_read, used_classes
 from profiler_kit.loading.program.names import calls_in, last_name
 
 Role = Literal["model", "base", "part", "loss"]
@@ -62,24 +62,24 @@ def module_classes(
         and value.__module__ == module_name
         and value.__name__ == name  # an alias is the same class
     }
-    definitions = dict(definition_nodes(tree.body)) if tree is not None else {}
-    direct = {name: used_classes(name, definitions, values) for name in values}
+    nodes = definitions(tree.body) if tree is not None else {}
+    direct = {name: used_classes(name, nodes, values) for name in values}
     bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
     contained = _passed_classes(tree, values)
     for owner in unavailable:
-        contained |= used_classes(owner, definitions, values)
+        contained |= used_classes(owner, nodes, values)
     for owner, used in direct.items():
         contained |= {
             name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]
         }
-    order = sorted(values, key=lambda name: getattr(definitions.get(name), "lineno", 0))
+    order = sorted(values, key=lambda name: getattr(nodes.get(name), "lineno", 0))
     return {
         name: ModuleClass(
             name=name,
             value=values[name],
-            line=getattr(definitions.get(name), "lineno", None),
+            line=getattr(nodes.get(name), "lineno", None),
             contains=_transitive(name, direct),
-            role=_role(values[name], definitions.get(name), is_part=name in contained, is_base=name in bases),
+            role=_role(values[name], nodes.get(name), is_part=name in contained, is_base=name in bases),
         )
         for name in order
     }
@@ -110,14 +110,14 @@ def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]
     """The functions of the file that its module classes use, directly or through others: they build parts."""
     if tree is None:
         return frozenset()
-    definitions = dict(definition_nodes(tree.body))
-    pending = [name for owner in classes for name in names_read(definitions.get(owner))]
+    nodes = definitions(tree.body)
+    pending = [name for owner in classes for name in names_read(nodes.get(owner))]
     helpers: set[str] = set()
     while pending:
         name = pending.pop()
-        if name not in helpers and name not in classes and isinstance(definitions.get(name), ast.FunctionDef):
+        if name not in helpers and name not in classes and isinstance(nodes.get(name), ast.FunctionDef):
             helpers.add(name)
-            pending += names_read(definitions[name])
+            pending += names_read(nodes[name])
     return frozenset(helpers)
 
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from profiler_kit.loading.candidates.forwarding import defining_callable, function_node
+from profiler_kit.loading.candidates.forwarding import defining_callable
+from profiler_kit.loading.program.reading import function_node
 
 _ARITHMETIC: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.operator, ast.unaryop,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -14,6 +13,7 @@ from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.program.model_variables import inner_models, takes_model
 from profiler_kit.loading.program.names import walk_scope
+from profiler_kit.loading.program.reading import function_node
 
 
 class Factories:
@@ -21,7 +21,6 @@ class Factories:
 
     def __init__(self) -> None:
         self._results: dict[Any, bool] = {}
-        self._trees: dict[str, ast.Module | None] = {}
 
     def returns_model(self, function: object) -> bool:
         """Whether `function` is a Python function with a ``return`` of a model that it or another function builds."""
@@ -31,7 +30,7 @@ class Factories:
             return False
         if code not in self._results:
             self._results[code] = False  # recursion proves nothing
-            node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
+            node = function_node(plain)
             names = attribute_of(plain, "__globals__", dict, {})
             owner = names.get(attribute_of(plain, "__qualname__", str, "").split(".")[0])
             self._results[code] = node is not None and self.node_returns_model(node, names.get, owner)
@@ -85,17 +84,3 @@ class Factories:
         if module.startswith(("torchvision.models", "timm.models")):
             return True
         return not module.startswith(("torch.", "torchvision.")) and self.returns_model(value)
-
-    def _node(self, filename: str, name: str, line: int) -> ast.FunctionDef | None:
-        if filename not in self._trees:
-            try:
-                self._trees[filename] = ast.parse(Path(filename).read_bytes())
-            except (OSError, SyntaxError, ValueError):
-                self._trees[filename] = None  # the text of a generated function is not available
-        tree = self._trees[filename]
-        if tree is None:
-            return None
-        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-        return next(
-            (n for n in nodes if n.lineno <= line + len(n.decorator_list) and (n.end_lineno or n.lineno) >= line), None
-        )

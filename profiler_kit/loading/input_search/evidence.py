@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -190,9 +189,9 @@ def _data_modules(document: Document) -> Iterator[Document]:
         (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
     ):
         text = file.read_text(encoding="utf-8", errors="replace")
-        if "DataLoader" in text:
-            with contextlib.suppress(SyntaxError):
-                yield Document(tree=parse_evidence(text), text=text, path=file, kind="importer")
+        tree = parse_evidence(text) if "DataLoader" in text else None
+        if tree is not None:
+            yield Document(tree=tree, text=text, path=file, kind="importer")
 
 
 def _is_input(value: object) -> bool:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.names import calls_in
+from profiler_kit.loading.program.reading import parse_evidence, parsed
 from profiler_kit.loading.program.repository import (
     defined_names,
     imported_files,
@@ -74,11 +75,8 @@ def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
             return
         if path in targets or not _may_import(source, path, mentions, targets, root):
             continue
-        try:
-            importer = parse_evidence(source)
-        except (SyntaxError, ValueError, RecursionError):
-            continue  # Python 2, or a template
-        if imports_target(importer, path, targets, names, root):
+        importer = parse_evidence(source)
+        if importer is not None and imports_target(importer, path, targets, names, root):
             count += 1
             yield Document(tree=importer, text=source, path=path, kind="importer")
 
@@ -87,11 +85,10 @@ def _may_import(source: str, path: Path, mentions: re.Pattern[str], targets: fro
     """Whether an import line of `source` can lead to `targets`. Other files may have a module of the same name."""
     for match in mentions.finditer(source):
         line = source[match.start() : source.find("\n", match.end()) % (len(source) + 1)].strip()
-        try:
-            statements = ast.parse(line).body
-        except (SyntaxError, ValueError):
-            return True  # a part of a longer statement
-        if any(imported_files(statement, path, root) & targets for statement in statements):
+        tree = parsed(line)
+        if tree is None:  # a part of a longer statement
+            return True
+        if any(imported_files(statement, path, root) & targets for statement in tree.body):
             return True
     return False
 
@@ -124,9 +121,6 @@ def _readmes(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
 
 
 def _document(block: CodeBlock, path: Path, kind: DocumentKind, first_line: int) -> Iterator[Document]:
-    try:
-        tree = ast.parse(block.text)
-    except (SyntaxError, ValueError, RecursionError):
-        return  # shell commands, output, or a fragment
-    if any(isinstance(node, ast.Call) for node in ast.walk(tree)):
+    tree = parsed(block.text)  # None for shell commands, output, or a fragment
+    if tree is not None and calls_in(tree):
         yield Document(tree=tree, text=block.text, path=path, kind=kind, line_offset=first_line + block.line_offset)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.loading.program.names import STAR, bound_names
+from profiler_kit.loading.program.reading import parsed
 
 _ROOT_FILES: Final = (
     "setup.py",
@@ -117,11 +118,8 @@ def reexporting_files(file: Path, root: Path) -> frozenset[Path]:
         init = folder / "__init__.py"
         if not init.is_file() or not folder.is_relative_to(root):
             break
-        try:
-            tree = ast.parse(init.read_text(encoding="utf-8", errors="replace"))
-        except (SyntaxError, ValueError):
-            continue
-        if any(resolved & files for node in ast.walk(tree) for resolved in [imported_files(node, init, root)]):
+        tree = parsed(init)
+        if tree is not None and any(imported_files(node, init, root) & files for node in ast.walk(tree)):
             files.add(init)
     return frozenset(files)
 

@@ -22,7 +22,7 @@ from profiler_kit.loading.program.names import (
     walk_scope,
 )
 
-_REBINDS: Final = (ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+REBINDS: Final = (ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NOT_RUN: Final = (ast.Return, ast.Raise, ast.Assert, ast.Global, ast.Nonlocal, ast.Break, ast.Continue, ast.Pass)
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -90,6 +90,18 @@ def is_main_guard(statement: ast.AST) -> bool:
 def script_statements(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements that run when the file runs as a script: those of ``if __name__ == "__main__":`` in its place."""
     return [inner for s in body for inner in (script_statements(s.body) if is_main_guard(s) else [s])]  # type: ignore[attr-defined]
+
+
+def leaves(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of `body`, with the blocks of ``if``, ``try`` and ``with`` in their place, except the main guard."""
+    for statement in body:
+        if isinstance(statement, (ast.If, ast.Try, ast.With)) and not is_main_guard(statement):
+            yield from leaves(statement.body)
+            yield from leaves([*getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())])
+            for handler in getattr(statement, "handlers", ()):
+                yield from leaves(handler.body)
+        else:
+            yield statement
 
 
 def preceding(body: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
@@ -288,7 +300,7 @@ class Slicer:
             return None
         if is_needed and isinstance(statement, (ast.For, ast.While)):
             return self._loop(statement, needed)
-        if isinstance(statement, _REBINDS) or (isinstance(statement, ast.AnnAssign) and statement.value is not None):
+        if isinstance(statement, REBINDS) or (isinstance(statement, ast.AnnAssign) and statement.value is not None):
             needed -= bound - {STAR}
         if self.facts.effect(statement) is None or isinstance(statement, Scope):
             self._need(needed, self._names_of(statement))

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.effects import imported_origins
 from profiler_kit.loading.program.model_variables import model_names
 from profiler_kit.loading.program.names import dotted_name
 from profiler_kit.loading.program.slices import place_of
@@ -136,13 +137,8 @@ class ScriptSteps:
         return build
 
     def _model_names(self, document: Document) -> frozenset[str]:
-        aliases = {
-            alias.asname
-            for node in ast.walk(document.tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-            if alias.asname and alias.name in self.builders
-        }
+        origins = imported_origins(document.tree)
+        aliases = {name for name, origin in origins.items() if origin.rpartition(".")[2] in self.builders}
         return model_names(document, self.builders | aliases, self._variables(document))
 
     def _variables(self, document: Document) -> frozenset[str]:
