@@ -12,7 +12,7 @@ import torch
 
 from profiler_kit.loading.program.code_blocks import docstring_blocks, markdown_blocks
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.slices import place_of
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.records.target import TargetSpec

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.program.slices import Place, conditions
+from profiler_kit.loading.program.places import Place, conditions
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 
 _MAX_TESTS: Final = 24  # evaluated for one target; later calls count as reached

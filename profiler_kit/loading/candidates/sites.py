@@ -23,7 +23,7 @@ from profiler_kit.loading.program.model_variables import (
     takes_model,
 )
 from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
-from profiler_kit.loading.program.slices import Place, ancestors, is_main_guard, place_of
+from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
 from profiler_kit.loading.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test

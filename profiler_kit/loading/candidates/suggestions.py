@@ -11,8 +11,9 @@ from typing import Final
 
 from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.program.definitions import root_classes
+from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.reading import parsed
-from profiler_kit.loading.program.repository import imported_files, local_sources, repository_root
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _MAX_FILES: Final = 40
 _MODULE_CLASS: Final = re.compile(r"^class \w+\([^)]*\bModule\b[^)]*\):", re.MULTILINE)

@@ -19,9 +19,10 @@ from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.places import ancestors, place_of
 from profiler_kit.loading.program.reading import parse_evidence
-from profiler_kit.loading.program.repository import imported_files, repository_root
-from profiler_kit.loading.program.slices import ancestors, place_of
+from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy

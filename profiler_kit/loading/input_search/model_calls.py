@@ -10,7 +10,7 @@ from typing import Final, Literal
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_variables import builds, inner_models, model_names, own_classes
 from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
-from profiler_kit.loading.program.slices import ancestors, is_main_guard
+from profiler_kit.loading.program.places import ancestors, is_main_guard
 
 # Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
 # torchsummary and torchinfo, ptflops, thop, fvcore, torch.onnx, torch.jit, TensorBoard and torchview.

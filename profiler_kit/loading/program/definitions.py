@@ -6,10 +6,11 @@ import ast
 from collections.abc import Container, Mapping
 from pathlib import Path
 
-from profiler_kit.loading.program.effects import imported_origins, origin_of
+from profiler_kit.loading.program.imports import imported_origins, origin_of
 from profiler_kit.loading.program.names import bound_names, calls_in, last_name
+from profiler_kit.loading.program.places import leaves, script_statements
 from profiler_kit.loading.program.reading import parsed
-from profiler_kit.loading.program.slices import REBINDS, leaves, script_statements
+from profiler_kit.loading.program.slices import REBINDS
 
 FACTORIES = ("get_model", "build_model", "create_model", "make_model")
 

@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.program.names import calls_in
+from profiler_kit.loading.program.imports import imported_files, imports_target, module_words, reexporting_files
+from profiler_kit.loading.program.names import calls_in, defined_names
 from profiler_kit.loading.program.reading import parse_evidence, parsed
-from profiler_kit.loading.program.repository import (
-    defined_names,
-    imported_files,
-    imports_target,
-    local_sources,
-    module_words,
-    reexporting_files,
-    repository_root,
-)
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
 

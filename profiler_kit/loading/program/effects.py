@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from profiler_kit.loading.program.names import FunctionNode, dotted_name, walk_scope
+from profiler_kit.loading.program.imports import origin_of
+from profiler_kit.loading.program.names import FunctionNode, walk_scope
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
@@ -43,31 +44,6 @@ _CALLS: Final = (
     (PROCESSES, _PROCESSES),
     (DISPLAY, _DISPLAY),
 )
-
-
-def imported_origins(tree: ast.AST) -> dict[str, str]:
-    """Local name -> dotted origin of every import below `tree`: ``{"nn": "torch.nn"}``."""
-    origins: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                origins[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                origins[alias.asname or alias.name] = f"{module}.{alias.name}"
-    return origins
-
-
-def origin_of(node: ast.AST, origins: Mapping[str, str]) -> str | None:
-    """The dotted origin of a name or attribute: ``torch.nn.Linear`` for ``nn.Linear``. None for another expression."""
-    text = dotted_name(node)
-    if text is None:
-        return None
-    head, dot, tail = text.partition(".")
-    return f"{origins.get(head, head)}{dot}{tail}"
 
 
 def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping[str, str] = {}) -> str | None:

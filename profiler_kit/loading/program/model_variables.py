@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.names import dotted_name, last_name
-from profiler_kit.loading.program.repository import imported_files, repository_root
+from profiler_kit.loading.program.repository import repository_root
 
 # Names that programs commonly give to their one model.
 CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")

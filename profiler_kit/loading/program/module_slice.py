@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.loading.program.effects import origin_of
+from profiler_kit.loading.program.imports import origin_of
 from profiler_kit.loading.program.names import (
     BUILTINS,
     FunctionNode,
@@ -18,7 +18,8 @@ from profiler_kit.loading.program.names import (
     used_names,
     walk_scope,
 )
-from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of, is_main_guard, leaves
+from profiler_kit.loading.program.places import is_main_guard, leaves
+from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 # Names with a meaning for this tool. A file defines them for it.

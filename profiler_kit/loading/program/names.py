@@ -75,6 +75,11 @@ def bound_names(statement: ast.stmt) -> frozenset[str]:
     return frozenset(names - (inside - _outside_comprehensions(statement)) if inside else names)
 
 
+def defined_names(tree: ast.Module) -> frozenset[str]:
+    """The names that a file binds at its top level."""
+    return frozenset(name for statement in tree.body for name in bound_names(statement))
+
+
 def _targets(comprehension: ast.AST) -> Iterator[ast.Name]:
     for generator in getattr(comprehension, "generators", ()):
         yield from (node for node in ast.walk(generator.target) if isinstance(node, ast.Name))

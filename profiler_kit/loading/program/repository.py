@@ -1,16 +1,12 @@
-"""The repository around a file: its root, its Python files, and which of them import which."""
+"""The repository around a file: its root and its Python files."""
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
-
-from profiler_kit.loading.program.names import STAR, bound_names
-from profiler_kit.loading.program.reading import parsed
 
 _ROOT_FILES: Final = (
     "setup.py",
@@ -104,81 +100,3 @@ def _is_source_folder(folder: Path) -> bool:
     return (
         not folder.name.startswith(".") and folder.name not in _SKIPPED_FOLDERS and not (folder / "pyvenv.cfg").exists()
     )
-
-
-def defined_names(tree: ast.Module) -> frozenset[str]:
-    """The names that a file binds at its top level."""
-    return frozenset(name for statement in tree.body for name in bound_names(statement))
-
-
-def reexporting_files(file: Path, root: Path) -> frozenset[Path]:
-    """`file`, and the ``__init__.py`` files of its packages that import from it."""
-    files = {file}
-    for folder in file.parents:
-        init = folder / "__init__.py"
-        if not init.is_file() or not folder.is_relative_to(root):
-            break
-        tree = parsed(init)
-        if tree is not None and any(imported_files(node, init, root) & files for node in ast.walk(tree)):
-            files.add(init)
-    return frozenset(files)
-
-
-def imported_files(node: ast.AST, importer: Path, root: Path) -> set[Path]:
-    """The files of the repository that the import statement `node` of `importer` imports; empty for another node."""
-    if isinstance(node, ast.Import):
-        return {path for alias in node.names for path in _module_files(alias.name, _bases(importer, root))}
-    if not isinstance(node, ast.ImportFrom):
-        return set()
-    if node.level:
-        parents = list(importer.parents)
-        if node.level > len(parents):
-            return set()
-        bases = [parents[node.level - 1]]
-    else:
-        bases = _bases(importer, root)
-    files = _module_files(node.module, bases) if node.module else {base / "__init__.py" for base in bases}
-    for alias in node.names:
-        if alias.name != STAR:
-            files |= _module_files(f"{node.module}.{alias.name}" if node.module else alias.name, bases)
-    return files
-
-
-def _bases(importer: Path, root: Path) -> list[Path]:
-    """The folders where an absolute import of `importer` may start."""
-    return [folder for folder in importer.parents if folder.is_relative_to(root)] + [root / "src"]
-
-
-def _module_files(name: str, bases: list[Path]) -> set[Path]:
-    relative = name.replace(".", "/")
-    candidates = [base / f"{relative}.py" for base in bases] + [base / relative / "__init__.py" for base in bases]
-    return {path for path in candidates if path.is_file()}
-
-
-def imports_target(
-    tree: ast.Module, importer: Path, targets: frozenset[Path], names: frozenset[str], root: Path
-) -> bool:
-    """Whether `importer` imports one of `names` from the files `targets`, or one of these files as a module."""
-    modules = module_words(targets)
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)) or not modules & _words(node):
-            continue  # without a look at the file system
-        if not imported_files(node, importer, root) & targets:
-            continue
-        if isinstance(node, ast.Import):
-            return True
-        if any(alias.name in names | modules or alias.name == STAR for alias in node.names):
-            return True
-    return False
-
-
-def module_words(files: frozenset[Path]) -> frozenset[str]:
-    """The last part of the module names of `files`."""
-    return frozenset(path.parent.name if path.name == "__init__.py" else path.stem for path in files)
-
-
-def _words(node: ast.Import | ast.ImportFrom) -> set[str]:
-    words = {part for alias in node.names for part in alias.name.split(".")}
-    if isinstance(node, ast.ImportFrom):
-        words.update((node.module or "").split("."))
-    return words

@@ -22,7 +22,8 @@ from profiler_kit.loading.program.names import (
     parameter_names,
     used_names,
 )
-from profiler_kit.loading.program.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
+from profiler_kit.loading.program.places import Place, Scope, place_of, preceding, script_statements
+from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.loading.scripts.importing import ImportSession
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.program.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.program.names import BUILTINS, STAR, bound_names, defined_names, mutated_names, used_names
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
@@ -271,5 +271,4 @@ def future_flags(tree: ast.Module) -> int:
 
 def open_names(tree: ast.Module) -> frozenset[str]:
     """Names that the file reads but does not bind: those that its star imports bind."""
-    bound = {name for statement in tree.body for name in bound_names(statement)}
-    return frozenset(name for statement in tree.body for name in used_names(statement)) - bound - BUILTINS
+    return frozenset(name for statement in tree.body for name in used_names(statement)) - defined_names(tree) - BUILTINS

@@ -12,7 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.loading.program.definitions import definition_lines
-from profiler_kit.loading.program.slices import place_of
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss

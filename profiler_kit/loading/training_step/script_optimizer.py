@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.program.names import calls_in, dotted_name
-from profiler_kit.loading.program.slices import conditions
+from profiler_kit.loading.program.places import conditions
 from profiler_kit.loading.training_step.step_code import bound_names, read_names
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import one_line_message

@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.effects import imported_origins
+from profiler_kit.loading.program.imports import imported_origins
 from profiler_kit.loading.program.model_variables import model_names
 from profiler_kit.loading.program.names import dotted_name
-from profiler_kit.loading.program.slices import place_of
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses

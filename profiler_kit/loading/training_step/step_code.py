@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
-from profiler_kit.loading.program.slices import ancestors
+from profiler_kit.loading.program.places import ancestors
 
 OUTPUT: Final = "model_output"
 # Methods that return the same elements, so the variable can stand for the input that the model gets.
