@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from torch import nn
 
 from profiler_kit.loading.program.definitions import definitions, names_read, used_classes
-from profiler_kit.loading.program.names import calls_in, last_name
+from profiler_kit.loading.program.names import calls_in, last_name, reached
 
 Role = Literal["model", "base", "part", "loss"]
 
@@ -78,7 +78,7 @@ def module_classes(
             name=name,
             value=values[name],
             line=getattr(nodes.get(name), "lineno", None),
-            contains=_transitive(name, direct),
+            contains=frozenset(reached(direct[name], direct.__getitem__)) - {name},
             role=_role(values[name], nodes.get(name), is_part=name in contained, is_base=name in bases),
         )
         for name in order
@@ -111,24 +111,11 @@ def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]
     if tree is None:
         return frozenset()
     nodes = definitions(tree.body)
-    pending = [name for owner in classes for name in names_read(nodes.get(owner))]
-    helpers: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in helpers and name not in classes and isinstance(nodes.get(name), ast.FunctionDef):
-            helpers.add(name)
-            pending += names_read(nodes[name])
-    return frozenset(helpers)
-
-
-def _transitive(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    pending, visited = [name], set()
-    while pending:
-        for used in direct[pending.pop()]:
-            if used not in visited:
-                visited.add(used)
-                pending.append(used)
-    return frozenset(visited - {name})
+    functions = {
+        name: node for name, node in nodes.items() if isinstance(node, ast.FunctionDef) and name not in classes
+    }
+    used = {name for owner in classes for name in names_read(nodes.get(owner))}
+    return frozenset(reached(used, lambda name: names_read(functions.get(name)))) & functions.keys()
 
 
 def is_loss(value: type, node: ast.AST | None = None) -> bool:

@@ -12,7 +12,7 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.program.model_variables import inner_models, takes_model
-from profiler_kit.loading.program.names import walk_scope
+from profiler_kit.loading.program.names import assigned, walk_scope
 from profiler_kit.loading.program.reading import function_node
 
 
@@ -41,19 +41,18 @@ class Factories:
 
         `owner`: the class whose method it is.
         """
-        assigned: dict[str, list[ast.expr]] = {}
+        values: dict[str, list[ast.expr]] = {}
         returned: list[ast.expr] = []
         for inner in (n for statement in node.body for n in walk_scope(statement)):
-            if isinstance(inner, ast.Assign):
-                for target in inner.targets:
-                    if isinstance(target, ast.Name):
-                        assigned.setdefault(target.id, []).append(inner.value)
-            elif isinstance(inner, ast.Return) and inner.value is not None:
+            for target, value in assigned(inner):
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(value)
+            if isinstance(inner, ast.Return) and inner.value is not None:
                 returned.append(inner.value)
 
         def local_lookup(name: str) -> Any:
             """The value of a local name for a class, such as ``block = BasicBlock``, or of a global one."""
-            for value in assigned.get(name, ()):
+            for value in values.get(name, ()):
                 for alias in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
                     if isinstance(alias, (ast.Name, ast.Attribute)) and is_module_class(resolve_dotted(alias, lookup)):
                         return resolve_dotted(alias, lookup)
@@ -62,10 +61,10 @@ class Factories:
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
             for inner in inner_models(expression):
                 if isinstance(inner, ast.Name):
-                    return depth < 4 and any(is_model(value, depth + 1) for value in assigned.get(inner.id, ()))
+                    return depth < 4 and any(is_model(value, depth + 1) for value in values.get(inner.id, ()))
                 if not isinstance(inner, ast.Call):
                     continue
-                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in assigned:
+                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in values:
                     return is_module_class(owner)
                 value = resolve_dotted(inner.func, local_lookup)
                 if is_module_class(value):

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from profiler_kit.loading.program.names import attributes_read
 from profiler_kit.loading.program.reading import function_node, parse_evidence, source_tree
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
@@ -28,11 +29,7 @@ def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> d
     A place is the parser of a script, a call with keywords, a dict, or a JSON file. The model is `factory` and the other classes
     of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
     """
-    read = {
-        node.attr
-        for node in ast.walk(source_tree(inspect.getmodule(factory)))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter
-    }
+    read = attributes_read(source_tree(inspect.getmodule(factory)), parameter)
     best: dict[str, Any] = {}
     for _, text in local_sources(file, repository_root(file)) if read else ():
         if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):

@@ -22,7 +22,7 @@ from profiler_kit.loading.program.model_variables import (
     own_classes,
     takes_model,
 )
-from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
+from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
 from profiler_kit.loading.source import Source
 
@@ -252,7 +252,7 @@ def _unknown_model(
 
 def _is_outermost(call: ast.Call, statement: ast.stmt, names: dict[str, Any]) -> bool:
     """Whether only conversions and known wrappers are around `call` in the value that `statement` assigns."""
-    for _, value in _assigned(statement):
+    for _, value in assigned(statement):
         for inner in inner_models(value):
             if inner is call:
                 return not takes_model(resolve_dotted(call.func, names.get)) and not is_conversion(call)
@@ -289,22 +289,10 @@ def _variable(statement: ast.stmt, call: ast.Call, classes: frozenset[str] = fro
 
     Calls of `classes` around it build other models.
     """
-    for name, value in _assigned(statement):
+    for name, value in assigned(statement):
         if any(inner is call for inner in inner_models(value, classes)):
             return dotted_name(name)
     return None
-
-
-def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    """The targets and values of an assignment; empty for another statement."""
-    if isinstance(statement, ast.Assign):
-        target, value = statement.targets[0], statement.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            return list(zip(target.elts, value.elts, strict=True))
-        return [(target, value)]
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        return [(statement.target, statement.value)]
-    return []
 
 
 def _role(place: Place, factories: Factories, names: dict[str, Any]) -> tuple[SiteRole, str | None]:

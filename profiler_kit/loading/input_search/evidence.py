@@ -20,6 +20,7 @@ from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.names import assigned
 from profiler_kit.loading.program.places import ancestors, place_of
 from profiler_kit.loading.program.reading import parse_evidence
 from profiler_kit.loading.program.repository import repository_root
@@ -111,12 +112,10 @@ class Evidence:
             if loop is None or data is None:
                 continue
             bindings: dict[str, Any] = {data: torch.zeros((1, *use.shape))}
-            for statement in _assignments(loop, call.call):
-                target = statement.targets[0]
-                if isinstance(target, ast.Name):
-                    value = self._value(document, statement.value, bindings)
-                    if value is not UNKNOWN:
-                        bindings[target.id] = value
+            for target, node in _assigned_before(loop, call.call):
+                value = self._value(document, node, bindings) if isinstance(target, ast.Name) else UNKNOWN
+                if isinstance(target, ast.Name) and value is not UNKNOWN:
+                    bindings[target.id] = value
             batch = self._batch_of(call, bindings)
             if batch is None or batch.kwargs or len(batch.args) > len(names):
                 continue
@@ -229,8 +228,8 @@ def _data_name(target: ast.expr) -> str | None:
     return target.id if isinstance(target, ast.Name) else None
 
 
-def _assignments(loop: ast.For, call: ast.Call) -> list[ast.Assign]:
-    """The assignments of `loop` before `call`, in order."""
-    nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Assign) and len(node.targets) == 1]
-    before = [node for node in nodes if node.lineno <= call.lineno and not any(n is call for n in ast.walk(node))]
-    return sorted(before, key=lambda node: node.lineno)
+def _assigned_before(loop: ast.For, call: ast.Call) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of the assignments of `loop` before `call`, in order."""
+    pairs = (pair for node in ast.walk(loop) for pair in assigned(node))
+    before = [pair for pair in pairs if pair[0].lineno <= call.lineno and call not in ast.walk(pair[1])]
+    return sorted(before, key=lambda pair: pair[0].lineno)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_variables import builds, inner_models, model_names, own_classes
-from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
+from profiler_kit.loading.program.names import argument, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.places import ancestors, is_main_guard
 
 # Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
@@ -37,9 +37,8 @@ class ModelCall:
     @property
     def argument(self) -> ast.expr | None:
         """The inputs that another tool receives with the model."""
-        keywords = {word.arg: word.value for word in self.call.keywords}
-        by_name = next((keywords[name] for name in _KEYWORDS if name in keywords), None)
-        return by_name if by_name is not None else self.call.args[1] if len(self.call.args) > 1 else None
+        by_name = (argument(self.call, name) for name in _KEYWORDS)
+        return next(filter(None, by_name), argument(self.call, _KEYWORDS[0], 1))
 
 
 def model_calls(document: Document, factories: frozenset[str], variables: frozenset[str]) -> Iterator[ModelCall]:

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 
 from profiler_kit.loading.program.imports import imported_origins, origin_of
-from profiler_kit.loading.program.names import bound_names, calls_in, last_name
+from profiler_kit.loading.program.names import bound_names, calls_in, last_name, reached
 from profiler_kit.loading.program.places import leaves, script_statements
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.slices import REBINDS
@@ -26,19 +26,10 @@ def definitions(body: list[ast.stmt]) -> dict[str, ast.stmt]:
     return {name: statement for statement in statements for name in bound_names(statement)}
 
 
-def used_classes(owner: str, definitions: Mapping[str, ast.AST], classes: Container[str]) -> frozenset[str]:
-    """The classes that the body of `owner` uses, directly or through functions and constants of the file."""
-    pending, visited, used = list(names_read(definitions.get(owner))), {owner}, set()
-    while pending:
-        name = pending.pop()
-        if name in visited or name not in definitions:
-            continue
-        visited.add(name)
-        if name in classes:
-            used.add(name)
-        else:
-            pending += names_read(definitions[name])
-    return frozenset(used)
+def used_classes(owner: str, nodes: Mapping[str, ast.AST], classes: Container[str]) -> frozenset[str]:
+    """The classes that the body of `owner` uses, directly or through functions and constants of the file, which are `nodes`."""
+    names = reached(names_read(nodes.get(owner)), lambda name: () if name in classes else names_read(nodes.get(name)))
+    return frozenset(name for name in names - {owner} if name in classes and name in nodes)
 
 
 def names_read(node: ast.AST | None) -> set[str]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from profiler_kit.loading.program.imports import origin_of
-from profiler_kit.loading.program.names import FunctionNode, walk_scope
+from profiler_kit.loading.program.names import FunctionNode, argument, walk_scope
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
@@ -67,10 +67,7 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
         return functions[call.func.id]
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINING_METHODS:
         return TRAINING
-    if any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
-        for word in call.keywords
-    ):
+    if getattr(argument(call, "download"), "value", None) is True:
         return DATA
     origin = origin_of(call.func, origins)
     if origin is None:
@@ -78,17 +75,13 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
     for reason, prefixes in _CALLS:
         if origin.startswith(prefixes):
             return reason
-    if origin == "open" and any(_writes(argument) for argument in [*call.args[1:2], *_keyword(call, "mode")]):
+    if origin == "open" and _writes(argument(call, "mode", 1)):
         return FILES
     return None
 
 
-def _writes(mode: ast.expr) -> bool:
+def _writes(mode: ast.expr | None) -> bool:
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
-
-
-def _keyword(call: ast.Call, name: str) -> Iterator[ast.expr]:
-    yield from (word.value for word in call.keywords if word.arg == name)
 
 
 def functions_with_effects(functions: Mapping[str, FunctionNode], origins: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from profiler_kit.loading.program.imports import origin_of
 from profiler_kit.loading.program.names import (
     BUILTINS,
     FunctionNode,
+    assigned,
     base_name,
     bound_names,
     free_names,
@@ -278,8 +279,7 @@ def _returns_module(function: FunctionNode, facts: DocumentFacts, builders: set[
     modules: set[str] = set()
     nodes = [node for statement in function.body for node in walk_scope(statement)]
     for node in nodes:
-        if isinstance(node, ast.Assign) and is_module(node.value):
-            modules.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        modules.update(t.id for t, value in assigned(node) if isinstance(t, ast.Name) and is_module(value))
     values = [node.value for node in nodes if isinstance(node, ast.Return)]
     return any(is_module(value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value) for value in values)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -54,6 +54,45 @@ def calls_in(tree: ast.AST) -> list[ast.Call]:
     """The calls below `tree` in the order of the text, a call before those of its arguments and of its function."""
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+
+
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of an assignment, those of ``a, b = x, y`` in pairs; empty for another node."""
+    if isinstance(node, ast.Assign):
+        return [pair for target in node.targets for pair in _pairs(target, node.value)]
+    return _pairs(node.target, node.value) if isinstance(node, ast.AnnAssign) and node.value is not None else []
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return [pair for part, item in zip(target.elts, value.elts, strict=True) for pair in _pairs(part, item)]
+    return [(target, value)]
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """The expression that `call` passes as `name` or at `position`; None if it passes none, or behind ``*args``."""
+    by_name = next((word.value for word in call.keywords if word.arg == name), None)
+    if by_name is not None or position is None or position >= len(call.args):
+        return by_name
+    is_known = not any(isinstance(value, ast.Starred) for value in call.args[: position + 1])
+    return call.args[position] if is_known else None
+
+
+def attributes_read(tree: ast.AST, name: str) -> set[str]:
+    """The attributes of the variable `name` in `tree`."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == name}
+
+
+def reached(names: Iterable[str], follow: Callable[[str], Iterable[str]]) -> set[str]:
+    """`names`, and all names that `follow` leads to from them."""
+    pending, visited = list(names), set[str]()
+    while pending:
+        name = pending.pop()
+        if name not in visited:
+            visited.add(name)
+            pending += follow(name)
+    return visited
 
 
 @lru_cache(maxsize=8192)

@@ -14,10 +14,12 @@ from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
+    assigned,
     base_name,
     bound_names,
     free_names,
     mutated_names,
+    reached,
     used_names,
     walk_scope,
 )
@@ -73,14 +75,13 @@ def _registered(function: FunctionNode, tree: ast.Module) -> frozenset[str]:
     tables = {
         target.id
         for statement in tree.body
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_table(statement.value)
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-        if isinstance(target, ast.Name)
+        for target, value in assigned(statement)
+        if isinstance(target, ast.Name) and _is_table(value)
     }
     return frozenset(stored & tables & free_names(function))
 
 
-def _is_table(value: ast.expr | None) -> bool:
+def _is_table(value: ast.expr) -> bool:
     """Whether `value` is a dict or a list in the text, or a call of ``dict`` or ``list``."""
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list")
@@ -107,26 +108,17 @@ class Slicer:
         """Note ``group = parser.add_argument_group()``: a change of `group` is a change of `parser`."""
         for statement in statements:
             for node in walk_scope(statement):
-                if isinstance(node, ast.Assign) and isinstance(
-                    node.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
-                ):
-                    base = base_name(node.value)
-                    is_call_of_name = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
+                for target, value in assigned(node):
+                    base = base_name(value)
+                    is_call_of_name = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
                     if base is None or base in self.facts.origins or is_call_of_name:
                         continue
-                    for target in node.targets:
-                        if isinstance(target, ast.Name) and target.id != base:
-                            self._aliases.setdefault(target.id, set()).add(base)
+                    if isinstance(target, ast.Name) and target.id != base:
+                        self._aliases.setdefault(target.id, set()).add(base)
 
     def _expand(self, needed: set[str]) -> None:
-        pending = [name for name in needed if name in self._expanded]
-        visited = set(pending)
-        while pending:
-            names = used_names(self._expanded[pending.pop()]) - BUILTINS
-            needed |= names
-            more = {name for name in names if name in self._expanded} - visited
-            visited |= more
-            pending += more
+        nodes = self._expanded
+        needed |= reached(needed, lambda name: used_names(nodes[name]) - BUILTINS if name in nodes else ())
 
     def _need(self, needed: set[str], names: Iterable[str]) -> None:
         added = set(names) - BUILTINS
@@ -139,12 +131,7 @@ class Slicer:
             for node in walk_scope(statement):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     names |= self.facts.registrations.get(node.func.id, frozenset())
-        pending = list(names)
-        while pending:
-            more = self._aliases.get(pending.pop(), set()) - names
-            names |= more
-            pending += more
-        return names
+        return reached(names, lambda name: self._aliases.get(name, ()))
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
         if isinstance(statement, _NOT_RUN):

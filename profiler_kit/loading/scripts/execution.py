@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
-from profiler_kit.loading.program.call_arguments import passed_argument
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
+    argument,
     bound_names,
     default_of,
     parameter_names,
@@ -218,10 +218,10 @@ class Evaluator:
         definition = place_of(place.document, function)
         owner = definition.scopes[-1] if definition.scopes and isinstance(definition.scopes[-1], ast.ClassDef) else None
         errors: list[EvaluationError] = []
-        for call_place, argument in self._passed(place.document, function, owner, name):
+        for call_place, passed in self._passed(place.document, function, owner, name):
             try:
-                namespace = self._namespace(call_place, used_names(argument), bindings, depth + 1)
-                value = self._evaluate(call_place, argument, namespace)
+                namespace = self._namespace(call_place, used_names(passed), bindings, depth + 1)
+                value = self._evaluate(call_place, passed, namespace)
             except EvaluationError as error:
                 errors.append(error)
             except UnavailableError as error:
@@ -250,6 +250,8 @@ class Evaluator:
         if owner is not None and function.name != "__init__":
             return
         called = owner.name if owner is not None else function.name
+        positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][owner is not None :]
+        position = positional.index(name) if name in positional else None
         count = 0
         others = self.documents() if document.kind == "target" else ()
         for other in (document, *(other for other in others if other is not document)):
@@ -259,10 +261,10 @@ class Evaluator:
                     continue
                 if not (isinstance(node.func, ast.Name) and node.func.id == called):
                     continue
-                argument = passed_argument(node, function.args, name, is_method=owner is not None)
-                if argument is not None and count < _MAX_CALLS:
+                passed = argument(node, name, position)
+                if passed is not None and count < _MAX_CALLS:
                     count += 1
-                    yield place_of(other, node), argument
+                    yield place_of(other, node), passed
 
 
 def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
@@ -287,7 +289,7 @@ def _option_default(function: FunctionNode, name: str) -> ast.expr | None:
             isinstance(text, ast.Constant) and str(text.value).lstrip("-").replace("-", "_") == name
             for text in decorator.args
         ):
-            return next((word.value for word in decorator.keywords if word.arg == "default"), None)
+            return argument(decorator, "default")
     return None
 
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.program.names import BUILTINS, STAR, bound_names, defined_names, mutated_names, used_names
+from profiler_kit.loading.program.names import (
+    BUILTINS,
+    STAR,
+    assigned,
+    bound_names,
+    defined_names,
+    mutated_names,
+    used_names,
+)
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
@@ -205,10 +213,9 @@ def _literals(body: list[ast.stmt]) -> dict[str, Any]:
     """The names that the assignments of `body` set to a literal."""
     values: dict[str, Any] = {}
     for statement in body:
-        if isinstance(statement, ast.Assign):
+        for target, value in assigned(statement):
             with suppress(ValueError):  # not a literal
-                value = ast.literal_eval(statement.value)
-                values.update({target.id: value for target in statement.targets if isinstance(target, ast.Name)})
+                values.update({target.id: ast.literal_eval(value)} if isinstance(target, ast.Name) else {})
     return values
 
 

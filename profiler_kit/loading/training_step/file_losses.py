@@ -12,6 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.loading.program.definitions import definition_lines
+from profiler_kit.loading.program.names import assigned
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
@@ -59,10 +60,10 @@ def file_losses(source: Source) -> Iterator[ScriptLoss]:
 def _skipped_value(source: Source, name: str) -> Any:
     """The value of a global assignment that the import skipped, because the model does not need it; None without one."""
     assert source.tree is not None
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+    for target, value in (pair for node in source.tree.body for pair in assigned(node)):
+        if isinstance(target, ast.Name) and target.id == name:
             with contextlib.suppress(EvaluationError):
-                return source.evaluator.value(place_of(source.documents[0], node), node.value)
+                return source.evaluator.value(place_of(source.documents[0], value), value)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from profiler_kit.loading.program.names import calls_in, dotted_name, last_name
+from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name, parameter_names
 from profiler_kit.loading.program.places import ancestors
 
 OUTPUT: Final = "model_output"
@@ -108,7 +108,7 @@ def _path(statement: ast.stmt, tree: ast.Module) -> _Path:
         if isinstance(parent, (ast.For, ast.AsyncFor)):
             path.loop_names += stored_names(parent.target)
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            path.parameters += [argument.arg for argument in _all_arguments(parent.args)]
+            path.parameters += parameter_names(parent.args)
             break
         current = parent
     return path
@@ -163,7 +163,7 @@ def _described(
                 added = f" {sign} {ast.unparse(candidate.value)}{added}"
                 added_names = f" {sign} {_short_name(candidate.value, name, names)}{added_names}"
             continue
-        for target, item in _assigned(candidate):
+        for target, item in assigned(candidate):
             if dotted_name(target) == name:
                 if isinstance(item, ast.BinOp) and dotted_name(item.left) == name:
                     continue  # loss = loss / accumulation_steps
@@ -184,14 +184,6 @@ def _nested(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _nested(statement.orelse)
         else:
             yield statement
-
-
-def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    if isinstance(statement, ast.Assign):
-        return [(target, statement.value) for target in statement.targets]
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        return [(statement.target, statement.value)]
-    return []
 
 
 def _short_name(value: ast.expr, variable: str, names: frozenset[str]) -> str:
@@ -358,7 +350,7 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
 
 def read_names(node: ast.AST) -> Iterator[str]:
     """The names that `node` reads, with the attributes of names such as ``self.loss``."""
-    local = {arg.arg for inner in ast.walk(node) if isinstance(inner, ast.arguments) for arg in _all_arguments(inner)}
+    local = {name for inner in ast.walk(node) if isinstance(inner, ast.arguments) for name in parameter_names(inner)}
     local |= {
         name for inner in ast.walk(node) if isinstance(inner, ast.comprehension) for name in stored_names(inner.target)
     }
@@ -374,7 +366,3 @@ def read_names(node: ast.AST) -> Iterator[str]:
             name = dotted_name(inner)
             if name is not None and name.count(".") == 1:
                 yield name
-
-
-def _all_arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
