@@ -88,12 +88,9 @@ def _may_import(source: str, path: Path, mentions: re.Pattern[str], targets: fro
 
 def _docstrings(file: Path, tree: ast.Module) -> Iterator[Document]:
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) or not node.body:
-            continue
-        first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            for block in docstring_blocks(first.value.value):
-                yield from _document(block, file, "docstring", first.lineno - 1)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            for block in docstring_blocks(ast.get_docstring(node, clean=False) or ""):
+                yield from _document(block, file, "docstring", node.body[0].lineno - 1)
 
 
 def _readmes(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:

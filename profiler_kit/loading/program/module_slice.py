@@ -10,6 +10,7 @@ from typing import Final
 from profiler_kit.loading.program.imports import origin_of
 from profiler_kit.loading.program.names import (
     BUILTINS,
+    DEFINITIONS,
     FunctionNode,
     assigned,
     base_name,
@@ -22,7 +23,6 @@ from profiler_kit.loading.program.names import (
 from profiler_kit.loading.program.places import is_main_guard, leaves
 from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of
 
-DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 # Names with a meaning for this tool. A file defines them for it.
 CONVENTIONS: Final = frozenset({
     "model", "get_model", "build_model", "create_model", "make_model", "example_inputs", "train_loader", "get_loader",

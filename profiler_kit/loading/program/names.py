@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 STAR: Final = "*"  # bound by `from x import *`: names that the syntax tree does not show
 BUILTINS: Final = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__package__", "__spec__"}
@@ -110,7 +110,7 @@ def bound_names(statement: ast.stmt) -> frozenset[str]:
             names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             names.add(node.name)
-    inside = {n.id for c in walk_scope(statement) if isinstance(c, COMPREHENSIONS) for n in _targets(c)}
+    inside = {name for c in walk_scope(statement) if isinstance(c, COMPREHENSIONS) for name in _targets(c)}
     return frozenset(names - (inside - _outside_comprehensions(statement)) if inside else names)
 
 
@@ -119,9 +119,14 @@ def defined_names(tree: ast.Module) -> frozenset[str]:
     return frozenset(name for statement in tree.body for name in bound_names(statement))
 
 
-def _targets(comprehension: ast.AST) -> Iterator[ast.Name]:
-    for generator in getattr(comprehension, "generators", ()):
-        yield from (node for node in ast.walk(generator.target) if isinstance(node, ast.Name))
+def _targets(comprehension: ast.AST) -> set[str]:
+    return {name for generator in getattr(comprehension, "generators", ()) for name in target_names(generator.target)}
+
+
+def target_names(target: ast.AST) -> set[str]:
+    """The names that an assignment to `target` binds."""
+    nodes = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
 def _outside_comprehensions(statement: ast.stmt) -> set[str]:
@@ -162,7 +167,7 @@ def _reads(node: ast.AST) -> set[str]:
             bound |= bound_names(statement)
         return names
     if isinstance(node, COMPREHENSIONS):
-        return _reads_of_all(ast.iter_child_nodes(node)) - {name.id for name in _targets(node)}
+        return _reads_of_all(ast.iter_child_nodes(node)) - _targets(node)
     names = _reads_of_all(ast.iter_child_nodes(node))
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         names.add(node.target.id)
@@ -235,7 +240,7 @@ def mutated_names(statement: ast.stmt) -> frozenset[str]:
             if (dotted_name(call.func) or "").endswith("_"):  # torch's convention for functions that work in place
                 names.update(base_name(argument) for argument in call.args)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
-            loop_names = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+            loop_names = target_names(node.target)
             if any(loop_names & mutated_names(inner) for inner in node.body):
                 names |= {name for name in used_names(node.iter) if name not in BUILTINS}
     return frozenset(name for name in names if name is not None)

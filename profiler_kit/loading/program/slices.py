@@ -20,6 +20,7 @@ from profiler_kit.loading.program.names import (
     free_names,
     mutated_names,
     reached,
+    target_names,
     used_names,
     walk_scope,
 )
@@ -200,7 +201,10 @@ class Slicer:
 
     def _block(self, statement: ast.With, needed: set[str]) -> ast.stmt | None:
         targets = {
-            name for item in statement.items if item.optional_vars is not None for name in _stored(item.optional_vars)
+            name
+            for item in statement.items
+            if item.optional_vars is not None
+            for name in target_names(item.optional_vars)
         }
         is_needed = bool(targets & needed)
         body = self.slice(statement.body, needed)
@@ -239,10 +243,6 @@ class Slicer:
             ),
             statement,
         )
-
-
-def _stored(node: ast.expr) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
 
 
 _Node = TypeVar("_Node", bound=ast.AST)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from profiler_kit.loading.program.names import (
     BUILTINS,
+    DEFINITIONS,
     STAR,
     assigned,
     bound_names,
@@ -29,7 +30,6 @@ from profiler_kit.user_code.locations import is_user_code
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
-_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MIN_CASES: Final = 2  # of a chain: a plain `if` is optional
 _MISSING: Final = "__profiler_kit_missing__"
 _requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
@@ -108,13 +108,13 @@ class Runner:
                 self.note(f"{name} = {value!r}: the first case at {self._at(statement)}, since no case applies")
 
     def _run_statement(self, statement: ast.stmt) -> None:
-        reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
+        reason = None if isinstance(statement, DEFINITIONS) else self.effect(statement)
         if reason is not None:
             self._unavailable(
                 statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
             )
             return
-        if self.propagates and not isinstance(statement, _DEFINITIONS):
+        if self.propagates and not isinstance(statement, DEFINITIONS):
             missing = next(
                 (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
             )
@@ -132,7 +132,7 @@ class Runner:
         except (Exception, SystemExit) as error:
             if (
                 self.is_strict
-                and isinstance(statement, _DEFINITIONS)
+                and isinstance(statement, DEFINITIONS)
                 and not isinstance(error, (*_TOLERATED, SystemExit))
                 and not _is_of_package(statement, error, Path(self.filename))
             ):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.loading.program.definitions import definition_lines
-from profiler_kit.loading.program.names import assigned
+from profiler_kit.loading.program.names import assigned, used_names
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
@@ -41,7 +41,7 @@ def own_loss(source: Source) -> Any:
 
 def _is_part_of_a_class(source: Source) -> bool:
     classes = [node for node in source.tree.body if isinstance(node, ast.ClassDef)] if source.tree is not None else []
-    return any(isinstance(node, ast.Name) and node.id == LOSS_FN for owner in classes for node in ast.walk(owner))
+    return any(LOSS_FN in used_names(owner) for owner in classes)
 
 
 def file_losses(source: Source) -> Iterator[ScriptLoss]:
