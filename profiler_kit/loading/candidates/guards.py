@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.program.places import Place, conditions
-from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
+from profiler_kit.loading.scripts.execution import Evaluator
 
-_MAX_TESTS: Final = 24  # evaluated for one target; later calls count as reached
+_MAX_CALLS: Final = 24  # checked for one target; later ones count as reached
 
 
 def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list[Candidate]:
@@ -21,7 +18,7 @@ def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list
     """
     ordered: list[Candidate] = []
     postponed: list[Candidate] = []
-    tests = 0
+    checked = 0
     is_decided = False
     for index, candidate in enumerate(candidates):
         if index and candidate.evidence != candidates[index - 1].evidence:
@@ -30,21 +27,8 @@ def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list
             is_decided = False
         is_reached = True
         if candidate.site is not None and not candidate.is_model and not is_decided:
-            place = candidate.site.place
-            for statement, expected in conditions(place.document.tree, place.statement):
-                tests += 1
-                if tests > _MAX_TESTS or not _holds(
-                    evaluator, replace(place, statement=statement), statement.test, expected
-                ):
-                    is_reached = tests > _MAX_TESTS
-                    break
+            checked += 1
+            is_reached = checked > _MAX_CALLS or evaluator.reaches(candidate.site.place)
             is_decided = is_reached  # the order of later ones does not matter
         (ordered if is_reached else postponed).append(candidate)
     return ordered + postponed
-
-
-def _holds(evaluator: Evaluator, place: Place, test: ast.expr, expected: bool) -> bool:
-    try:
-        return bool(evaluator.value(place, test)) is expected
-    except (EvaluationError, TypeError, ValueError):
-        return True  # unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -22,7 +22,7 @@ from profiler_kit.loading.program.names import (
     parameter_names,
     used_names,
 )
-from profiler_kit.loading.program.places import Place, Scope, place_of, preceding, script_statements
+from profiler_kit.loading.program.places import Place, Scope, conditions, place_of, preceding, script_statements
 from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.loading.scripts.importing import ImportSession
 from profiler_kit.loading.scripts.isolation import isolated
@@ -78,6 +78,14 @@ class Evaluator:
             error = placeholder_error(result)
             raise EvaluationError(error.reason, error.where)
         return result
+
+    def reaches(self, place: Place, bindings: Mapping[str, Any] = {}) -> bool:
+        """Whether the ``if`` statements around `place` lead to it. Those without a value count as if they did."""
+        for statement, expected in conditions(place.document.tree, place.statement):
+            with contextlib.suppress(EvaluationError, TypeError, ValueError):
+                if bool(self.value(replace(place, statement=statement), statement.test, bindings)) is not expected:
+                    return False
+        return True
 
     def values(self, place: Place, names: Iterable[str], bindings: Mapping[str, Any] = {}) -> dict[str, Any]:
         """The values of `names` at `place`. Raises EvaluationError if one of them has none."""

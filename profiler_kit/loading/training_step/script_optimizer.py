@@ -7,7 +7,6 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -15,7 +14,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.program.names import calls_in, dotted_name
-from profiler_kit.loading.program.places import conditions
 from profiler_kit.loading.training_step.step_code import bound_names, read_names
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import one_line_message
@@ -27,16 +25,7 @@ _LISTED_DEFAULTS: Final = ("lr", "momentum", "betas", "weight_decay")
 _WITH_FUSED: Final = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSite:
-    """An assignment that builds an optimizer. `conditions` are the ``if`` statements around it; see `conditions` of slices."""
-
-    statement: ast.stmt
-    expression: ast.expr
-    conditions: tuple[tuple[ast.If, bool], ...]
-
-
-def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[OptimizerSite]:
+def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[ast.Assign]:
     """The assignments in `tree` that may build an optimizer for the parameters of a model in a variable of `names`."""
     stepped = {
         dotted_name(node.func.value)
@@ -49,7 +38,7 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[Optimiz
         targets = {dotted_name(target) for target in node.targets}
         is_optimizer = any("optim" in (target or "").lower() for target in targets) or bool(targets & stepped)
         if is_optimizer and _depends_on(node.value, names, tree):
-            yield OptimizerSite(statement=node, expression=node.value, conditions=tuple(conditions(tree, node)))
+            yield node
 
 
 def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> bool:

@@ -17,13 +17,12 @@ from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_origins
 from profiler_kit.loading.program.model_variables import model_names
 from profiler_kit.loading.program.names import dotted_name
-from profiler_kit.loading.program.places import place_of
+from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
-    OptimizerSite,
     optimizer_in,
     optimizer_problem,
     optimizer_sites,
@@ -110,12 +109,10 @@ class ScriptSteps:
         for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
-                tests = ((self._value(document, s, s.test, names), expected) for s, expected in site.conditions)
-                if any(value is not _MISSING and bool(value) is not expected for value, expected in tests):
+                place = place_of(document, site)
+                if not self.source.evaluator.reaches(place, _bindings(names, self.model)):
                     continue
-                candidate = ScriptOptimizer(
-                    build=self._builder(document, site, names), where=document.at(site.statement.lineno)
-                )
+                candidate = ScriptOptimizer(build=self._builder(place, site.value, names), where=place.where)
                 optimizer, problem = optimizer_problem(candidate.build, self.model)
                 if optimizer is not None:
                     return replace(candidate, text=optimizer_text(optimizer)), ""
@@ -126,13 +123,10 @@ class ScriptSteps:
         return None, failure
 
     def _builder(
-        self, document: Document, site: OptimizerSite, names: frozenset[str]
+        self, place: Place, expression: ast.expr, names: frozenset[str]
     ) -> Callable[[nn.Module], Optimizer | None]:
-        place = place_of(document, site.statement)
-
         def build(model: nn.Module) -> Optimizer | None:
-            bindings = dict.fromkeys((name for name in names if "." not in name), model)
-            return optimizer_in(self.source.evaluator.value(place, site.expression, bindings))
+            return optimizer_in(self.source.evaluator.value(place, expression, _bindings(names, model)))
 
         return build
 
@@ -160,9 +154,9 @@ class ScriptSteps:
         return decide
 
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
-        bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
         try:
-            return self.source.evaluator.value(place_of(document, statement), expression, bindings)
+            place = place_of(document, statement)
+            return self.source.evaluator.value(place, expression, _bindings(names, self.model))
         except EvaluationError:
             return _MISSING
 
@@ -227,6 +221,11 @@ class ScriptSteps:
         if isinstance(key, int):
             return key, positional[key] if key < len(positional) else None
         return (positional.index(key) if key in positional else None), key
+
+
+def _bindings(names: frozenset[str], model: nn.Module) -> dict[str, Any]:
+    """`model` as the value of the variables among `names`."""
+    return dict.fromkeys((name for name in names if "." not in name), model)
 
 
 def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
