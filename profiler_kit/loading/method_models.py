@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from torch import nn
 
 from profiler_kit.foreign import attribute_of
+from profiler_kit.loading.program.reading import source_text
 
 NOTE: Final = "{name} defines no forward: {methods} {verb}"
 # A method that trains calls the others.
@@ -25,11 +25,7 @@ def defines_forward(model: nn.Module) -> bool:
         return False
     if attribute_of(model.forward, "__name__", str) == "_forward_unimplemented":
         return False
-    try:
-        source = inspect.getsource(model.forward)
-    except (OSError, TypeError):
-        return True
-    return _UNIMPLEMENTED.fullmatch(source) is None
+    return _UNIMPLEMENTED.fullmatch(source_text(model.forward)) is None
 
 
 def give_forward(model: nn.Module) -> str:
@@ -59,10 +55,7 @@ def _methods(model: nn.Module) -> Iterator[tuple[str, _Method]]:
     for name, member in members.items():
         if not children or name.startswith("_") or not inspect.isfunction(member) or not _required(member):
             continue
-        try:
-            text = textwrap.dedent(inspect.getsource(member))
-        except (OSError, TypeError):
-            continue
+        text = source_text(member)
         if calls_layer.search(text) and not _TRAINS.search(text):
             yield name, member
 

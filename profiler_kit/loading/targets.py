@@ -28,9 +28,9 @@ from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.live_models import read_model
 from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
+from profiler_kit.loading.program.definitions import cudnn_off_lines, definition_lines
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.source import Source, open_source
-from profiler_kit.loading.syntax import cudnn_off_lines, definition_lines
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.validation import check_options, parse_device

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from profiler_kit.loading import load
-from profiler_kit.loading.syntax import cudnn_off_lines
+from profiler_kit.loading.program.definitions import cudnn_off_lines
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.target import TargetSpec
 

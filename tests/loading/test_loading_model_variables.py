@@ -9,8 +9,8 @@ import pytest
 
 from profiler_kit.counting import count_target
 from profiler_kit.loading import load
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.model_variables import model_names
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.model_variables import model_names
 from profiler_kit.records.target import TargetSpec
 
 

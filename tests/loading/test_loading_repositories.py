@@ -16,7 +16,7 @@ from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
-from profiler_kit.loading.scripts.reading import parse_evidence
+from profiler_kit.loading.program.reading import function_node, parse_evidence
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -213,9 +213,23 @@ def test_a_script_for_an_older_python_is_evidence(write: Write) -> None:
     )
     write({"net.py": HEAD + NET.format(name="n", width="n"), "train.py": script})
     assert width("net.py") == 11
-    assert "non_blocking=True" in ast.unparse(parse_evidence(script))
-    with pytest.raises(SyntaxError):
-        parse_evidence("model = (")
+    tree = parse_evidence(script)
+    assert tree is not None
+    assert "non_blocking=True" in ast.unparse(tree)
+    assert parse_evidence("model = (") is None
+
+
+class Indented:
+    def __init__(self, depth: int) -> None:
+        self.text = """
+at the first column"""
+        assert depth in (18, 34)
+
+
+def test_a_method_whose_text_has_a_line_at_the_first_column_is_read() -> None:
+    node = function_node(Indented)
+    assert node is not None
+    assert [statement.lineno for statement in node.body] == [2, 4]
 
 
 def test_a_configuration_class_that_needs_a_data_set_states_fields(write: Write) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.program.module_slice import slice_module
 from profiler_kit.loading.progress import progress_to
-from profiler_kit.loading.scripts.module_slice import slice_module
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.records.target import TargetSpec

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from profiler_kit.loading.scripts.code_blocks import docstring_blocks, markdown_blocks
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.code_blocks import docstring_blocks, markdown_blocks
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.source import Source, open_source
 from profiler_kit.records.target import TargetSpec
 

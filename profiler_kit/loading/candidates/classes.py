@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 
 from torch import nn
 
-from profiler_kit.loading.syntax import definition_nodes, names_read, used_classes
+from profiler_kit.loading.program.definitions import definitions, names_read, used_classes
+from profiler_kit.loading.program.names import calls_in, last_name, reached
 
 Role = Literal["model", "base", "part", "loss"]
 
@@ -61,24 +62,24 @@ def module_classes(
         and value.__module__ == module_name
         and value.__name__ == name  # an alias is the same class
     }
-    definitions = dict(definition_nodes(tree.body)) if tree is not None else {}
-    direct = {name: used_classes(name, definitions, values) for name in values}
+    nodes = definitions(tree.body) if tree is not None else {}
+    direct = {name: used_classes(name, nodes, values) for name in values}
     bases = {base.__name__ for value in values.values() for base in value.__mro__[1:]} & set(values)
     contained = _passed_classes(tree, values)
     for owner in unavailable:
-        contained |= used_classes(owner, definitions, values)
+        contained |= used_classes(owner, nodes, values)
     for owner, used in direct.items():
         contained |= {
             name for name in used if not issubclass(values[owner], values[name]) and owner not in direct[name]
         }
-    order = sorted(values, key=lambda name: getattr(definitions.get(name), "lineno", 0))
+    order = sorted(values, key=lambda name: getattr(nodes.get(name), "lineno", 0))
     return {
         name: ModuleClass(
             name=name,
             value=values[name],
-            line=getattr(definitions.get(name), "lineno", None),
-            contains=_transitive(name, direct),
-            role=_role(values[name], definitions.get(name), is_part=name in contained, is_base=name in bases),
+            line=getattr(nodes.get(name), "lineno", None),
+            contains=frozenset(reached(direct[name], direct.__getitem__)) - {name},
+            role=_role(values[name], nodes.get(name), is_part=name in contained, is_base=name in bases),
         )
         for name in order
     }
@@ -98,8 +99,8 @@ def _passed_classes(tree: ast.Module | None, classes: Mapping[str, type]) -> set
         return set()
     return {
         argument.id
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in classes
+        for call in calls_in(tree)
+        if isinstance(call.func, ast.Name) and call.func.id in classes
         for argument in (*call.args, *(word.value for word in call.keywords))
         if isinstance(argument, ast.Name) and argument.id in classes and argument.id != call.func.id
     }
@@ -109,25 +110,12 @@ def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]
     """The functions of the file that its module classes use, directly or through others: they build parts."""
     if tree is None:
         return frozenset()
-    definitions = dict(definition_nodes(tree.body))
-    pending = [name for owner in classes for name in names_read(definitions.get(owner))]
-    helpers: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in helpers and name not in classes and isinstance(definitions.get(name), ast.FunctionDef):
-            helpers.add(name)
-            pending += names_read(definitions[name])
-    return frozenset(helpers)
-
-
-def _transitive(name: str, direct: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    pending, visited = [name], set()
-    while pending:
-        for used in direct[pending.pop()]:
-            if used not in visited:
-                visited.add(used)
-                pending.append(used)
-    return frozenset(visited - {name})
+    nodes = definitions(tree.body)
+    functions = {
+        name: node for name, node in nodes.items() if isinstance(node, ast.FunctionDef) and name not in classes
+    }
+    used = {name for owner in classes for name in names_read(nodes.get(owner))}
+    return frozenset(reached(used, lambda name: names_read(functions.get(name)))) & functions.keys()
 
 
 def is_loss(value: type, node: ast.AST | None = None) -> bool:
@@ -139,16 +127,11 @@ def is_loss(value: type, node: ast.AST | None = None) -> bool:
     forward = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"), None)
     if forward is None or not {p.arg for p in forward.args.args} & _LOSS_PARAMETERS:
         return False
-    layers = {
-        ast.unparse(call.func) for call in ast.walk(node) if isinstance(call, ast.Call) and _is_layer_name(call.func)
-    }
-    return not layers
+    return not any(_is_layer_name(call.func) for call in calls_in(node))
 
 
 def _is_layer_name(function: ast.expr) -> bool:
-    name = (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
+    name = last_name(function)
     layer = getattr(nn, name, None)
     if name == "Parameter":
         return True

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from profiler_kit.loading.candidates.forwarding import defining_callable, function_node
+from profiler_kit.loading.candidates.forwarding import defining_callable
+from profiler_kit.loading.program.names import attributes_read
+from profiler_kit.loading.program.reading import function_node
 
 _ARITHMETIC: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.operator, ast.unaryop,
@@ -73,11 +75,7 @@ def optional_attributes(factory: Callable[..., Any], parameter: str) -> set[str]
 def read_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
     """The attributes of `parameter` that the text of `factory` reads."""
     node = function_node(factory)
-    return {
-        inner.attr
-        for inner in (ast.walk(node) if node is not None else ())
-        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id == parameter
-    }
+    return attributes_read(node, parameter) if node is not None else set()
 
 
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from profiler_kit.loading.candidates.signatures import MissingArgumentsError, mi
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.program.names import used_names
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.source import Source
@@ -199,7 +199,7 @@ class Construction:
         try:
             return source.evaluator.value(site.place, site.call)
         except EvaluationError as error:
-            names = {node.id for node in ast.walk(site.call) if isinstance(node, ast.Name)}
+            names = used_names(site.call)
             missing: BaseException | None = next((f.error for f in source.failures if names & set(f.names)), None)
             if uses_missing_package(error) or isinstance(error.__cause__, UnavailableError):
                 missing = error.__cause__

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import dotted_name
 
 
 def resolve_dotted(node: ast.expr, lookup: Callable[[str], Any]) -> Any:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
-from profiler_kit.loading.scripts.model_variables import inner_models, takes_model
+from profiler_kit.loading.program.model_variables import inner_models, takes_model
+from profiler_kit.loading.program.names import assigned, walk_scope
+from profiler_kit.loading.program.reading import function_node
 
 
 class Factories:
@@ -20,7 +21,6 @@ class Factories:
 
     def __init__(self) -> None:
         self._results: dict[Any, bool] = {}
-        self._trees: dict[str, ast.Module | None] = {}
 
     def returns_model(self, function: object) -> bool:
         """Whether `function` is a Python function with a ``return`` of a model that it or another function builds."""
@@ -30,7 +30,7 @@ class Factories:
             return False
         if code not in self._results:
             self._results[code] = False  # recursion proves nothing
-            node = self._node(code.co_filename, code.co_name, code.co_firstlineno)
+            node = function_node(plain)
             names = attribute_of(plain, "__globals__", dict, {})
             owner = names.get(attribute_of(plain, "__qualname__", str, "").split(".")[0])
             self._results[code] = node is not None and self.node_returns_model(node, names.get, owner)
@@ -41,19 +41,18 @@ class Factories:
 
         `owner`: the class whose method it is.
         """
-        assigned: dict[str, list[ast.expr]] = {}
+        values: dict[str, list[ast.expr]] = {}
         returned: list[ast.expr] = []
-        for inner in _own_nodes(node):
-            if isinstance(inner, ast.Assign):
-                for target in inner.targets:
-                    if isinstance(target, ast.Name):
-                        assigned.setdefault(target.id, []).append(inner.value)
-            elif isinstance(inner, ast.Return) and inner.value is not None:
+        for inner in (n for statement in node.body for n in walk_scope(statement)):
+            for target, value in assigned(inner):
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(value)
+            if isinstance(inner, ast.Return) and inner.value is not None:
                 returned.append(inner.value)
 
         def local_lookup(name: str) -> Any:
             """The value of a local name for a class, such as ``block = BasicBlock``, or of a global one."""
-            for value in assigned.get(name, ()):
+            for value in values.get(name, ()):
                 for alias in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
                     if isinstance(alias, (ast.Name, ast.Attribute)) and is_module_class(resolve_dotted(alias, lookup)):
                         return resolve_dotted(alias, lookup)
@@ -62,10 +61,10 @@ class Factories:
         def is_model(expression: ast.expr, depth: int = 0) -> bool:
             for inner in inner_models(expression):
                 if isinstance(inner, ast.Name):
-                    return depth < 4 and any(is_model(value, depth + 1) for value in assigned.get(inner.id, ()))
+                    return depth < 4 and any(is_model(value, depth + 1) for value in values.get(inner.id, ()))
                 if not isinstance(inner, ast.Call):
                     continue
-                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in assigned:
+                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in values:
                     return is_module_class(owner)
                 value = resolve_dotted(inner.func, local_lookup)
                 if is_module_class(value):
@@ -84,27 +83,3 @@ class Factories:
         if module.startswith(("torchvision.models", "timm.models")):
             return True
         return not module.startswith(("torch.", "torchvision.")) and self.returns_model(value)
-
-    def _node(self, filename: str, name: str, line: int) -> ast.FunctionDef | None:
-        if filename not in self._trees:
-            try:
-                self._trees[filename] = ast.parse(Path(filename).read_bytes())
-            except (OSError, SyntaxError, ValueError):
-                self._trees[filename] = None  # the text of a generated function is not available
-        tree = self._trees[filename]
-        if tree is None:
-            return None
-        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-        return next(
-            (n for n in nodes if n.lineno <= line + len(n.decorator_list) and (n.end_lineno or n.lineno) >= line), None
-        )
-
-
-def _own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    """The nodes of `function`, without those of functions and classes inside."""
-    pending: list[ast.AST] = list(function.body)
-    while pending:
-        node = pending.pop(0)
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            pending[:0] = list(ast.iter_child_nodes(node))

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.expressions import resolve_dotted
-
-
-@lru_cache(maxsize=256)
-def function_node(factory: Callable[..., Any]) -> ast.FunctionDef | None:
-    """The definition of a function, or of the ``__init__`` of a class; None without source text."""
-    function = vars(factory).get("__init__") if isinstance(factory, type) else inspect.unwrap(factory)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))  # type: ignore[arg-type]
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-    return tree.body[0] if tree.body and isinstance(tree.body[0], ast.FunctionDef) else None
+from profiler_kit.loading.program.reading import function_node
 
 
 def forwarded_parameters(factory: Callable[..., Any], own: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:

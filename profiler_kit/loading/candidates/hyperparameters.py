@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.candidates.forwarding import function_node
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import local_sources, repository_root
+from profiler_kit.loading.program.names import attributes_read
+from profiler_kit.loading.program.reading import function_node, parse_evidence, source_tree
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
@@ -29,24 +29,13 @@ def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> d
     A place is the parser of a script, a call with keywords, a dict, or a JSON file. The model is `factory` and the other classes
     of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
     """
-    try:
-        tree = ast.parse(inspect.getsource(inspect.getmodule(factory)))  # type: ignore[arg-type]
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return {}
-    read = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == parameter
-    }
+    read = attributes_read(source_tree(inspect.getmodule(factory)), parameter)
     best: dict[str, Any] = {}
     for _, text in local_sources(file, repository_root(file)) if read else ():
         if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):
             continue  # without parsing it
-        try:
-            stated = list(_stated(parse_evidence(text)))
-        except (SyntaxError, ValueError, RecursionError):
-            continue  # Python 2, or a template
-        for options in stated:
+        tree = parse_evidence(text)
+        for options in _stated(tree) if tree is not None else ():
             if len(read & options.keys()) > len(read & best.keys()):
                 best = options
     for options in _json_objects(repository_root(file)) if read else ():

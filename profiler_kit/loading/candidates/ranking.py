@@ -17,7 +17,7 @@ from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.syntax import FACTORIES
+from profiler_kit.loading.program.definitions import FACTORIES
 
 # A network that judges another one's output is trained beside the network that a user asks about.
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)

@@ -21,8 +21,8 @@ from profiler_kit.loading.candidates.sites import find_sites, is_module_definiti
 from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.program.definitions import definition_lines
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.syntax import definition_lines
 
 
 def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Selection:

@@ -13,18 +13,17 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.imports import TargetNames
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.model_variables import (
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import TargetNames
+from profiler_kit.loading.program.model_variables import (
     inner_models,
     is_conversion,
-    last_name,
     own_classes,
     takes_model,
 )
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.slices import Place
+from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name
+from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
 from profiler_kit.loading.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test
@@ -202,17 +201,22 @@ def _foreign_lookup(source: Source, document: Document) -> Callable[[str, int], 
 def _sites(
     document: Document, model_of: Callable[[ast.expr], _Model | None], factories: Factories, names: dict[str, Any]
 ) -> Iterator[SiteModel]:
-    entries: list[tuple[_Model, ast.Call, tuple[Any, ...], ast.stmt, SiteRole, str | None]] = []
+    entries: list[tuple[_Model, ast.Call, Place, SiteRole, str | None]] = []
     classes = own_classes(document)
-    for call, scopes, statement in _calls(document.tree):
+    lambdas = [node for node in ast.walk(document.tree) if isinstance(node, ast.Lambda)]
+    in_lambdas = {call for node in lambdas for call in calls_in(node)}
+    for call in calls_in(document.tree):
+        if call in in_lambdas:
+            continue
+        place = place_of(document, call)
         model = model_of(call.func)
-        role, function = _role(document, scopes, statement, factories, names)
+        role, function = _role(place, factories, names)
         if model is None and document.kind == "target" and role not in ("factory", "module"):
-            model = _unknown_model(call, statement, model_of, names)
+            model = _unknown_model(call, place.statement, model_of, names)
         if model is not None:
-            entries.append((model, call, scopes, statement, role, function))
-    calls = [entry[1] for entry in entries]
-    for (name, value, is_library), call, scopes, statement, role, function in entries:
+            entries.append((model, call, place, role, function))
+    for (name, value, is_library), call, place, role, function in entries:
+        statement = place.statement
         variable = _variable(statement, call, classes)
         is_layer = role in ("factory", "module") or not (variable or "").removeprefix("self.").isidentifier()
         if is_library and (is_layer or not _is_outermost(call, statement, names)):
@@ -224,10 +228,9 @@ def _sites(
                 for argument in (*other.args, *(word.value for word in other.keywords))
                 for inner in _passed_values(argument)
             )
-            for other, other_scopes in zip(calls, (entry[2] for entry in entries), strict=True)
-            if other_scopes == scopes
+            for _, other, other_place, *_ in entries
+            if other_place.scopes == place.scopes
         )
-        place = Place(document=document, scopes=scopes, statement=statement)
         site = CallSite(
             document=document, place=place, call=call, variable=variable, role=role, function=function, is_part=is_part
         )
@@ -249,7 +252,7 @@ def _unknown_model(
 
 def _is_outermost(call: ast.Call, statement: ast.stmt, names: dict[str, Any]) -> bool:
     """Whether only conversions and known wrappers are around `call` in the value that `statement` assigns."""
-    for _, value in _assigned(statement):
+    for _, value in assigned(statement):
         for inner in inner_models(value):
             if inner is call:
                 return not takes_model(resolve_dotted(call.func, names.get)) and not is_conversion(call)
@@ -281,57 +284,22 @@ def _is_conversion(call: ast.Call) -> bool:
     )  # fmt: skip
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
-    """Every call, with the functions and classes around it (outermost first) and its innermost statement, in order."""
-
-    def visit(
-        node: ast.AST, scopes: tuple[Any, ...], statement: ast.stmt
-    ) -> Iterator[tuple[ast.Call, tuple[Any, ...], ast.stmt]]:
-        if isinstance(node, ast.stmt):
-            statement = node
-        if isinstance(node, ast.Lambda):
-            return
-        if isinstance(node, ast.Call):
-            yield node, scopes, statement
-        inner = scopes
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            inner = (*scopes, node)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inner, statement)
-
-    for node in tree.body:
-        yield from visit(node, (), node)
-
-
 def _variable(statement: ast.stmt, call: ast.Call, classes: frozenset[str] = frozenset()) -> str | None:
     """The name that `statement` assigns the result of `call` to: ``net`` of ``net = Net().cuda()``, ``self.net``.
 
     Calls of `classes` around it build other models.
     """
-    for name, value in _assigned(statement):
+    for name, value in assigned(statement):
         if any(inner is call for inner in inner_models(value, classes)):
             return dotted_name(name)
     return None
 
 
-def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    """The targets and values of an assignment; empty for another statement."""
-    if isinstance(statement, ast.Assign):
-        target, value = statement.targets[0], statement.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            return list(zip(target.elts, value.elts, strict=True))
-        return [(target, value)]
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        return [(statement.target, statement.value)]
-    return []
-
-
-def _role(
-    document: Document, scopes: tuple[Any, ...], statement: ast.stmt, factories: Factories, names: dict[str, Any]
-) -> tuple[SiteRole, str | None]:
+def _role(place: Place, factories: Factories, names: dict[str, Any]) -> tuple[SiteRole, str | None]:
+    scopes, tree = place.scopes, place.document.tree
     functions = [scope for scope in scopes if not isinstance(scope, ast.ClassDef)]
     function = functions[-1].name if functions else None
-    if document.kind in ("docstring", "readme"):
+    if place.document.kind in ("docstring", "readme"):
         return "example", function
     classes = [scope for scope in scopes if isinstance(scope, ast.ClassDef)]
     if any(is_module_definition(scope, names) for scope in classes):
@@ -339,7 +307,7 @@ def _role(
     if classes:
         return "method", function
     if not functions:
-        return ("main" if _in_main_block(document.tree, statement) else "script"), None
+        return ("main" if any(map(is_main_guard, ancestors(tree, place.statement))) else "script"), None
     if isinstance(functions[0], ast.FunctionDef) and factories.node_returns_model(functions[0], names.get):
         return "factory", functions[0].name
     return ("test" if _TEST_NAME.match(functions[0].name) else "function"), functions[0].name
@@ -352,13 +320,4 @@ def is_module_definition(node: ast.ClassDef, names: dict[str, Any]) -> bool:
     bases = [last_name(base) for base in node.bases]
     return any(base.endswith("Module") for base in bases) or any(
         isinstance(item, ast.FunctionDef) and item.name == "forward" for item in node.body
-    )
-
-
-def _in_main_block(tree: ast.Module, statement: ast.stmt) -> bool:
-    return any(
-        isinstance(node, ast.If)
-        and "__main__" in {c.value for c in ast.walk(node.test) if isinstance(c, ast.Constant)}
-        and node.lineno <= statement.lineno <= (node.end_lineno or node.lineno)
-        for node in tree.body
     )

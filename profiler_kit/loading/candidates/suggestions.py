@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.loading.candidates.classes import is_part_name
-from profiler_kit.loading.scripts.repository import imported_files, local_sources, repository_root
-from profiler_kit.loading.syntax import root_classes
+from profiler_kit.loading.program.definitions import root_classes
+from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.reading import parsed
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _MAX_FILES: Final = 40
 _MODULE_CLASS: Final = re.compile(r"^class \w+\([^)]*\bModule\b[^)]*\):", re.MULTILINE)
@@ -29,17 +31,8 @@ def file_with_model(excluded: Path) -> Path | None:
             break
         if path == excluded or not _MODULE_CLASS.search(text):
             continue
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            continue  # only for suggestions, so unreadable files are skipped
-        classes = {
-            node.name
-            for node in tree.body
-            if isinstance(node, ast.ClassDef)
-            and any(ast.unparse(base).split(".")[-1] == "Module" for base in node.bases)
-        }
-        roots = root_classes(tree, classes)
+        tree = parsed(text)
+        roots = root_classes(tree) if tree is not None else ()
         if any(not is_part_name(name) for name in roots):
             return _relative(path)
         fallback = fallback or (path if roots else None)
@@ -52,13 +45,11 @@ def _imported_sources(file: Path, root: Path) -> Iterator[tuple[Path, str]]:
     while level and len(visited) <= _MAX_FILES:
         deeper: list[Path] = []
         for importer in level:
-            try:
-                text = importer.read_text(encoding="utf-8", errors="replace")
-                tree = ast.parse(text)
-            except (OSError, SyntaxError, ValueError, RecursionError):
-                continue  # only for suggestions, so unreadable files are skipped
+            tree = parsed(importer)
+            if tree is None:
+                continue
             if importer != file:
-                yield importer, text
+                yield importer, importer.read_text(encoding="utf-8", errors="replace")
             for node in ast.walk(tree):
                 imports = imported_files(node, importer, root) - visited
                 visited |= imports

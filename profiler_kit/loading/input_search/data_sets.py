@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import argument, calls_in, last_name
 
 # (channels, height, width) of the images of torchvision.datasets, from https://pytorch.org/vision/stable/datasets.html and
 # the papers that it names. ImageFolder and ImageNet have images of any size, which the usual recipe crops to 224.
@@ -41,23 +42,22 @@ class DataSetUse:
 
 def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> DataSetUse | None:
     """The first data set that `document` creates; None without one. `evaluate` returns another object for an unknown value."""
-    calls = [node for node in ast.walk(document.tree) if isinstance(node, ast.Call)]
-    calls.sort(key=lambda call: (call.lineno, call.col_offset))
-    use = next((call for call in calls if _name(call) in IMAGES), None)
+    calls = calls_in(document.tree)
+    use = next((call for call in calls if last_name(call.func) in IMAGES), None)
     if use is None:
         return None
-    channels, height, width = IMAGES[_name(use)]
+    channels, height, width = IMAGES[last_name(use.func)]
     size = _transformed_size(calls, evaluate)
     if size is not None:
         height, width = size
-    elif any(_name(call) in (*_CROPS, *_RESIZES) for call in calls):
+    elif any(last_name(call.func) in (*_CROPS, *_RESIZES) for call in calls):
         return None  # a size that only the running script knows
-    gray = next((call for call in calls if _name(call) == "Grayscale"), None)
+    gray = next((call for call in calls if last_name(call.func) == "Grayscale"), None)
     if gray is not None:
-        number = evaluate(_argument(gray, "num_output_channels") or ast.Constant(value=1))
+        number = evaluate(argument(gray, "num_output_channels", 0) or ast.Constant(value=1))
         channels = number if number in (1, 3) else 1
     return DataSetUse(
-        name=_name(use), shape=(channels, height, width), batch=_batch_size(calls, evaluate), document=document,
+        name=last_name(use.func), shape=(channels, height, width), batch=_batch_size(calls, evaluate), document=document,
         line=use.lineno,
     )  # fmt: skip
 
@@ -66,8 +66,8 @@ def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]
     """(height, width) after the transforms: a crop decides before a resize, which keeps the aspect ratio."""
     for names in (_CROPS, _RESIZES):
         for call in calls:
-            argument = _argument(call, "size") if _name(call) in names else None
-            size = evaluate(argument) if argument is not None else None
+            value = argument(call, "size", 0) if last_name(call.func) in names else None
+            size = evaluate(value) if value is not None else None
             if type(size) is int and size > 0:
                 return size, size
             if isinstance(size, (tuple, list)) and len(size) == 2 and all(type(side) is int for side in size):
@@ -77,28 +77,14 @@ def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]
 
 def _batch_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> int | None:
     for call in calls:
-        if _name(call) == "DataLoader":
-            argument = next((word.value for word in call.keywords if word.arg == "batch_size"), None)
-            if argument is None:  # DataLoader(dataset, **{"batch_size": 64})
+        if last_name(call.func) == "DataLoader":
+            if argument(call, "batch_size") is None:  # DataLoader(dataset, **{"batch_size": 64})
                 options = [evaluate(word.value) for word in call.keywords if word.arg is None]
                 size = next((o["batch_size"] for o in options if isinstance(o, dict) and "batch_size" in o), None)
                 if type(size) is int and size > 0:
                     return size
-            if argument is None and len(call.args) > 1:
-                argument = call.args[1]
-            size = evaluate(argument) if argument is not None else None
+            value = argument(call, "batch_size", 1)
+            size = evaluate(value) if value is not None else None
             if type(size) is int and size > 0:
                 return size
     return None
-
-
-def _argument(call: ast.Call, keyword: str) -> ast.expr | None:
-    by_name = next((word.value for word in call.keywords if word.arg == keyword), None)
-    return by_name if by_name is not None else call.args[0] if call.args else None
-
-
-def _name(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""

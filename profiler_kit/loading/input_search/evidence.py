@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +18,13 @@ from profiler_kit.loading.input_search.data_sets import DataSetUse, data_set_use
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.names import assigned
+from profiler_kit.loading.program.places import ancestors, place_of
+from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import imported_files, repository_root
-from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
 
@@ -106,17 +107,15 @@ class Evidence:
     def _prepared(self, document: Document, use: DataSetUse, names: tuple[str, ...]) -> tuple[InputText, ...] | None:
         """The inputs after the statements of the loop before the call of the model, such as a reshape."""
         for call in islice(model_calls(document, self.factories, self.variables), MAX_CALLS):
-            loop = _innermost_loop(document.tree, call.call)
+            loop = next((node for node in ancestors(document.tree, call.call) if isinstance(node, ast.For)), None)
             data = _data_name(loop.target) if loop is not None else None
             if loop is None or data is None:
                 continue
             bindings: dict[str, Any] = {data: torch.zeros((1, *use.shape))}
-            for statement in _assignments(loop, call.call):
-                target = statement.targets[0]
-                if isinstance(target, ast.Name):
-                    value = self._value(document, statement.value, bindings)
-                    if value is not UNKNOWN:
-                        bindings[target.id] = value
+            for target, node in _assigned_before(loop, call.call):
+                value = self._value(document, node, bindings) if isinstance(target, ast.Name) else UNKNOWN
+                if isinstance(target, ast.Name) and value is not UNKNOWN:
+                    bindings[target.id] = value
             batch = self._batch_of(call, bindings)
             if batch is None or batch.kwargs or len(batch.args) > len(names):
                 continue
@@ -190,9 +189,9 @@ def _data_modules(document: Document) -> Iterator[Document]:
         (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
     ):
         text = file.read_text(encoding="utf-8", errors="replace")
-        if "DataLoader" in text:
-            with contextlib.suppress(SyntaxError):
-                yield Document(tree=parse_evidence(text), text=text, path=file, kind="importer")
+        tree = parse_evidence(text) if "DataLoader" in text else None
+        if tree is not None:
+            yield Document(tree=tree, text=text, path=file, kind="importer")
 
 
 def _is_input(value: object) -> bool:
@@ -221,14 +220,6 @@ def _is_shape(value: object) -> bool:
     return isinstance(value, (tuple, list)) and bool(value) and all(type(size) is int and size > 0 for size in value)
 
 
-def _innermost_loop(tree: ast.Module, call: ast.Call) -> ast.For | None:
-    """The innermost ``for`` around `call`."""
-    loops = [
-        node for node in ast.walk(tree) if isinstance(node, ast.For) and any(inner is call for inner in ast.walk(node))
-    ]
-    return max(loops, key=lambda loop: loop.lineno, default=None)
-
-
 def _data_name(target: ast.expr) -> str | None:
     """The name of the first item of a batch: ``images`` in ``for i, (images, labels) in enumerate(loader)``."""
     if isinstance(target, (ast.Tuple, ast.List)) and target.elts:
@@ -237,8 +228,8 @@ def _data_name(target: ast.expr) -> str | None:
     return target.id if isinstance(target, ast.Name) else None
 
 
-def _assignments(loop: ast.For, call: ast.Call) -> list[ast.Assign]:
-    """The assignments of `loop` before `call`, in order."""
-    nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Assign) and len(node.targets) == 1]
-    before = [node for node in nodes if node.lineno <= call.lineno and not any(n is call for n in ast.walk(node))]
-    return sorted(before, key=lambda node: node.lineno)
+def _assigned_before(loop: ast.For, call: ast.Call) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of the assignments of `loop` before `call`, in order."""
+    pairs = (pair for node in ast.walk(loop) for pair in assigned(node))
+    before = [pair for pair in pairs if pair[0].lineno <= call.lineno and call not in ast.walk(pair[1])]
+    return sorted(before, key=lambda pair: pair[0].lineno)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.model_variables import builds, inner_models, last_name, model_names, own_classes
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.slices import is_main_guard
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.model_variables import builds, inner_models, model_names, own_classes
+from profiler_kit.loading.program.names import argument, calls_in, dotted_name, last_name
+from profiler_kit.loading.program.places import ancestors, is_main_guard
 
 # Functions of other tools that take a model and its inputs, and what their second argument is. The keywords are those of
 # torchsummary and torchinfo, ptflops, thop, fvcore, torch.onnx, torch.jit, TensorBoard and torchview.
@@ -37,9 +37,8 @@ class ModelCall:
     @property
     def argument(self) -> ast.expr | None:
         """The inputs that another tool receives with the model."""
-        keywords = {word.arg: word.value for word in self.call.keywords}
-        by_name = next((keywords[name] for name in _KEYWORDS if name in keywords), None)
-        return by_name if by_name is not None else self.call.args[1] if len(self.call.args) > 1 else None
+        by_name = (argument(self.call, name) for name in _KEYWORDS)
+        return next(filter(None, by_name), argument(self.call, _KEYWORDS[0], 1))
 
 
 def model_calls(document: Document, factories: frozenset[str], variables: frozenset[str]) -> Iterator[ModelCall]:
@@ -49,13 +48,10 @@ def model_calls(document: Document, factories: frozenset[str], variables: frozen
     """
     names = model_names(document, factories, variables)
     classes = own_classes(document) - factories
-    calls = [node for node in ast.walk(document.tree) if isinstance(node, ast.Call)]
-    main = {id(node) for statement in document.tree.body if is_main_guard(statement) for node in ast.walk(statement)}
-    calls.sort(key=lambda call: (id(call) not in main, call.lineno, call.col_offset))
-    methods = _method_calls(document.tree, factories)
-    for call in calls:
-        if id(call) in methods:
-            continue
+    around = {call: list(ancestors(document.tree, call)) for call in calls_in(document.tree)}
+    for call in sorted(around, key=lambda call: not any(map(is_main_guard, around[call]))):
+        if any(isinstance(node, ast.ClassDef) and node.name in factories for node in around[call]):
+            continue  # self.net(x) in the model's own class is a part of the model
         if _is_model(call.func, names, factories, classes):
             yield ModelCall(document=document, call=call)
             continue
@@ -70,9 +66,3 @@ def _is_model(value: ast.expr, names: frozenset[str], factories: frozenset[str],
     return builds(value, factories, classes) or any(
         dotted_name(inner) in names for inner in inner_models(value, classes)
     )
-
-
-def _method_calls(tree: ast.Module, factories: frozenset[str]) -> set[int]:
-    """Calls in the bodies of the model's own class, where ``self.net(x)`` is a part of the model."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name in factories]
-    return {id(call) for node in classes for call in ast.walk(node) if isinstance(call, ast.Call)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from torch import nn
+
+from profiler_kit.loading.program.reading import source_tree
 
 
 class Role(Enum):
@@ -193,10 +194,7 @@ def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
 
     A parameter that is only subscripted with numbers is unpacked into names without a meaning.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return {}
+    tree = source_tree(type(model).forward)
     reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
     for name, count in _counted_items(tree).items():
         reads[name] = (set(), ("_",) * count)

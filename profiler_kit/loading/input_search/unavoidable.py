@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 import traceback
 from collections.abc import Iterator
-from types import CodeType
 
 from profiler_kit.loading.input_search.outcomes import Failure, is_wrong_call
+from profiler_kit.loading.program.names import used_names
+from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import missing_package
 from profiler_kit.meta.batch import tensors_in
 
@@ -35,24 +34,18 @@ def _reads_no_local(error: BaseException) -> bool:
     frames = [
         entry for entry in traceback.walk_tb(error.__traceback__) if not entry[0].f_code.co_filename.startswith("<")
     ]
-    function = _definition(frames[-1][0].f_code) if frames else None
-    if function is None:
+    function = source_tree(frames[-1][0].f_code) if frames else None
+    if function is None or not function.body:
         return False  # unknown code may read anything
     line = frames[-1][1] - frames[-1][0].f_code.co_firstlineno + 1
     statements = (node for node in ast.walk(function) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
     statement = next((s for s in statements if s.lineno <= line <= (s.end_lineno or s.lineno)), None)
     if isinstance(statement, ast.Raise):
-        return not any(_local_names(test) for test in _conditions(function) if test.lineno < statement.lineno)
+        return not any(
+            used_names(test) - {"self", "cls"} for test in _conditions(function) if test.lineno < statement.lineno
+        )
     names = {name for name in frames[-1][0].f_code.co_varnames if name not in ("self", "cls")}
-    return statement is not None and not names & _local_names(statement)
-
-
-def _definition(code: CodeType) -> ast.AST | None:
-    """The definition of a function, with line 1 for its first line; None without source text."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError, TypeError, ValueError):
-        return None
+    return statement is not None and not names & used_names(statement)
 
 
 def _conditions(function: ast.AST) -> Iterator[ast.expr]:
@@ -64,9 +57,3 @@ def _conditions(function: ast.AST) -> Iterator[ast.expr]:
             yield node.iter
         elif isinstance(node, ast.Match):
             yield node.subject
-
-
-def _local_names(expression: ast.AST) -> set[str]:
-    """The names that `expression` reads, without that of the module itself."""
-    names = (node for node in ast.walk(expression) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
-    return {node.id for node in names} - {"self", "cls"}

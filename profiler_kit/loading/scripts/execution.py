@@ -5,28 +5,29 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
-from profiler_kit.loading.scripts.call_arguments import passed_argument
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.importing import ImportSession
-from profiler_kit.loading.scripts.isolation import isolated
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
+    argument,
     bound_names,
     default_of,
     parameter_names,
     used_names,
 )
+from profiler_kit.loading.program.places import Place, Scope, conditions, place_of, preceding, script_statements
+from profiler_kit.loading.program.slices import Slicer, facts_of
+from profiler_kit.loading.scripts.importing import ImportSession
+from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
-from profiler_kit.loading.scripts.slices import Place, Scope, Slicer, facts_of, place_of, preceding, script_statements
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.environment import user_code
 from profiler_kit.user_code.locations import one_line_message, user_place
@@ -77,6 +78,14 @@ class Evaluator:
             error = placeholder_error(result)
             raise EvaluationError(error.reason, error.where)
         return result
+
+    def reaches(self, place: Place, bindings: Mapping[str, Any] = {}) -> bool:
+        """Whether the ``if`` statements around `place` lead to it. Those without a value count as if they did."""
+        for statement, expected in conditions(place.document.tree, place.statement):
+            with contextlib.suppress(EvaluationError, TypeError, ValueError):
+                if bool(self.value(replace(place, statement=statement), statement.test, bindings)) is not expected:
+                    return False
+        return True
 
     def values(self, place: Place, names: Iterable[str], bindings: Mapping[str, Any] = {}) -> dict[str, Any]:
         """The values of `names` at `place`. Raises EvaluationError if one of them has none."""
@@ -217,10 +226,10 @@ class Evaluator:
         definition = place_of(place.document, function)
         owner = definition.scopes[-1] if definition.scopes and isinstance(definition.scopes[-1], ast.ClassDef) else None
         errors: list[EvaluationError] = []
-        for call_place, argument in self._passed(place.document, function, owner, name):
+        for call_place, passed in self._passed(place.document, function, owner, name):
             try:
-                namespace = self._namespace(call_place, used_names(argument), bindings, depth + 1)
-                value = self._evaluate(call_place, argument, namespace)
+                namespace = self._namespace(call_place, used_names(passed), bindings, depth + 1)
+                value = self._evaluate(call_place, passed, namespace)
             except EvaluationError as error:
                 errors.append(error)
             except UnavailableError as error:
@@ -249,6 +258,8 @@ class Evaluator:
         if owner is not None and function.name != "__init__":
             return
         called = owner.name if owner is not None else function.name
+        positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][owner is not None :]
+        position = positional.index(name) if name in positional else None
         count = 0
         others = self.documents() if document.kind == "target" else ()
         for other in (document, *(other for other in others if other is not document)):
@@ -258,10 +269,10 @@ class Evaluator:
                     continue
                 if not (isinstance(node.func, ast.Name) and node.func.id == called):
                     continue
-                argument = passed_argument(node, function.args, name, is_method=owner is not None)
-                if argument is not None and count < _MAX_CALLS:
+                passed = argument(node, name, position)
+                if passed is not None and count < _MAX_CALLS:
                     count += 1
-                    yield place_of(other, node), argument
+                    yield place_of(other, node), passed
 
 
 def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
@@ -286,7 +297,7 @@ def _option_default(function: FunctionNode, name: str) -> ast.expr | None:
             isinstance(text, ast.Constant) and str(text.value).lstrip("-").replace("-", "_") == name
             for text in decorator.args
         ):
-            return next((word.value for word in decorator.keywords if word.arg == "default"), None)
+            return argument(decorator, "default")
     return None
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Final
 
-from profiler_kit.loading.scripts.module_slice import ModuleSlice, slice_module
-from profiler_kit.loading.scripts.repository import MAX_LEVELS, repository_root
+from profiler_kit.loading.program.module_slice import ModuleSlice, slice_module
+from profiler_kit.loading.program.repository import MAX_LEVELS, repository_root
+from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.runner import Failure, Runner, future_flags, open_names, requested_names
-from profiler_kit.loading.scripts.slices import facts_of
 from profiler_kit.user_code.locations import display_path, is_user_code
 
 

@@ -12,16 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.scripts.names import BUILTINS, STAR, bound_names, mutated_names, used_names
+from profiler_kit.loading.program.names import (
+    BUILTINS,
+    DEFINITIONS,
+    STAR,
+    assigned,
+    bound_names,
+    defined_names,
+    mutated_names,
+    used_names,
+)
+from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
-from profiler_kit.loading.scripts.repository import repository_root
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import is_user_code
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
-_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _MIN_CASES: Final = 2  # of a chain: a plain `if` is optional
 _MISSING: Final = "__profiler_kit_missing__"
 _requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
@@ -100,13 +108,13 @@ class Runner:
                 self.note(f"{name} = {value!r}: the first case at {self._at(statement)}, since no case applies")
 
     def _run_statement(self, statement: ast.stmt) -> None:
-        reason = None if isinstance(statement, _DEFINITIONS) else self.effect(statement)
+        reason = None if isinstance(statement, DEFINITIONS) else self.effect(statement)
         if reason is not None:
             self._unavailable(
                 statement, UnavailableError(_listed(statement), f"{reason}, which does not run", self._at(statement))
             )
             return
-        if self.propagates and not isinstance(statement, _DEFINITIONS):
+        if self.propagates and not isinstance(statement, DEFINITIONS):
             missing = next(
                 (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
             )
@@ -124,7 +132,7 @@ class Runner:
         except (Exception, SystemExit) as error:
             if (
                 self.is_strict
-                and isinstance(statement, _DEFINITIONS)
+                and isinstance(statement, DEFINITIONS)
                 and not isinstance(error, (*_TOLERATED, SystemExit))
                 and not _is_of_package(statement, error, Path(self.filename))
             ):
@@ -205,10 +213,9 @@ def _literals(body: list[ast.stmt]) -> dict[str, Any]:
     """The names that the assignments of `body` set to a literal."""
     values: dict[str, Any] = {}
     for statement in body:
-        if isinstance(statement, ast.Assign):
+        for target, value in assigned(statement):
             with suppress(ValueError):  # not a literal
-                value = ast.literal_eval(statement.value)
-                values.update({target.id: value for target in statement.targets if isinstance(target, ast.Name)})
+                values.update({target.id: ast.literal_eval(value)} if isinstance(target, ast.Name) else {})
     return values
 
 
@@ -271,5 +278,4 @@ def future_flags(tree: ast.Module) -> int:
 
 def open_names(tree: ast.Module) -> frozenset[str]:
     """Names that the file reads but does not bind: those that its star imports bind."""
-    bound = {name for statement in tree.body for name in bound_names(statement)}
-    return frozenset(name for statement in tree.body for name in used_names(statement)) - bound - BUILTINS
+    return frozenset(name for statement in tree.body for name in used_names(statement)) - defined_names(tree) - BUILTINS

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.loading.program.definitions import definition_lines
+from profiler_kit.loading.program.names import assigned, used_names
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.source import Source
-from profiler_kit.loading.syntax import definition_lines
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.step_code import OUTPUT
 
@@ -40,7 +41,7 @@ def own_loss(source: Source) -> Any:
 
 def _is_part_of_a_class(source: Source) -> bool:
     classes = [node for node in source.tree.body if isinstance(node, ast.ClassDef)] if source.tree is not None else []
-    return any(isinstance(node, ast.Name) and node.id == LOSS_FN for owner in classes for node in ast.walk(owner))
+    return any(LOSS_FN in used_names(owner) for owner in classes)
 
 
 def file_losses(source: Source) -> Iterator[ScriptLoss]:
@@ -59,10 +60,10 @@ def file_losses(source: Source) -> Iterator[ScriptLoss]:
 def _skipped_value(source: Source, name: str) -> Any:
     """The value of a global assignment that the import skipped, because the model does not need it; None without one."""
     assert source.tree is not None
-    for node in source.tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+    for target, value in (pair for node in source.tree.body for pair in assigned(node)):
+        if isinstance(target, ast.Name) and target.id == name:
             with contextlib.suppress(EvaluationError):
-                return source.evaluator.value(place_of(source.documents[0], node), node.value)
+                return source.evaluator.value(place_of(source.documents[0], value), value)
     return None
 
 

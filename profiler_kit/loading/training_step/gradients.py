@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Final
 
 from torch import nn
 
 from profiler_kit.loading.losses import as_mapping
+from profiler_kit.loading.program.reading import source_text
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.meta.batch import tensors_in
 
@@ -21,14 +21,7 @@ _STOPS_GRADIENTS: Final = re.compile(
 def may_stop_gradients(model: nn.Module) -> bool:
     """Whether the code of a class in `model` contains a function that stops gradients."""
     kinds = {type(module) for module in model.modules() if not type(module).__module__.startswith("torch.")}
-    return any(_STOPS_GRADIENTS.search(_source(kind)) for kind in kinds)
-
-
-def _source(kind: type[nn.Module]) -> str:
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""  # a class that was created without a file
+    return any(_STOPS_GRADIENTS.search(source_text(kind)) for kind in kinds)
 
 
 def is_without_gradients(trials: MetaTrials) -> bool:

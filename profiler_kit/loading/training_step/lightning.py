@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,7 +19,8 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.output_losses import loss_in_output
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
@@ -165,10 +165,7 @@ def batch_structure(model: nn.Module) -> Structure:
 
 
 def _read_structure(kind: type[nn.Module], method: str, position: int, depth: int) -> Structure | None:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(kind, method)))).body[0]
-    except (OSError, TypeError, SyntaxError, AttributeError):
-        return None
+    tree = next(iter(source_tree(getattr(kind, method, None)).body), None)
     if not isinstance(tree, ast.FunctionDef) or position >= len(tree.args.args):
         return None
     batch = tree.args.args[position].arg

@@ -7,14 +7,13 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import calls_in, dotted_name
 from profiler_kit.loading.training_step.step_code import bound_names, read_names
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import one_line_message
@@ -26,24 +25,12 @@ _LISTED_DEFAULTS: Final = ("lr", "momentum", "betas", "weight_decay")
 _WITH_FUSED: Final = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSite:
-    """An assignment that builds an optimizer. `tests` are the ``if`` conditions around it, with the value that each needs."""
-
-    statement: ast.stmt
-    expression: ast.expr
-    tests: tuple[tuple[ast.expr, ast.stmt, bool], ...]
-
-
-def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[OptimizerSite]:
+def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[ast.Assign]:
     """The assignments in `tree` that may build an optimizer for the parameters of a model in a variable of `names`."""
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
     stepped = {
         dotted_name(node.func.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("step", "zero_grad")
+        for node in calls_in(tree)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "zero_grad")
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
@@ -51,7 +38,7 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[Optimiz
         targets = {dotted_name(target) for target in node.targets}
         is_optimizer = any("optim" in (target or "").lower() for target in targets) or bool(targets & stepped)
         if is_optimizer and _depends_on(node.value, names, tree):
-            yield OptimizerSite(statement=node, expression=node.value, tests=tuple(_tests(node, parents)))
+            yield node
 
 
 def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> bool:
@@ -64,18 +51,6 @@ def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> boo
         for statement in ast.walk(tree)
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr))
     )
-
-
-def _tests(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> Iterator[tuple[ast.expr, ast.stmt, bool]]:
-    while node in parents and not isinstance(parents[node], (ast.FunctionDef, ast.ClassDef)):
-        parent = parents[node]
-        if isinstance(parent, ast.If) and not _is_main_test(parent.test):
-            yield parent.test, parent, node in parent.body
-        node = parent
-
-
-def _is_main_test(test: ast.expr) -> bool:
-    return "__name__" in set(read_names(test))
 
 
 def optimizer_in(value: object) -> Optimizer | None:

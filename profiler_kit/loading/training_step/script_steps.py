@@ -13,16 +13,16 @@ from torch.optim import Optimizer
 
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.input_search.model_calls import model_calls
-from profiler_kit.loading.scripts.documents import Document
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_origins
+from profiler_kit.loading.program.model_variables import model_names
+from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.scripts.model_variables import model_names
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.slices import place_of
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
-    OptimizerSite,
     optimizer_in,
     optimizer_problem,
     optimizer_sites,
@@ -109,15 +109,10 @@ class ScriptSteps:
         for document in self._documents():
             names = self._model_names(document)
             for site in optimizer_sites(document.tree, names):
-                test_values = (self._value(document, statement, test, names) for test, statement, _ in site.tests)
-                if any(
-                    value is not _MISSING and bool(value) != is_body
-                    for value, (*_, is_body) in zip(test_values, site.tests, strict=True)
-                ):
+                place = place_of(document, site)
+                if not self.source.evaluator.reaches(place, _bindings(names, self.model)):
                     continue
-                candidate = ScriptOptimizer(
-                    build=self._builder(document, site, names), where=document.at(site.statement.lineno)
-                )
+                candidate = ScriptOptimizer(build=self._builder(place, site.value, names), where=place.where)
                 optimizer, problem = optimizer_problem(candidate.build, self.model)
                 if optimizer is not None:
                     return replace(candidate, text=optimizer_text(optimizer)), ""
@@ -128,24 +123,16 @@ class ScriptSteps:
         return None, failure
 
     def _builder(
-        self, document: Document, site: OptimizerSite, names: frozenset[str]
+        self, place: Place, expression: ast.expr, names: frozenset[str]
     ) -> Callable[[nn.Module], Optimizer | None]:
-        place = place_of(document, site.statement)
-
         def build(model: nn.Module) -> Optimizer | None:
-            bindings = dict.fromkeys((name for name in names if "." not in name), model)
-            return optimizer_in(self.source.evaluator.value(place, site.expression, bindings))
+            return optimizer_in(self.source.evaluator.value(place, expression, _bindings(names, model)))
 
         return build
 
     def _model_names(self, document: Document) -> frozenset[str]:
-        aliases = {
-            alias.asname
-            for node in ast.walk(document.tree)
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-            if alias.asname and alias.name in self.builders
-        }
+        origins = imported_origins(document.tree)
+        aliases = {name for name, origin in origins.items() if origin.rpartition(".")[2] in self.builders}
         return model_names(document, self.builders | aliases, self._variables(document))
 
     def _variables(self, document: Document) -> frozenset[str]:
@@ -167,9 +154,9 @@ class ScriptSteps:
         return decide
 
     def _value(self, document: Document, statement: ast.stmt, expression: ast.expr, names: frozenset[str]) -> Any:
-        bindings = dict.fromkeys((name for name in names if "." not in name), self.model)
         try:
-            return self.source.evaluator.value(place_of(document, statement), expression, bindings)
+            place = place_of(document, statement)
+            return self.source.evaluator.value(place, expression, _bindings(names, self.model))
         except EvaluationError:
             return _MISSING
 
@@ -234,6 +221,11 @@ class ScriptSteps:
         if isinstance(key, int):
             return key, positional[key] if key < len(positional) else None
         return (positional.index(key) if key in positional else None), key
+
+
+def _bindings(names: frozenset[str], model: nn.Module) -> dict[str, Any]:
+    """`model` as the value of the variables among `names`."""
+    return dict.fromkeys((name for name in names if "." not in name), model)
 
 
 def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:

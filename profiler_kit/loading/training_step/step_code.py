@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from profiler_kit.loading.scripts.names import dotted_name
+from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name, parameter_names
+from profiler_kit.loading.program.places import ancestors
 
 OUTPUT: Final = "model_output"
 # Methods that return the same elements, so the variable can stand for the input that the model gets.
@@ -55,14 +56,11 @@ class StepCode:
 
 def find_step_codes(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
     """The training steps in `tree` whose loss depends on one call of the model, which is in a variable of `names`."""
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: (n.lineno, n.col_offset)):
+    for node in calls_in(tree):
         loss = _backward_loss(node)
-        statement = _statement_of(node, parents)
-        if loss is not None and statement is not None:
-            code = _step_code(loss, statement, parents, names, decide)
-            if code is not None:
-                yield code
+        code = _step_code(loss, node, tree, names, decide) if loss is not None else None
+        if code is not None:
+            yield code
 
 
 def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
@@ -70,12 +68,10 @@ def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) 
 
     They show the loss where the step is spread over functions, or where another library calls ``backward()``.
     """
-    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
-    for node in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda n: (n.lineno, n.col_offset)):
+    for node in calls_in(tree):
         function = node.func.func if isinstance(node.func, ast.Call) else node.func  # nn.MSELoss()(output, target)
-        name = (dotted_name(function) or "").rpartition(".")[2]
-        statement = _statement_of(node, parents) if _LOSS_NAMES.search(name) and node.args else None
-        code = _step_code(node, statement, parents, names, decide) if statement is not None else None
+        is_loss = node.args and dotted_name(function) is not None and _LOSS_NAMES.search(last_name(function))
+        code = _step_code(node, node, tree, names, decide) if is_loss else None
         if code is not None:
             yield code
 
@@ -92,13 +88,6 @@ def _backward_loss(call: ast.Call) -> ast.expr | None:
     return owner
 
 
-def _statement_of(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.stmt | None:
-    current: ast.AST | None = node
-    while current is not None and not isinstance(current, ast.stmt):
-        current = parents.get(current)
-    return current
-
-
 @dataclass(slots=True)
 class _Path:
     """The statements that run before a statement in its scope, in order, and the names that loops and parameters bind."""
@@ -108,11 +97,10 @@ class _Path:
     parameters: list[str] = field(default_factory=list)
 
 
-def _path(statement: ast.stmt, parents: dict[ast.AST, ast.AST]) -> _Path:
+def _path(statement: ast.stmt, tree: ast.Module) -> _Path:
     path = _Path()
     current: ast.AST = statement
-    while current in parents:
-        parent = parents[current]
+    for parent in ancestors(tree, statement):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(parent, name, None)
             if isinstance(block, list) and current in block:
@@ -120,16 +108,17 @@ def _path(statement: ast.stmt, parents: dict[ast.AST, ast.AST]) -> _Path:
         if isinstance(parent, (ast.For, ast.AsyncFor)):
             path.loop_names += stored_names(parent.target)
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            path.parameters += [argument.arg for argument in _all_arguments(parent.args)]
+            path.parameters += parameter_names(parent.args)
             break
         current = parent
     return path
 
 
 def _step_code(
-    loss: ast.expr, statement: ast.stmt, parents: dict[ast.AST, ast.AST], names: frozenset[str], decide: Decide
+    loss: ast.expr, call: ast.Call, tree: ast.Module, names: frozenset[str], decide: Decide
 ) -> StepCode | None:
-    path = _path(statement, parents)
+    statement = next(node for node in ancestors(tree, call) if isinstance(node, ast.stmt))
+    path = _path(statement, tree)
     slicer = _Slicer(names, decide)
     value = slicer.replaced(loss)
     slicer.needed |= set(read_names(value))
@@ -174,7 +163,7 @@ def _described(
                 added = f" {sign} {ast.unparse(candidate.value)}{added}"
                 added_names = f" {sign} {_short_name(candidate.value, name, names)}{added_names}"
             continue
-        for target, item in _assigned(candidate):
+        for target, item in assigned(candidate):
             if dotted_name(target) == name:
                 if isinstance(item, ast.BinOp) and dotted_name(item.left) == name:
                     continue  # loss = loss / accumulation_steps
@@ -195,14 +184,6 @@ def _nested(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _nested(statement.orelse)
         else:
             yield statement
-
-
-def _assigned(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
-    if isinstance(statement, ast.Assign):
-        return [(target, statement.value) for target in statement.targets]
-    if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-        return [(statement.target, statement.value)]
-    return []
 
 
 def _short_name(value: ast.expr, variable: str, names: frozenset[str]) -> str:
@@ -369,7 +350,7 @@ def bound_names(statement: ast.stmt) -> Iterator[str]:
 
 def read_names(node: ast.AST) -> Iterator[str]:
     """The names that `node` reads, with the attributes of names such as ``self.loss``."""
-    local = {arg.arg for inner in ast.walk(node) if isinstance(inner, ast.arguments) for arg in _all_arguments(inner)}
+    local = {name for inner in ast.walk(node) if isinstance(inner, ast.arguments) for name in parameter_names(inner)}
     local |= {
         name for inner in ast.walk(node) if isinstance(inner, ast.comprehension) for name in stored_names(inner.target)
     }
@@ -385,7 +366,3 @@ def read_names(node: ast.AST) -> Iterator[str]:
             name = dotted_name(inner)
             if name is not None and name.count(".") == 1:
                 yield name
-
-
-def _all_arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)

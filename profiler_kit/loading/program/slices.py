@@ -3,140 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.effects import effect_of, functions_with_effects, imported_origins
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.effects import effect_of, functions_with_effects
+from profiler_kit.loading.program.imports import imported_origins
+from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
+    assigned,
     base_name,
     bound_names,
     free_names,
     mutated_names,
+    reached,
+    target_names,
     used_names,
     walk_scope,
 )
+from profiler_kit.loading.program.places import Scope
 
-_REBINDS: Final = (ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+REBINDS: Final = (ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NOT_RUN: Final = (ast.Return, ast.Raise, ast.Assert, ast.Global, ast.Nonlocal, ast.Break, ast.Continue, ast.Pass)
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Place:
-    """The place of a node: its document, the functions and classes around it (the outermost first), and its statement."""
-
-    document: Document
-    scopes: tuple[Scope, ...]
-    statement: ast.stmt
-
-    @property
-    def where(self) -> str:
-        """The location of the statement, as ``train.py:41``."""
-        return self.document.at(self.statement.lineno)
-
-
-@lru_cache(maxsize=64)
-def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-
-
-def place_of(document: Document, node: ast.AST) -> Place:
-    """The place of `node`, which is part of the document's tree. Raises KeyError for another node."""
-    parents = _parents(document.tree)
-    statement: ast.stmt | None = node if isinstance(node, ast.stmt) else None
-    scopes: list[Scope] = []
-    while not isinstance(node, ast.Module):
-        node = parents[node]
-        if statement is None and isinstance(node, ast.stmt):
-            statement = node
-        elif isinstance(node, Scope):
-            scopes.insert(0, node)
-    if statement is None:
-        raise KeyError(node)
-    return Place(document=document, scopes=tuple(scopes), statement=statement)
-
-
-def is_main_guard(statement: ast.stmt) -> bool:
-    """Whether `statement` is ``if __name__ == "__main__":``."""
-    if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
-        return False
-    sides = [statement.test.left, *statement.test.comparators]
-    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides) and any(
-        isinstance(side, ast.Constant) and side.value == "__main__" for side in sides
-    )
-
-
-def script_statements(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements that run when the file runs as a script: those of ``if __name__ == "__main__":`` in its place."""
-    return [inner for s in body for inner in (script_statements(s.body) if is_main_guard(s) else [s])]  # type: ignore[attr-defined]
-
-
-def preceding(body: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt]:
-    """The statements of `body` that run before `statement`, which is in `body` or in a compound statement of it.
-
-    Where `statement` is inside a loop, the loop variable gets the first item. Branches around it count as taken.
-    """
-    result = _preceding(body, statement)
-    return script_statements(body) if result is None else result
-
-
-def _preceding(body: list[ast.stmt], statement: ast.stmt) -> list[ast.stmt] | None:
-    """`preceding`, or None if `statement` is not in `body`."""
-    earlier: list[ast.stmt] = []
-    for current in body:
-        if current is statement:
-            return earlier
-        if not isinstance(current, Scope):
-            for entry, block in _blocks(current):
-                inner = _preceding(block, statement)
-                if inner is not None:
-                    return earlier + entry + inner
-        earlier += script_statements([current])
-    return None
-
-
-def _blocks(statement: ast.stmt) -> Iterator[tuple[list[ast.stmt], list[ast.stmt]]]:
-    """(statements that run on entry, block) of each block of a compound statement."""
-    if isinstance(statement, (ast.For, ast.AsyncFor)):
-        yield [_first_item(statement)], statement.body
-        yield [], statement.orelse
-    elif isinstance(statement, (ast.With, ast.AsyncWith)):
-        yield [_enter(item, statement) for item in statement.items if item.optional_vars is not None], statement.body
-    elif isinstance(statement, ast.Try):
-        yield [], statement.body
-        yield from (([], handler.body) for handler in statement.handlers)
-        yield list(statement.body), statement.orelse
-        yield [*statement.body, *statement.orelse], statement.finalbody
-    elif isinstance(statement, (ast.If, ast.While)):
-        yield [], statement.body
-        yield [], statement.orelse
-    elif isinstance(statement, ast.Match):
-        yield from (([], case.body) for case in statement.cases)
-
-
-def _first_item(loop: ast.For | ast.AsyncFor) -> ast.stmt:
-    """``target = next(iter(...))`` for a loop. The text of its iterable still decides whether it may run."""
-    value = _call("next", _call("iter", loop.iter))
-    return ast.fix_missing_locations(ast.copy_location(ast.Assign(targets=[loop.target], value=value), loop))
-
-
-def _enter(item: ast.withitem, statement: ast.stmt) -> ast.stmt:
-    target = item.optional_vars
-    assert target is not None
-    value = ast.Call(
-        func=ast.Attribute(value=item.context_expr, attr="__enter__", ctx=ast.Load()), args=[], keywords=[]
-    )
-    return ast.fix_missing_locations(ast.copy_location(ast.Assign(targets=[target], value=value), statement))
-
-
-def _call(name: str, argument: ast.expr) -> ast.Call:
-    return ast.Call(func=ast.Name(id=name, ctx=ast.Load()), args=[argument], keywords=[])
 
 
 @dataclass(slots=True, eq=False)
@@ -185,14 +76,13 @@ def _registered(function: FunctionNode, tree: ast.Module) -> frozenset[str]:
     tables = {
         target.id
         for statement in tree.body
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and _is_table(statement.value)
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-        if isinstance(target, ast.Name)
+        for target, value in assigned(statement)
+        if isinstance(target, ast.Name) and _is_table(value)
     }
     return frozenset(stored & tables & free_names(function))
 
 
-def _is_table(value: ast.expr | None) -> bool:
+def _is_table(value: ast.expr) -> bool:
     """Whether `value` is a dict or a list in the text, or a call of ``dict`` or ``list``."""
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list")
@@ -219,26 +109,17 @@ class Slicer:
         """Note ``group = parser.add_argument_group()``: a change of `group` is a change of `parser`."""
         for statement in statements:
             for node in walk_scope(statement):
-                if isinstance(node, ast.Assign) and isinstance(
-                    node.value, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
-                ):
-                    base = base_name(node.value)
-                    is_call_of_name = isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
+                for target, value in assigned(node):
+                    base = base_name(value)
+                    is_call_of_name = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
                     if base is None or base in self.facts.origins or is_call_of_name:
                         continue
-                    for target in node.targets:
-                        if isinstance(target, ast.Name) and target.id != base:
-                            self._aliases.setdefault(target.id, set()).add(base)
+                    if isinstance(target, ast.Name) and target.id != base:
+                        self._aliases.setdefault(target.id, set()).add(base)
 
     def _expand(self, needed: set[str]) -> None:
-        pending = [name for name in needed if name in self._expanded]
-        visited = set(pending)
-        while pending:
-            names = used_names(self._expanded[pending.pop()]) - BUILTINS
-            needed |= names
-            more = {name for name in names if name in self._expanded} - visited
-            visited |= more
-            pending += more
+        nodes = self._expanded
+        needed |= reached(needed, lambda name: used_names(nodes[name]) - BUILTINS if name in nodes else ())
 
     def _need(self, needed: set[str], names: Iterable[str]) -> None:
         added = set(names) - BUILTINS
@@ -251,12 +132,7 @@ class Slicer:
             for node in walk_scope(statement):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     names |= self.facts.registrations.get(node.func.id, frozenset())
-        pending = list(names)
-        while pending:
-            more = self._aliases.get(pending.pop(), set()) - names
-            names |= more
-            pending += more
-        return names
+        return reached(names, lambda name: self._aliases.get(name, ()))
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
         if isinstance(statement, _NOT_RUN):
@@ -273,7 +149,7 @@ class Slicer:
             return None
         if is_needed and isinstance(statement, (ast.For, ast.While)):
             return self._loop(statement, needed)
-        if isinstance(statement, _REBINDS) or (isinstance(statement, ast.AnnAssign) and statement.value is not None):
+        if isinstance(statement, REBINDS) or (isinstance(statement, ast.AnnAssign) and statement.value is not None):
             needed -= bound - {STAR}
         if self.facts.effect(statement) is None or isinstance(statement, Scope):
             self._need(needed, self._names_of(statement))
@@ -325,7 +201,10 @@ class Slicer:
 
     def _block(self, statement: ast.With, needed: set[str]) -> ast.stmt | None:
         targets = {
-            name for item in statement.items if item.optional_vars is not None for name in _stored(item.optional_vars)
+            name
+            for item in statement.items
+            if item.optional_vars is not None
+            for name in target_names(item.optional_vars)
         }
         is_needed = bool(targets & needed)
         body = self.slice(statement.body, needed)
@@ -364,10 +243,6 @@ class Slicer:
             ),
             statement,
         )
-
-
-def _stored(node: ast.expr) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
 
 
 _Node = TypeVar("_Node", bound=ast.AST)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from profiler_kit.loading.scripts.names import FunctionNode, dotted_name, walk_scope
+from profiler_kit.loading.program.imports import origin_of
+from profiler_kit.loading.program.names import FunctionNode, argument, walk_scope
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
@@ -45,31 +46,6 @@ _CALLS: Final = (
 )
 
 
-def imported_origins(tree: ast.AST) -> dict[str, str]:
-    """Local name -> dotted origin of every import below `tree`: ``{"nn": "torch.nn"}``."""
-    origins: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                origins[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                origins[alias.asname or alias.name] = f"{module}.{alias.name}"
-    return origins
-
-
-def origin_of(node: ast.AST, origins: Mapping[str, str]) -> str | None:
-    """The dotted origin of a name or attribute: ``torch.nn.Linear`` for ``nn.Linear``. None for another expression."""
-    text = dotted_name(node)
-    if text is None:
-        return None
-    head, dot, tail = text.partition(".")
-    return f"{origins.get(head, head)}{dot}{tail}"
-
-
 def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping[str, str] = {}) -> str | None:
     """Why `statement` must not run, such as `TRAINING`; None for a harmless statement.
 
@@ -91,10 +67,7 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
         return functions[call.func.id]
     if isinstance(call.func, ast.Attribute) and call.func.attr in _TRAINING_METHODS:
         return TRAINING
-    if any(
-        word.arg == "download" and isinstance(word.value, ast.Constant) and word.value.value is True
-        for word in call.keywords
-    ):
+    if getattr(argument(call, "download"), "value", None) is True:
         return DATA
     origin = origin_of(call.func, origins)
     if origin is None:
@@ -102,17 +75,13 @@ def _effect_of_call(call: ast.Call, origins: Mapping[str, str], functions: Mappi
     for reason, prefixes in _CALLS:
         if origin.startswith(prefixes):
             return reason
-    if origin == "open" and any(_writes(argument) for argument in [*call.args[1:2], *_keyword(call, "mode")]):
+    if origin == "open" and _writes(argument(call, "mode", 1)):
         return FILES
     return None
 
 
-def _writes(mode: ast.expr) -> bool:
+def _writes(mode: ast.expr | None) -> bool:
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
-
-
-def _keyword(call: ast.Call, name: str) -> Iterator[ast.expr]:
-    yield from (word.value for word in call.keywords if word.arg == name)
 
 
 def functions_with_effects(functions: Mapping[str, FunctionNode], origins: Mapping[str, str]) -> dict[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+from profiler_kit.loading.program.reading import parsed
 
 _FENCE: Final = re.compile(r"^\s*(```+|~~~+)\s*\{?\.?(\w*)")
 _HEADING: Final = re.compile(r"^#{1,6}\s|^(=+|-+)\s*$")
@@ -35,7 +36,7 @@ def markdown_blocks(text: str) -> Iterator[CodeBlock]:
             section = []
             continue
         code = _without_prompts(lines)
-        if not _parses("\n".join(code)):
+        if parsed("\n".join(code)) is None:
             continue
         if not section:
             start = offset
@@ -103,13 +104,5 @@ def docstring_blocks(text: str) -> Iterator[CodeBlock]:
         if _EXAMPLE.match(line):
             start, end = _indented(lines, index + 1)
             example = textwrap.dedent("\n".join(lines[start:end]))
-            if end > start and _parses(example):
+            if end > start and parsed(example) is not None:
                 yield CodeBlock(text=example, line_offset=start)
-
-
-def _parses(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 STAR: Final = "*"  # bound by `from x import *`: names that the syntax tree does not show
 BUILTINS: Final = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__package__", "__spec__"}
@@ -45,6 +45,56 @@ def dotted_name(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
 
 
+def last_name(node: ast.AST) -> str:
+    """The last part of a dotted name, ``c`` of ``a.b.c`` and of ``a().c``; empty for other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def calls_in(tree: ast.AST) -> list[ast.Call]:
+    """The calls below `tree` in the order of the text, a call before those of its arguments and of its function."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+
+
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets and values of an assignment, those of ``a, b = x, y`` in pairs; empty for another node."""
+    if isinstance(node, ast.Assign):
+        return [pair for target in node.targets for pair in _pairs(target, node.value)]
+    return _pairs(node.target, node.value) if isinstance(node, ast.AnnAssign) and node.value is not None else []
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return [pair for part, item in zip(target.elts, value.elts, strict=True) for pair in _pairs(part, item)]
+    return [(target, value)]
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """The expression that `call` passes as `name` or at `position`; None if it passes none, or behind ``*args``."""
+    by_name = next((word.value for word in call.keywords if word.arg == name), None)
+    if by_name is not None or position is None or position >= len(call.args):
+        return by_name
+    is_known = not any(isinstance(value, ast.Starred) for value in call.args[: position + 1])
+    return call.args[position] if is_known else None
+
+
+def attributes_read(tree: ast.AST, name: str) -> set[str]:
+    """The attributes of the variable `name` in `tree`."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == name}
+
+
+def reached(names: Iterable[str], follow: Callable[[str], Iterable[str]]) -> set[str]:
+    """`names`, and all names that `follow` leads to from them."""
+    pending, visited = list(names), set[str]()
+    while pending:
+        name = pending.pop()
+        if name not in visited:
+            visited.add(name)
+            pending += follow(name)
+    return visited
+
+
 @lru_cache(maxsize=8192)
 def bound_names(statement: ast.stmt) -> frozenset[str]:
     """The names that `statement` binds or deletes in its scope. A star import binds `STAR`."""
@@ -60,13 +110,23 @@ def bound_names(statement: ast.stmt) -> frozenset[str]:
             names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
             names.add(node.name)
-    inside = {n.id for c in walk_scope(statement) if isinstance(c, COMPREHENSIONS) for n in _targets(c)}
+    inside = {name for c in walk_scope(statement) if isinstance(c, COMPREHENSIONS) for name in _targets(c)}
     return frozenset(names - (inside - _outside_comprehensions(statement)) if inside else names)
 
 
-def _targets(comprehension: ast.AST) -> Iterator[ast.Name]:
-    for generator in getattr(comprehension, "generators", ()):
-        yield from (node for node in ast.walk(generator.target) if isinstance(node, ast.Name))
+def defined_names(tree: ast.Module) -> frozenset[str]:
+    """The names that a file binds at its top level."""
+    return frozenset(name for statement in tree.body for name in bound_names(statement))
+
+
+def _targets(comprehension: ast.AST) -> set[str]:
+    return {name for generator in getattr(comprehension, "generators", ()) for name in target_names(generator.target)}
+
+
+def target_names(target: ast.AST) -> set[str]:
+    """The names that an assignment to `target` binds."""
+    nodes = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 
 def _outside_comprehensions(statement: ast.stmt) -> set[str]:
@@ -107,7 +167,7 @@ def _reads(node: ast.AST) -> set[str]:
             bound |= bound_names(statement)
         return names
     if isinstance(node, COMPREHENSIONS):
-        return _reads_of_all(ast.iter_child_nodes(node)) - {name.id for name in _targets(node)}
+        return _reads_of_all(ast.iter_child_nodes(node)) - _targets(node)
     names = _reads_of_all(ast.iter_child_nodes(node))
     if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         names.add(node.target.id)
@@ -180,7 +240,7 @@ def mutated_names(statement: ast.stmt) -> frozenset[str]:
             if (dotted_name(call.func) or "").endswith("_"):  # torch's convention for functions that work in place
                 names.update(base_name(argument) for argument in call.args)
         elif isinstance(node, (ast.For, ast.AsyncFor)):
-            loop_names = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+            loop_names = target_names(node.target)
             if any(loop_names & mutated_names(inner) for inner in node.body):
                 names |= {name for name in used_names(node.iter) if name not in BUILTINS}
     return frozenset(name for name in names if name is not None)

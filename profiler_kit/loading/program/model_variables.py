@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.loading.scripts.documents import Document
-from profiler_kit.loading.scripts.names import dotted_name
-from profiler_kit.loading.scripts.repository import imported_files, repository_root
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.names import assigned, dotted_name, last_name
+from profiler_kit.loading.program.repository import repository_root
 
 # Names that programs commonly give to their one model.
 CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")
@@ -21,13 +22,6 @@ _CONVERSIONS: Final = frozenset({
 })  # fmt: skip
 _LIBRARY_MODULES: Final = ("torch", "nn", "F", "models", "np")  # a function, not a method, in torch.type(...)
 _USES: Final = ("parameters", "named_parameters", "no_sync")  # attributes that training code reads from its model
-
-
-def last_name(function: ast.expr) -> str:
-    """The last part of a dotted name; empty for other expressions."""
-    return (
-        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-    )
 
 
 def inner_models(value: ast.expr, own_classes: frozenset[str] = frozenset()) -> Iterator[ast.expr]:
@@ -94,11 +88,11 @@ def model_names(
     used = {dotted_name(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _USES}
     for _ in range(3):  # a wrapper of a wrapper, or a function that passes the model on
         before = len(names)
-        for assigned in assignments:
-            wrapped = assigned.wrapped(names, classes)
-            is_model = wrapped is None or assigned.name in used or (assigned.name in called and wrapped not in called)
-            if is_model and (wrapped is not None or assigned.is_alias(names)):
-                names.add(assigned.name)
+        for a in assignments:
+            wrapped = a.wrapped(names, classes)
+            is_model = wrapped is None or a.name in used or (a.name in called and wrapped not in called)
+            if is_model and (wrapped is not None or a.is_alias(names)):
+                names.add(a.name)
         names |= set(_parameters_that_receive(tree, names))
         if len(names) == before:
             break
@@ -145,24 +139,12 @@ class _Assignment:
 
 
 def _assignments(tree: ast.AST) -> Iterator[_Assignment]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from _pairs(target, node.value)
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield from _pairs(node.target, node.value)
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[_Assignment]:
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        for part, item in zip(target.elts, value.elts, strict=True):
-            yield from _pairs(part, item)
-        return
-    elements = target.elts if isinstance(target, ast.Tuple) else [target]
-    for position, element in enumerate(elements):
-        name = dotted_name(element)
-        if name is not None:
-            yield _Assignment(name=name, value=value, position=position, count=len(elements))
+    for target, value in (pair for node in ast.walk(tree) for pair in assigned(node)):
+        elements = target.elts if isinstance(target, ast.Tuple) else [target]
+        for position, element in enumerate(elements):
+            name = dotted_name(element)
+            if name is not None:
+                yield _Assignment(name=name, value=value, position=position, count=len(elements))
 
 
 def _is_other_class(value: ast.expr, classes: frozenset[str]) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.loading.scripts.effects import origin_of
-from profiler_kit.loading.scripts.names import (
+from profiler_kit.loading.program.imports import origin_of
+from profiler_kit.loading.program.names import (
     BUILTINS,
+    DEFINITIONS,
     FunctionNode,
+    assigned,
     base_name,
     bound_names,
     free_names,
@@ -18,9 +20,9 @@ from profiler_kit.loading.scripts.names import (
     used_names,
     walk_scope,
 )
-from profiler_kit.loading.scripts.slices import DocumentFacts, Slicer, facts_of, is_main_guard
+from profiler_kit.loading.program.places import is_main_guard, leaves
+from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of
 
-DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 # Names with a meaning for this tool. A file defines them for it.
 CONVENTIONS: Final = frozenset({
     "model", "get_model", "build_model", "create_model", "make_model", "example_inputs", "train_loader", "get_loader",
@@ -228,24 +230,12 @@ def _available(tree: ast.Module, facts: DocumentFacts) -> frozenset[str]:
     """The names that imports, definitions and constants bind, and that nothing else binds."""
     available = set(facts.origins) | set(facts.functions) | set(facts.classes)
     others: set[str] = set()
-    for statement in _leaves(tree.body):
+    for statement in leaves(tree.body):
         if isinstance(statement, DEFINITIONS):
             continue
         is_available = _is_constant(statement, facts) and used_names(statement) <= available | BUILTINS
         (available if is_available else others).update(bound_names(statement))
     return frozenset(available - others)
-
-
-def _leaves(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of `body` and of its branches."""
-    for statement in body:
-        if isinstance(statement, (ast.If, ast.Try, ast.With)) and not is_main_guard(statement):
-            yield from _leaves(statement.body)
-            yield from _leaves([*getattr(statement, "orelse", ()), *getattr(statement, "finalbody", ())])
-            for handler in getattr(statement, "handlers", ()):
-                yield from _leaves(handler.body)
-        else:
-            yield statement
 
 
 def _needed_by_definitions(facts: DocumentFacts) -> set[str]:
@@ -289,8 +279,7 @@ def _returns_module(function: FunctionNode, facts: DocumentFacts, builders: set[
     modules: set[str] = set()
     nodes = [node for statement in function.body for node in walk_scope(statement)]
     for node in nodes:
-        if isinstance(node, ast.Assign) and is_module(node.value):
-            modules.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        modules.update(t.id for t, value in assigned(node) if isinstance(t, ast.Name) and is_module(value))
     values = [node.value for node in nodes if isinstance(node, ast.Return)]
     return any(is_module(value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value) for value in values)
 
@@ -318,7 +307,7 @@ def _ranges(
         reason = facts.effect(statement)
         if ranges and first <= ranges[-1][1]:
             continue  # inside the previous statement
-        if ranges and not any(ranges[-1][1] < s.lineno < first for s in _leaves(body)):
+        if ranges and not any(ranges[-1][1] < s.lineno < first for s in leaves(body)):
             ranges[-1] = (ranges[-1][0], last, ranges[-1][2] or reason)
         else:
             ranges.append((first, last, reason))

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from profiler_kit.loading.scripts.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.scripts.reading import parse_evidence
-from profiler_kit.loading.scripts.repository import (
-    defined_names,
-    imported_files,
-    imports_target,
-    local_sources,
-    module_words,
-    reexporting_files,
-    repository_root,
-)
+from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
+from profiler_kit.loading.program.imports import imported_files, imports_target, module_words, reexporting_files
+from profiler_kit.loading.program.names import calls_in, defined_names
+from profiler_kit.loading.program.reading import parse_evidence, parsed
+from profiler_kit.loading.program.repository import local_sources, repository_root
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
 
@@ -74,11 +68,8 @@ def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
             return
         if path in targets or not _may_import(source, path, mentions, targets, root):
             continue
-        try:
-            importer = parse_evidence(source)
-        except (SyntaxError, ValueError, RecursionError):
-            continue  # Python 2, or a template
-        if imports_target(importer, path, targets, names, root):
+        importer = parse_evidence(source)
+        if importer is not None and imports_target(importer, path, targets, names, root):
             count += 1
             yield Document(tree=importer, text=source, path=path, kind="importer")
 
@@ -87,23 +78,19 @@ def _may_import(source: str, path: Path, mentions: re.Pattern[str], targets: fro
     """Whether an import line of `source` can lead to `targets`. Other files may have a module of the same name."""
     for match in mentions.finditer(source):
         line = source[match.start() : source.find("\n", match.end()) % (len(source) + 1)].strip()
-        try:
-            statements = ast.parse(line).body
-        except (SyntaxError, ValueError):
-            return True  # a part of a longer statement
-        if any(imported_files(statement, path, root) & targets for statement in statements):
+        tree = parsed(line)
+        if tree is None:  # a part of a longer statement
+            return True
+        if any(imported_files(statement, path, root) & targets for statement in tree.body):
             return True
     return False
 
 
 def _docstrings(file: Path, tree: ast.Module) -> Iterator[Document]:
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) or not node.body:
-            continue
-        first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            for block in docstring_blocks(first.value.value):
-                yield from _document(block, file, "docstring", first.lineno - 1)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            for block in docstring_blocks(ast.get_docstring(node, clean=False) or ""):
+                yield from _document(block, file, "docstring", node.body[0].lineno - 1)
 
 
 def _readmes(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
@@ -124,9 +111,6 @@ def _readmes(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
 
 
 def _document(block: CodeBlock, path: Path, kind: DocumentKind, first_line: int) -> Iterator[Document]:
-    try:
-        tree = ast.parse(block.text)
-    except (SyntaxError, ValueError, RecursionError):
-        return  # shell commands, output, or a fragment
-    if any(isinstance(node, ast.Call) for node in ast.walk(tree)):
+    tree = parsed(block.text)  # None for shell commands, output, or a fragment
+    if tree is not None and calls_in(tree):
         yield Document(tree=tree, text=block.text, path=path, kind=kind, line_offset=first_line + block.line_offset)

@@ -1,0 +1,165 @@
+"""What the imports of a file refer to: dotted origins, and files of the repository, without importing them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from profiler_kit.loading.program.names import STAR, dotted_name
+from profiler_kit.loading.program.reading import parsed
+from profiler_kit.loading.program.repository import MAX_LEVELS
+
+_MAX_CHAIN: Final = 4  # packages through which a name is exported
+
+
+def imported_origins(tree: ast.AST) -> dict[str, str]:
+    """Local name -> dotted origin of every import below `tree`: ``{"nn": "torch.nn"}``."""
+    origins: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                origins[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                origins[alias.asname or alias.name] = f"{module}.{alias.name}"
+    return origins
+
+
+def origin_of(node: ast.AST, origins: Mapping[str, str]) -> str | None:
+    """The dotted origin of a name or attribute: ``torch.nn.Linear`` for ``nn.Linear``. None for another expression."""
+    text = dotted_name(node)
+    if text is None:
+        return None
+    head, dot, tail = text.partition(".")
+    return f"{origins.get(head, head)}{dot}{tail}"
+
+
+def module_files(name: str, level: int, importer: Path) -> list[Path]:
+    """The files that the module `name` may mean in an import of `importer`, the nearest first. `level` counts leading dots.
+
+    An absolute import may start in each folder above the importer, and in its ``src``.
+    """
+    parents = list(importer.parents)
+    folders = parents[: MAX_LEVELS + 1]
+    bases = parents[level - 1 : level] if level else [*folders, *(folder / "src" for folder in folders)]
+    relative = name.replace(".", "/")
+    files = (file for base in bases for file in (base / f"{relative}.py", base / relative / "__init__.py"))
+    return [file for file in files if file.is_file()]
+
+
+def imported_files(node: ast.AST, importer: Path, root: Path) -> set[Path]:
+    """The files of the repository that the import statement `node` of `importer` may import; empty for another node."""
+    if isinstance(node, ast.Import):
+        names = {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+        names = {node.module or "", *(_submodule(node, alias.name) for alias in node.names if alias.name != STAR)}
+    else:
+        return set()
+    level = node.level if isinstance(node, ast.ImportFrom) else 0
+    return {file for name in names for file in module_files(name, level, importer) if file.is_relative_to(root)}
+
+
+def _submodule(node: ast.ImportFrom, name: str) -> str:
+    return f"{node.module}.{name}" if node.module else name
+
+
+def reexporting_files(file: Path, root: Path) -> frozenset[Path]:
+    """`file`, and the ``__init__.py`` files of its packages that import from it."""
+    files = {file}
+    for folder in file.parents:
+        init = folder / "__init__.py"
+        if not init.is_file() or not folder.is_relative_to(root):
+            break
+        tree = parsed(init)
+        if tree is not None and any(imported_files(node, init, root) & files for node in ast.walk(tree)):
+            files.add(init)
+    return frozenset(files)
+
+
+def imports_target(
+    tree: ast.Module, importer: Path, targets: frozenset[Path], names: frozenset[str], root: Path
+) -> bool:
+    """Whether `importer` imports one of `names` from the files `targets`, or one of these files as a module."""
+    modules = module_words(targets)
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        words = {word for alias in node.names for word in alias.name.split(".")}
+        words.update((getattr(node, "module", None) or "").split("."))
+        if not modules & words or not imported_files(node, importer, root) & targets:
+            continue  # the words first, without a look at the file system
+        if isinstance(node, ast.Import) or any(alias.name in names | modules | {STAR} for alias in node.names):
+            return True
+    return False
+
+
+def module_words(files: frozenset[Path]) -> frozenset[str]:
+    """The last part of the module names of `files`."""
+    return frozenset(path.parent.name if path.name == "__init__.py" else path.stem for path in files)
+
+
+class TargetNames:
+    """The names of a document that refer to the file `target` or to names in it."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target.resolve()
+        self._trees: dict[Path, ast.Module | None] = {}
+
+    def aliases(self, tree: ast.Module, path: Path) -> tuple[list[tuple[int, str, str | None]], bool]:
+        """((line, dotted name in the document, name in the target) of imports, whether all names of the target are imported).
+
+        The name in the target is "" for the module itself, and None for a name of another file.
+        """
+        names: list[tuple[int, str, str | None]] = []
+        imports_all = False
+        importer = path.resolve()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    if self._file(alias.name, 0, importer) == self._target:
+                        names.append((node.lineno, alias.asname or alias.name, ""))
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if alias.name == STAR:
+                        imports_all |= self._leads_to_target(node, STAR, importer)
+                    else:
+                        names.append(
+                            (node.lineno, alias.asname or alias.name, self._name_in_target(node, alias.name, importer))
+                        )
+        return sorted(names, key=lambda entry: -entry[0]), imports_all
+
+    def _name_in_target(self, node: ast.ImportFrom, name: str, importer: Path) -> str | None:
+        if self._file(_submodule(node, name), node.level, importer) == self._target:
+            return ""
+        return name if self._leads_to_target(node, name, importer) else None
+
+    def _leads_to_target(self, node: ast.ImportFrom, name: str, importer: Path, depth: int = 0) -> bool:
+        """Whether ``from ... import name`` reads a name of the target, directly or through packages that export it."""
+        file = self._file(node.module or "", node.level, importer)
+        if file is None or depth > _MAX_CHAIN:
+            return False
+        if file == self._target:
+            return True
+        if file.name != "__init__.py":
+            return False
+        return any(
+            (STAR in (name, alias.name) or (alias.asname or alias.name) == name)
+            and self._leads_to_target(inner, alias.name, file, depth + 1)
+            for inner in self._from_imports(file)
+            for alias in inner.names
+        )
+
+    def _from_imports(self, file: Path) -> Iterator[ast.ImportFrom]:
+        if file not in self._trees:
+            self._trees[file] = parsed(file)
+        tree = self._trees[file]
+        if tree is not None:
+            yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))
+
+    def _file(self, name: str, level: int, importer: Path) -> Path | None:
+        return next((file.resolve() for file in module_files(name, level, importer)), None)
