@@ -1,18 +1,11 @@
 """Small and medium networks that validate the memory simulation: measured on CUDA, simulated on any machine.
 
-They need only torch. Measurement and simulation both run `train_step` and `infer_step` of `networks.steps`::
-
-    recipe = MODELS["resnet_basic"]
-    inputs, target = recipe.batch(4, "cuda")
-    train_step(recipe.build().cuda(), optimizer, inputs, target, recipe.loss, contextlib.nullcontext, mark)
+They need only torch. scripts/lab/probe_models.py of commit 9a0182c9 measured them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
-
-import torch
 
 from scripts.bench.networks.images import (
     UNet,
@@ -146,8 +139,4 @@ MODELS: Final[dict[str, Recipe]] = {
     "variational": Recipe(Variational, pair((784,), (784,)), squares_of),
     "perceptron": Recipe(perceptron, image((1024,), 1000), classes_of),
     "lenet": Recipe(lenet, image((1, 28, 28), 10), classes_of),
-}
-OPTIMIZERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
-    "sgd": lambda parameters, **options: torch.optim.SGD(parameters, lr=1e-4, momentum=0.9, **options),
-    "adamw": lambda parameters, **options: torch.optim.AdamW(parameters, lr=1e-5, **options),
 }
