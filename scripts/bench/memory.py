@@ -30,7 +30,7 @@ from profiler_kit.memory import Setup, simulate
 from scripts.bench.networks.holdout import setup_of as holdout_setup_of
 from scripts.bench.networks.holdout import target_of as holdout_target_of
 from scripts.bench.networks.measured import NETWORKS, target_of
-from scripts.bench.networks.targets import target_of as model_target_of
+from scripts.bench.networks.models import target_of as model_target_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"

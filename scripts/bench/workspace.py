@@ -269,7 +269,8 @@ def cuda_workspace_bytes(call: Callable[[], Any]) -> int:
         for tensor in (results if isinstance(results, tuple) else (results,))
         if tensor is not None
     }
-    return max(0, int(peak) - int(before) - sum(kept.values()))
+    taken: int = peak - before - sum(kept.values())
+    return max(taken, 0)
 
 
 def measured_points(seed: int, seconds: float) -> Iterator[Point]:

@@ -88,7 +88,7 @@ def _build(name: str) -> tuple[nn.Module, tuple[int, ...]]:
         with torch.device("cpu"):
             model = timm.create_model(name)
         model = model.to("meta")
-    return model, tuple(model.default_cfg["input_size"])  # type: ignore[index, call-overload]
+    return model, tuple(model.default_cfg["input_size"])  # type: ignore[index]
 
 
 def setup_of(case: str) -> Setup:
