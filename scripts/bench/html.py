@@ -8,7 +8,6 @@ Needs Chromium and the dependency group `browser`. The pages are of synthetic tr
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
 import tempfile
@@ -22,13 +21,13 @@ from profiler_kit.render import RenderOptions
 from profiler_kit.render.html import render
 from profiler_kit.report import report_document
 from scripts.bench.synthetic_reports import transformer_report
+from scripts.browser import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 MODULES: Final = (10, 100, 1000)
 ROUNDS: Final = 5
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 HEADS: Final = ("modules", "size", "without data", "rendering", "first paint", "zoom", "search", "sort")
 
 # Runs a script and returns the milliseconds until the browser has painted the result.
@@ -94,17 +93,9 @@ def _text(milliseconds: float) -> str:
 def main() -> int:
     """Measure all pages and print the table."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    from playwright.sync_api import sync_playwright
-
-    executable = next(filter(None, map(shutil.which, NAMES)), None)
-    if executable is None:
-        print(f"no browser found: install {' or '.join(NAMES)}", file=sys.stderr)
-        return 1
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser, tempfile.TemporaryDirectory() as folder:
         rows = [measure(browser, modules, Path(folder)) for modules in MODULES]
         version = browser.version
-        browser.close()
     print(f"Medians of {ROUNDS} in Chromium {version}:\n")
     for row in (HEADS, ("--:",) * len(HEADS), *rows):
         print(f"| {' | '.join(row)} |")

@@ -1,11 +1,10 @@
-"""Compare the memory simulation with measurements on an H100, and its time with a bare step.
+"""Compare the memory simulation with measurements on an H100.
 
 Networks of torchvision and transformers are skipped if these packages are missing::
 
     python -m scripts.bench.memory [--only resnet50,lstm] [--worst 10]   # error by network
     python -m scripts.bench.memory --more                                # the networks of networks/models.py
     python -m scripts.bench.memory --holdout [2]                         # networks and settings of networks/holdout.py
-    python -m scripts.bench.memory --cost                                # time, compared with a bare step on meta and MemTracker
 
 A prediction that is too low must be flagged: its interval must include the measurement. The script returns 1 otherwise.
 """
@@ -15,28 +14,23 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import resource
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import torch
 from tabulate import tabulate
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading import Target, from_model, load
+from profiler_kit.loading import Target
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.records.target import TargetSpec
-from scripts.bench.networks.counted import MODELS
 from scripts.bench.networks.holdout import setup_of as holdout_setup_of
 from scripts.bench.networks.holdout import target_of as holdout_target_of
 from scripts.bench.networks.measured import NETWORKS, target_of
-from scripts.bench.networks.targets import target_of as model_target_of
+from scripts.bench.networks.models import target_of as model_target_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"
@@ -46,7 +40,6 @@ MEASURED_HOLDOUTS: Final = {
     2: ROOT / "docs" / "measured" / "memory_holdout_2_h100.json",
 }
 TOLERANCE_PERCENT: Final = 3.0
-MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,91 +135,6 @@ def _row(outcomes: Sequence[Outcome]) -> list[object]:
     ]
 
 
-def make_timed_targets() -> list[tuple[str, Target]]:
-    """Return the targets for the time measurement."""
-    spec = TargetSpec(spec=str(ROOT / "models" / "convnet_v0.py"), batch=8, loss="cross_entropy")
-    targets = [("v0", load(spec))]
-    for name in ("resnet50", "vit_b_16", "gpt2_small"):
-        model, inputs = MODELS[name]()
-        targets.append((name, from_model(model, inputs, loss="sum", optimizer="adamw", device="meta")))
-    return targets
-
-
-class Loop:
-    """A bare training loop on meta tensors, with the same optimizer as the simulation."""
-
-    def __init__(self, target: Target) -> None:
-        self.target, self.optimizer = target, target.make_optimizer()
-        for group in self.optimizer.param_groups:
-            group["foreach"] = True
-
-    def step(self) -> None:
-        """Run forward, loss, backward and optimizer."""
-        batch = self.target.batch
-        output = self.target.model(*batch.args, **batch.kwargs)
-        loss = self.target.loss(output, batch, self.target.labels_for(output))
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-
-
-def make_tracked_step(target: Target) -> Callable[[], None]:
-    """Return a function that runs a step of `target` under torch's MemTracker."""
-    loop = Loop(target)
-
-    def run() -> None:
-        tracker = MemTracker()
-        tracker.track_external(target.model, loop.optimizer)
-        with tracker:
-            loop.step()
-
-    return run
-
-
-def format_cost(repeats: int) -> str:
-    """Return the table of times per step: bare, simulated and under MemTracker. A simulation runs two steps and replays them."""
-    rows: list[tuple[str, float, float, float, float, float]] = []
-    for name, target in make_timed_targets():
-        loop = Loop(target)
-        bare = _min_ms(loop.step, repeats)
-        simulated = _min_ms(lambda target=target: simulate(target), repeats) / Setup().steps  # type: ignore[misc]
-        peer = _min_ms(make_tracked_step(target), max(repeats // 2, 1))
-        rows.append((name, bare, simulated, simulated / bare, peer, peer / bare))
-    heads = ["network", "bare ms", "simulated ms", "/ bare", "MemTracker ms", "/ bare"]
-    ratios = [row[3] for row in rows]
-    return tabulate(rows, heads, floatfmt=".2f") + f"\nmedian simulated / bare: {median(ratios):.2f}"
-
-
-def _min_ms(work: Callable[[], Any], repeats: int) -> float:
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times)
-
-
-def simulate_llama() -> str:
-    """Simulate a training step of Llama-7B with and without checkpointing; return time and memory of the simulation."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    model, inputs = MODELS["llama_7b"]()
-    target = from_model(model, inputs, loss="cross_entropy", optimizer="adamw", device="meta")
-    layers = tuple(f"layers.{number}" for number in range(32))
-    lines = []
-    for name, setup in (("saved", Setup()), ("checkpointed", Setup(checkpoint=layers))):
-        start = time.perf_counter()
-        memory = simulate(target, setup=setup)
-        seconds = time.perf_counter() - start
-        added_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        saved = (memory.saved_bytes or 0) / MIB
-        lines.append(
-            f"llama_7b, 2048 tokens, AdamW, activations {name}: {seconds:.2f} s, {added_mib:.0f} MiB of memory above import; "
-            f"{saved:.0f} MiB saved, peak {memory.peak_bytes / MIB:.0f} MiB"
-        )
-    return "\n".join(lines)
-
-
 def main() -> int:
     """Print the tables; return 1 if a prediction is too low and not flagged."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -241,14 +149,8 @@ def main() -> int:
         choices=MEASURED_HOLDOUTS,
         help="a set of networks/holdout.py (default: 1); most networks need timm",
     )
-    parser.add_argument("--cost", action="store_true", help="measure time instead of errors")
-    parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.cost:
-        print(simulate_llama())  # first, since it reports the peak memory of the process
-        print(format_cost(args.repeats))
-        return 0
     if args.more:
         return report(simulate_cases(json.loads(MEASURED_MODELS.read_text())["cases"], model_target_of), args.worst)
     if args.holdout is not None:

@@ -8,7 +8,6 @@ Needs Chromium and the dependency group `browser`. The pages show the measured r
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from profiler_kit.render.html import render
 from profiler_kit.report import report_document, traces_document
 from profiler_kit.report.comparison import comparison_document
 from scripts.bench.synthetic_reports import transformer_report
+from scripts.browser import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -36,7 +36,6 @@ MAX_BYTES: Final = 150_000
 WIDTH: Final = 1080
 TOP_HEIGHT: Final = 760  # of the picture of a whole page
 BLOCKS: Final = 60  # modules of the transformer in the icicle
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
 def pictures() -> Iterator[tuple[str, Document, str | None]]:
@@ -72,22 +71,14 @@ def take(browser: Browser, document: Document, part: str | None, file: Path) -> 
 def main() -> int:
     """Write all pictures. Returns 1 if a picture is too large, or without a browser."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    from playwright.sync_api import sync_playwright
-
-    executable = next(filter(None, map(shutil.which, NAMES)), None)
-    if executable is None:
-        print(f"no browser found: install {' or '.join(NAMES)}", file=sys.stderr)
-        return 1
     IMAGES.mkdir(exist_ok=True)
     too_large = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         for name, document, part in pictures():
             file = IMAGES / f"{name}.png"
             take(browser, document, part, file)
             print(f"{file.relative_to(ROOT)}: {file.stat().st_size:,} bytes")
             too_large += [file] if file.stat().st_size > MAX_BYTES else []
-        browser.close()
     return 1 if too_large else 0
 
 

@@ -1,1 +1,1 @@
-"""Scripts that measured constants and recorded test fixtures."""
+"""Scripts that record test fixtures."""

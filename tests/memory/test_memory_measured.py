@@ -11,7 +11,7 @@ import torch
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.memory import simulate
 from scripts.bench.networks.measured import target_of
-from scripts.bench.networks.targets import target_of as more_target_of
+from scripts.bench.networks.models import target_of as more_target_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

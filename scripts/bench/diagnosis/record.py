@@ -1,4 +1,4 @@
-"""Records the scenarios: traces with and without stacks, and reports of `analyze`, each in a fresh process.
+"""Records the visible scenarios: traces with and without stacks, and reports of `analyze`, each in a fresh process.
 
     python -m scripts.bench.diagnosis.record --device cuda --out tests/fixtures/diagnosis --skip-existing
     python -m scripts.bench.diagnosis.record --device cuda --out tests/fixtures/diagnosis --ranks 2
@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from scripts.bench.diagnosis.scenario import ANALYZE, FORMS, PARTS, TRACE_FORMS, Scenario, scenarios
+from scripts.bench.diagnosis.scenario import ANALYZE, FORMS, TRACE_FORMS, Scenario, scenarios
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 LIMIT_S: Final = 150
@@ -47,7 +47,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
     parser.add_argument("--only", default="", help="only scenarios whose name contains this text")
     parser.add_argument("--form", choices=FORMS, action="append", help="only this form")
     parser.add_argument("--ranks", type=int, default=1, help="the scenarios of this many processes (default: 1)")
@@ -60,7 +59,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     selected = [
         replace(scenario, forms=tuple(form for form in scenario.forms if form in (options.form or FORMS)))
-        for scenario in scenarios(*(options.part or PARTS))
+        for scenario in scenarios("visible")
         if scenario.runs_on(options.device) and scenario.ranks == options.ranks
     ]
     if options.one:
@@ -82,7 +81,7 @@ def main() -> int:
             problem = _analyze(scenario, options.device, options.out)
         else:
             command = ["--device", options.device, "--out", str(options.out), "--max-kb", str(options.max_kb)]
-            command += ["--ranks", str(scenario.ranks), "--part", scenario.part, "--one", scenario.name]
+            command += ["--ranks", str(scenario.ranks), "--one", scenario.name]
             problem = _problem([*_interpreter(scenario), *command, *(f"--form={form}" for form in forms)])
         print(f"{time.monotonic() - start_s:6.1f} s  {scenario.name} ({' '.join(forms)})  {problem}", flush=True)
         return bool(problem)
@@ -128,7 +127,7 @@ def _path(out: Path, scenario: Scenario, device: str, form: str, rank: int = 0) 
 
 def _analyze(scenario: Scenario, device: str, out: Path) -> str:
     function, *arguments = scenario.analyze
-    file = (Path(__file__).resolve().parent / scenario.part / f"{scenario.name}.py").relative_to(ROOT)
+    file = (Path(__file__).resolve().parent / "visible" / f"{scenario.name}.py").relative_to(ROOT)
     with tempfile.TemporaryDirectory() as folder, _lock(out / ".lock"):
         command = [sys.executable, "-m", "profiler_kit", "analyze", f"{file}:{function}", *arguments]
         command += ["--device", device, "--configs", "default", "--budget", BUDGET, "--out", folder, "-q"]

@@ -1,6 +1,7 @@
 """Scenarios of the diagnosis benchmark: programs with one planted cause, and the finding that an expert expects.
 
-A scenario is a Python file in `visible/` or `heldout/`, written like a user's training script:
+The held-out scenarios are the rows of `heldout.json`: their recordings exist, and their programs are in the history of
+`heldout/` up to commit 9a0182c9. A visible scenario is a Python file in `visible/`, written like a user's training script:
 
 - its docstring names the cause;
 - ``CAUSE`` is a key of `CAUSES`, or "nothing";
@@ -19,9 +20,11 @@ A scenario is a Python file in `visible/` or `heldout/`, written like a user's t
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -31,9 +34,9 @@ TRACE_FORMS: Final = ("plain", "stacks")
 ANALYZE: Final = "analyze"
 FORMS: Final = (*TRACE_FORMS, ANALYZE)
 DEVICES: Final = ("cpu", "cuda", "any")
-STEPS: Final = 3
-WARMUP: Final = 3
+OPTIONS: Final = ("ALSO", "FORMS", "ANALYZE", "DEVICE", "RANKS", "STEPS", "WARMUP")
 NOTHING: Final = "nothing"
+HELDOUT: Final = Path(__file__).with_name("heldout.json")
 
 # For each cause, the rules whose finding names it.
 CAUSES: Final[dict[str, frozenset[str]]] = {
@@ -80,19 +83,19 @@ class Scenario:
     name: str
     part: Part
     cause: str
-    also: tuple[str, ...]
-    forms: tuple[str, ...]
-    analyze: tuple[str, ...]
-    device: Literal["cpu", "cuda", "any"]
-    ranks: int
-    steps: int
-    warmup: int
     text: str
+    also: tuple[str, ...] = ()
+    forms: tuple[str, ...] = TRACE_FORMS
+    analyze: tuple[str, ...] = ()
+    device: Literal["cpu", "cuda", "any"] = "any"
+    ranks: int = 1
+    steps: int = 3
+    warmup: int = 3
 
     @property
     def module(self) -> ModuleType:
-        """The program. Importing it imports torch."""
-        return importlib.import_module(f"{__package__}.{self.part}.{self.name}")
+        """The program of a visible scenario. Importing it imports torch."""
+        return importlib.import_module(f"{__package__}.visible.{self.name}")
 
     def runs_on(self, device: str) -> bool:
         """Whether the cause exists on `device`."""
@@ -111,30 +114,25 @@ class Scenario:
 
 def scenarios(*parts: Part) -> Iterator[Scenario]:
     """The scenarios of `parts` in name order. Raises ValueError for a file that does not follow the form."""
-    for part in parts or PARTS:
-        package = importlib.import_module(f"{__package__}.{part}")
+    if not parts or "visible" in parts:
+        package = importlib.import_module(f"{__package__}.visible")
         for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-            yield _scenario(part, entry.name)
+            yield _program(entry.name)
+    if not parts or "heldout" in parts:
+        for row in json.loads(HELDOUT.read_text(encoding="utf-8")):
+            yield Scenario(**row | {"part": "heldout", "also": tuple(row["also"]), "forms": tuple(row["forms"])})
 
 
-def _scenario(part: Part, name: str) -> Scenario:
-    module: Any = importlib.import_module(f"{__package__}.{part}.{name}")
+def _program(name: str) -> Scenario:
+    module: Any = importlib.import_module(f"{__package__}.visible.{name}")
     values = vars(module)
+    options = {key.lower(): values[key] for key in OPTIONS if key in values}
+    options |= {key: tuple(value) for key, value in options.items() if isinstance(value, (list, tuple))}
     scenario = Scenario(
-        name=name,
-        part=part,
-        cause=values.get("CAUSE", ""),
-        also=tuple(values.get("ALSO", ())),
-        forms=tuple(values.get("FORMS", TRACE_FORMS)),
-        analyze=tuple(values.get("ANALYZE", ())),
-        device=values.get("DEVICE", "any"),
-        ranks=values.get("RANKS", 1),
-        steps=values.get("STEPS", STEPS),
-        warmup=values.get("WARMUP", WARMUP),
-        text=(module.__doc__ or "").strip(),
+        name=name, part="visible", cause=values.get("CAUSE", ""), text=(module.__doc__ or "").strip(), **options
     )
     if problem := _problem(scenario, values):
-        raise ValueError(f"{part}/{name}.py: {problem}")
+        raise ValueError(f"visible/{name}.py: {problem}")
     return scenario
 
 

@@ -10,53 +10,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scripts.bench.networks.images import Plan, Residual
+from scripts.bench.networks.layers import Plan, Residual, head, stack
 
 
-def conv_norm(i: int, o: int, k: int = 3, s: int = 1, d: int = 1) -> list[nn.Module]:
-    """Convolution, batch normalization, activation."""
-    return [nn.Conv2d(i, o, k, s, d * (k // 2), d, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True)]
-
-
-def averaged(width: int, classes: int) -> list[nn.Module]:
-    """Average over space and a linear layer."""
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)]
+def conv_norm(i: int, o: int, k: int = 3, s: int = 1, d: int = 1) -> str:
+    """The rows of a convolution, batch normalization and activation."""
+    return f"Conv2d {i} {o} {k} {s} {d * (k // 2)} {d} bias=False; BatchNorm2d {o}; ReLU True; "
 
 
 def dilated_residual() -> nn.Module:
     """A dilated residual network (Yu et al., 2017): 3x3 kernels of dilation 2 and 4 with a bias."""
-    layers = [*conv_norm(3, 32, 7, 2)]
+    rows = conv_norm(3, 32, 7, 2)
     for i, o, d in ((32, 64, 1), (64, 128, 2), (128, 128, 2), (128, 256, 4), (256, 256, 4)):
-        layers += [*conv_norm(i, o, 3, 1, d), nn.Conv2d(o, o, 3, padding=d, dilation=d), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Conv2d(256, 19, 1))
+        rows += f"{conv_norm(i, o, 3, 1, d)}Conv2d {o} {o} 3 padding={d} dilation={d}; ReLU; "
+    return stack(f"{rows}Conv2d 256 19 1")
 
 
 def wide_kernels() -> nn.Module:
     """Dense kernels of 11, 9 and 7, as in early networks."""
-    layers: list[nn.Module] = [nn.Conv2d(3, 48, 11, 2, 5), nn.ReLU(), nn.Conv2d(48, 64, 11, padding=5), nn.ReLU()]
-    layers += [nn.MaxPool2d(2), nn.Conv2d(64, 96, 9, padding=4), nn.ReLU(), nn.Conv2d(96, 128, 7, padding=3), nn.ReLU()]
-    return nn.Sequential(*layers, *averaged(128, 50))
+    rows = "Conv2d 3 48 11 2 5; ReLU; Conv2d 48 64 11 padding=5; ReLU; MaxPool2d 2; Conv2d 64 96 9 padding=4; ReLU"
+    return stack(f"{rows}; Conv2d 96 128 7 padding=3; ReLU; {head(128, 50)}")
 
 
 def point_set() -> nn.Module:
     """PointNet (Qi et al., 2017): shared layers over points, then the maximum."""
-    layers: list[nn.Module] = []
-    for i, o in ((3, 64), (64, 64), (64, 128), (128, 1024)):
-        layers += [nn.Conv1d(i, o, 1), nn.BatchNorm1d(o), nn.ReLU()]
-    head = nn.Sequential(nn.Linear(1024, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, 40))
-    return Plan(lambda m, x: m.head(m.points(x).amax(2)), points=nn.Sequential(*layers), head=head)
+    widths = ((3, 64), (64, 64), (64, 128), (128, 1024))
+    points = stack("; ".join(f"Conv1d {i} {o} 1; BatchNorm1d {o}; ReLU" for i, o in widths))
+    out = stack("Linear 1024 256; ReLU; Dropout 0.3; Linear 256 40")
+    return Plan(lambda m, x: m.head(m.points(x).amax(2)), points=points, head=out)
 
 
 def separation() -> nn.Module:
     """Conv-TasNet (Luo and Mesgarani, 2019): dilated depthwise convolutions of one dimension between an encoder and decoder."""
     blocks = []
     for d in (1, 2, 4, 8, 16, 32) * 2:
-        inner = nn.Sequential(
-            nn.Conv1d(128, 256, 1), nn.PReLU(), nn.GroupNorm(1, 256),
-            nn.Conv1d(256, 256, 3, padding=d, dilation=d, groups=256), nn.PReLU(), nn.GroupNorm(1, 256),
-            nn.Conv1d(256, 128, 1),
-        )  # fmt: skip
-        blocks.append(Residual(inner))
+        rows = f"PReLU; GroupNorm 1 256; Conv1d 256 256 3 padding={d} dilation={d} groups=256; PReLU; GroupNorm 1 256"
+        blocks.append(Residual(stack(f"Conv1d 128 256 1; {rows}; Conv1d 256 128 1")))
     encoder, decoder = nn.Conv1d(1, 256, 16, 8, bias=False), nn.ConvTranspose1d(256, 1, 16, 8, bias=False)
     masks = nn.Sequential(nn.GroupNorm(1, 256), nn.Conv1d(256, 128, 1), *blocks, nn.PReLU(), nn.Conv1d(128, 256, 1))
 
@@ -68,21 +57,11 @@ def separation() -> nn.Module:
     return Plan(run, encoder=encoder, masks=masks, decoder=decoder)
 
 
-class Noise(nn.Module):
+def noise(i: int, o: int) -> Plan:
     """A residual block of a denoising network: group normalization, SiLU, two convolutions."""
-
-    def __init__(self, i: int, o: int) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(
-            nn.GroupNorm(8, i), nn.SiLU(), nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(8, o), nn.SiLU(), nn.Dropout(0.1),
-            nn.Conv2d(o, o, 3, padding=1),
-        )  # fmt: skip
-        self.skip = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The sum of both branches."""
-        out: Tensor = self.skip(x) + self.inner(x)
-        return out
+    rows = f"GroupNorm 8 {i}; SiLU; Conv2d {i} {o} 3 padding=1; GroupNorm 8 {o}; SiLU; Dropout 0.1; Conv2d {o} {o} 3 padding=1"
+    skip = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
+    return Plan(lambda m, x: m.skip(x) + m.inner(x), inner=stack(rows), skip=skip)
 
 
 class Denoiser(nn.Module):
@@ -91,10 +70,10 @@ class Denoiser(nn.Module):
     def __init__(self, w: int = 64) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, w, 3, padding=1)
-        self.down = nn.ModuleList([Noise(w, w), Noise(w, 2 * w), Noise(2 * w, 4 * w)])
+        self.down = nn.ModuleList([noise(w, w), noise(w, 2 * w), noise(2 * w, 4 * w)])
         self.shrink = nn.ModuleList([nn.Conv2d(c, c, 3, 2, 1) for c in (w, 2 * w)])
         self.attend = nn.MultiheadAttention(4 * w, 4, batch_first=True)
-        self.up = nn.ModuleList([Noise(6 * w, 2 * w), Noise(3 * w, w)])
+        self.up = nn.ModuleList([noise(6 * w, 2 * w), noise(3 * w, w)])
         self.last = nn.Sequential(nn.GroupNorm(8, w), nn.SiLU(), nn.Conv2d(w, 3, 3, padding=1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,8 +99,8 @@ class Unpooled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 48, 96, 160)
-        self.down = nn.ModuleList(nn.Sequential(*conv_norm(i, o)) for i, o in itertools.pairwise(widths))
-        self.up = nn.ModuleList(nn.Sequential(*conv_norm(o, max(i, 12))) for i, o in itertools.pairwise(widths))
+        self.down = nn.ModuleList(stack(conv_norm(i, o)) for i, o in itertools.pairwise(widths))
+        self.up = nn.ModuleList(stack(conv_norm(o, max(i, 12))) for i, o in itertools.pairwise(widths))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores per position."""
@@ -139,8 +118,8 @@ class Warped(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.place = nn.Sequential(*conv_norm(3, 16, 7, 2), *conv_norm(16, 32, 5, 2), *averaged(32, 6))
-        self.classes = nn.Sequential(*conv_norm(3, 64, 5), nn.MaxPool2d(2), *conv_norm(64, 128, 5), *averaged(128, 43))
+        self.place = stack(conv_norm(3, 16, 7, 2) + conv_norm(16, 32, 5, 2) + head(32, 6))
+        self.classes = stack(f"{conv_norm(3, 64, 5)}MaxPool2d 2; {conv_norm(64, 128, 5)}{head(128, 43)}")
 
     def forward(self, x: Tensor) -> Tensor:
         """Scores of the resampled image."""
@@ -151,10 +130,9 @@ class Warped(nn.Module):
 
 def critic() -> nn.Module:
     """A WGAN's critic (Arjovsky et al., 2017): kernels of 5 with stride 2, leaky activations."""
-    layers: list[nn.Module] = []
-    for i, o in ((3, 64), (64, 128), (128, 256), (256, 512)):
-        layers += [nn.Conv2d(i, o, 5, 2, 2), nn.InstanceNorm2d(o, affine=True), nn.LeakyReLU(0.2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(1))
+    widths = ((3, 64), (64, 128), (128, 256), (256, 512))
+    rows = "; ".join(f"Conv2d {i} {o} 5 2 2; InstanceNorm2d {o} affine=True; LeakyReLU 0.2" for i, o in widths)
+    return stack(f"{rows}; Flatten; LazyLinear 1")
 
 
 class DenseResidual(nn.Module):
@@ -177,10 +155,8 @@ class DenseResidual(nn.Module):
 
 def enlarged() -> nn.Module:
     """Three dense residual blocks and an enlargement by two."""
-    blocks = [DenseResidual() for _ in range(3)]
-    return nn.Sequential(
-        nn.Conv2d(3, 48, 3, padding=1), *blocks, nn.Upsample(scale_factor=2), nn.Conv2d(48, 3, 9, padding=4)
-    )
+    rows = "Conv2d 3 48 3 padding=1; 3 * block; Upsample scale_factor=2; Conv2d 48 3 9 padding=4"
+    return stack(rows, block=DenseResidual)
 
 
 class ConformerBlock(nn.Module):
@@ -188,10 +164,8 @@ class ConformerBlock(nn.Module):
 
     def __init__(self, w: int = 192) -> None:
         super().__init__()
-        self.wide = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(w), nn.Linear(w, 4 * w), nn.SiLU(), nn.Dropout(0.1), nn.Linear(4 * w, w))
-            for _ in range(2)
-        )
+        rows = f"LayerNorm {w}; Linear {w} {4 * w}; SiLU; Dropout 0.1; Linear {4 * w} {w}"
+        self.wide = nn.ModuleList(stack(rows) for _ in range(2))
         self.norm, self.attend = nn.LayerNorm(w), nn.MultiheadAttention(w, 4, dropout=0.1, batch_first=True)
         self.gate, self.depth = nn.Conv1d(w, 2 * w, 1), nn.Conv1d(w, w, 31, padding=15, groups=w)
         self.batch, self.out = nn.BatchNorm1d(w), nn.Conv1d(w, w, 1)
@@ -208,15 +182,12 @@ class ConformerBlock(nn.Module):
 
 def conformer() -> nn.Module:
     """Three Conformer blocks over a spectrogram."""
-    return nn.Sequential(nn.Linear(80, 192), *(ConformerBlock() for _ in range(3)), nn.Linear(192, 64))
+    return stack("Linear 80 192; 3 * block; Linear 192 64", block=ConformerBlock)
 
 
 def forecast() -> nn.Module:
     """N-BEATS (Oreshkin et al., 2019): stacks that subtract what they explain."""
-    blocks = nn.ModuleList(
-        nn.Sequential(nn.Linear(200, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 250))
-        for _ in range(6)
-    )
+    blocks = nn.ModuleList(stack("Linear 200 512; ReLU; Linear 512 512; ReLU; Linear 512 250") for _ in range(6))
 
     def run(m: Any, x: Tensor) -> Tensor:
         total = x.new_zeros(x.shape[0], 50)
@@ -230,20 +201,17 @@ def forecast() -> nn.Module:
 
 def brain_waves() -> nn.Module:
     """EEGNet (Lawhern et al., 2018): a long kernel in time, then depthwise ones over the electrodes."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, (1, 64), padding=(0, 32), bias=False), nn.BatchNorm2d(16),
-        nn.Conv2d(16, 32, (64, 1), groups=16, bias=False), nn.BatchNorm2d(32), nn.ELU(), nn.AvgPool2d((1, 4)), nn.Dropout(0.25),
-        nn.Conv2d(32, 32, (1, 16), padding=(0, 8), groups=32, bias=False), nn.Conv2d(32, 32, 1, bias=False),
-        nn.BatchNorm2d(32), nn.ELU(), *averaged(32, 4),
-    )  # fmt: skip
+    rows = "Conv2d 1 16 (1,64) padding=(0,32) bias=False; BatchNorm2d 16; Conv2d 16 32 (64,1) groups=16 bias=False"
+    rows += (
+        "; BatchNorm2d 32; ELU; AvgPool2d (1,4); Dropout 0.25; Conv2d 32 32 (1,16) padding=(0,8) groups=32 bias=False"
+    )
+    return stack(f"{rows}; Conv2d 32 32 1 bias=False; BatchNorm2d 32; ELU; {head(32, 4)}")
 
 
 def tagger() -> nn.Module:
     """A bidirectional GRU over features, and a perceptron per position."""
-    head = nn.Sequential(nn.Linear(512, 256), nn.Tanh(), nn.Linear(256, 30))
-    return Plan(
-        lambda m, x: m.head(m.layers(x)[0]), layers=nn.GRU(100, 256, 2, bidirectional=True, batch_first=True), head=head
-    )
+    layers = nn.GRU(100, 256, 2, bidirectional=True, batch_first=True)
+    return Plan(lambda m, x: m.head(m.layers(x)[0]), layers=layers, head=stack("Linear 512 256; Tanh; Linear 256 30"))
 
 
 class FourierLayer(nn.Module):
@@ -267,16 +235,15 @@ class FourierLayer(nn.Module):
 
 def operator() -> nn.Module:
     """Three Fourier layers."""
-    return nn.Sequential(nn.Conv2d(3, 32, 1), *(FourierLayer() for _ in range(3)), nn.Conv2d(32, 1, 1))
+    return stack("Conv2d 3 32 1; 3 * layer; Conv2d 32 1 1", layer=FourierLayer)
 
 
 def pyramid() -> nn.Module:
     """A feature pyramid (Lin et al., 2017) on a small trunk, with one head for all levels."""
-    trunk = nn.ModuleList(
-        nn.Sequential(*conv_norm(i, o, 3, 2), *conv_norm(o, o)) for i, o in ((3, 64), (64, 128), (128, 256), (256, 512))
-    )
+    widths = ((3, 64), (64, 128), (128, 256), (256, 512))
+    trunk = nn.ModuleList(stack(conv_norm(i, o, 3, 2) + conv_norm(o, o)) for i, o in widths)
     side = nn.ModuleList(nn.Conv2d(c, 128, 1) for c in (64, 128, 256, 512))
-    head = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 36, 3, padding=1))
+    out = stack("Conv2d 128 128 3 padding=1; ReLU; Conv2d 128 36 3 padding=1")
 
     def run(m: Any, x: Tensor) -> Tensor:
         levels = []
@@ -287,16 +254,13 @@ def pyramid() -> nn.Module:
             levels[n] = levels[n] + F.interpolate(levels[n + 1], size=levels[n].shape[-2:])
         return torch.cat([m.head(level).flatten(2) for level in levels], 2)
 
-    return Plan(run, trunk=trunk, side=side, head=head)
+    return Plan(run, trunk=trunk, side=side, head=out)
 
 
 def volume_encoder() -> nn.Module:
     """An encoder of volumes with group normalization, and its mirrored decoder."""
-    return nn.Sequential(
-        nn.Conv3d(1, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv3d(16, 32, 3, 2, 1), nn.GroupNorm(4, 32),
-        nn.ReLU(), nn.Conv3d(32, 64, 3, 2, 1), nn.ReLU(), nn.ConvTranspose3d(64, 32, 2, 2), nn.ReLU(),
-        nn.ConvTranspose3d(32, 16, 2, 2), nn.ReLU(), nn.Conv3d(16, 1, 1),
-    )  # fmt: skip
+    rows = "Conv3d 1 16 3 padding=1; GroupNorm 4 16; ReLU; Conv3d 16 32 3 2 1; GroupNorm 4 32; ReLU; Conv3d 32 64 3 2 1; ReLU"
+    return stack(f"{rows}; ConvTranspose3d 64 32 2 2; ReLU; ConvTranspose3d 32 16 2 2; ReLU; Conv3d 16 1 1")
 
 
 PLAIN: Final[dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]]] = {

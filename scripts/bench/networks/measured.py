@@ -19,6 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from scripts.bench.networks.layers import Plan, stack
+from scripts.bench.networks.models import tokens_of
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "models"
 OPTIMIZERS: Final = {"sgd": "sgd_momentum", "adam": "adam"}
@@ -37,12 +39,9 @@ class Measured:
     needs: str = "torch"
 
 
-def double_conv(inputs: int, outputs: int) -> nn.Sequential:
+def double_conv(i: int, o: int) -> nn.Sequential:
     """Two convolutions, each with a norm and an activation in place."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-        nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True),
-    )  # fmt: skip
+    return stack("; ".join(f"Conv2d {c} {o} 3 padding=1 bias=False; BatchNorm2d {o}; ReLU True" for c in (i, o)))
 
 
 class UNet(nn.Module):
@@ -111,70 +110,40 @@ class Decoder(nn.Module):
         return scores
 
 
-class Recurrent(nn.Module):
+def recurrent(*, bidirectional: bool = False) -> nn.Module:
     """A language model on two LSTM layers."""
-
-    def __init__(self, *, bidirectional: bool = False) -> None:
-        super().__init__()
-        self.e = nn.Embedding(10000, 512)
-        self.r = nn.LSTM(512, 512, 2, dropout=0.2, batch_first=True, bidirectional=bidirectional)
-        self.o = nn.Linear(1024 if bidirectional else 512, 10000)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every position."""
-        scores: Tensor = self.o(self.r(self.e(tokens))[0])
-        return scores
+    layers = nn.LSTM(512, 512, 2, dropout=0.2, batch_first=True, bidirectional=bidirectional)
+    out = nn.Linear(1024 if bidirectional else 512, 10000)
+    return Plan(lambda m, tokens: m.o(m.r(m.e(tokens))[0]), e=nn.Embedding(10000, 512), r=layers, o=out)
 
 
-class Encoder(nn.Module):
+def encoder() -> nn.Module:
     """Torch's own encoder, its outputs averaged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6)
-        self.head = nn.Linear(512, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores of 1000 classes."""
-        scores: Tensor = self.head(self.encoder(x).mean(1))
-        return scores
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8, 2048, 0.1, batch_first=True), 6)
+    return Plan(lambda m, x: m.head(m.encoder(x).mean(1)), encoder=layers, head=nn.Linear(512, 1000))
 
 
-class Perceptron(nn.Module):
+def perceptron() -> nn.Module:
     """Six wide layers."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(6))
-        self.head = nn.Linear(4096, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores of 1000 classes."""
-        for layer in self.layers:
+    def run(m: Any, x: Tensor) -> Any:
+        for layer in m.layers:
             x = F.gelu(layer(x))
-        scores: Tensor = self.head(x)
-        return scores
+        return m.head(x)
+
+    return Plan(run, layers=stack("6 * Linear 4096 4096"), head=nn.Linear(4096, 1000))
 
 
-class Activations(nn.Module):
+def activations(*, inplace: bool) -> nn.Module:
     """Convolutions whose activations overwrite their input, or don't."""
 
-    def __init__(self, *, inplace: bool) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            *(
-                nn.Sequential(nn.Conv2d(64 if i else 3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=inplace))
-                for i in range(6)
-            )
-        )
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores of ten classes."""
-        x = self.body(x) * 2
+    def run(m: Any, x: Tensor) -> Any:
+        x = m.body(x) * 2
         x += 1.0
-        scores: Tensor = self.head(x.mean((2, 3)))
-        return scores
+        return m.head(x.mean((2, 3)))
+
+    rows = (f"Conv2d {64 if i else 3} 64 3 padding=1; BatchNorm2d 64; ReLU {inplace}" for i in range(6))
+    return Plan(run, body=nn.Sequential(*map(stack, rows)), head=nn.Linear(64, 10))
 
 
 class Views(nn.Module):
@@ -195,35 +164,27 @@ class Views(nn.Module):
         return scores
 
 
-class Shared(nn.Module):
+def shared() -> nn.Module:
     """One layer six times, and the embedding as the head."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.e, self.l = nn.Embedding(8000, 768), nn.Linear(768, 768)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of the vocabulary at every position."""
-        x = self.e(tokens)
+    def run(m: Any, tokens: Tensor) -> Tensor:
+        x = m.e(tokens)
         for _ in range(6):
-            x = x + F.gelu(self.l(x))
-        return F.linear(x, self.e.weight)
+            x = x + F.gelu(m.l(x))
+        return F.linear(x, m.e.weight)
+
+    return Plan(run, e=nn.Embedding(8000, 768), l=nn.Linear(768, 768))
 
 
-class Blocks(nn.Module):
+def blocks(*, recompute: bool) -> nn.Module:
     """Eight decoder blocks, checkpointed or not."""
 
-    def __init__(self, *, recompute: bool) -> None:
-        super().__init__()
-        self.blocks, self.head = nn.ModuleList(Block(512, 8, 0.1) for _ in range(8)), nn.Linear(512, 100)
-        self.recompute = recompute
+    def run(m: Any, x: Tensor) -> Any:
+        for block in m.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if recompute else block(x)
+        return m.head(x.mean(1))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Scores of 100 classes."""
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
-        scores: Tensor = self.head(x.mean(1))
-        return scores
+    return Plan(run, blocks=stack("8 * block 512 8 0.1", block=Block), head=nn.Linear(512, 100))
 
 
 def case_study(name: str) -> Callable[[], nn.Module]:
@@ -242,43 +203,21 @@ def of_torchvision(name: str) -> Callable[[], nn.Module]:
     return build
 
 
-def gpt2() -> nn.Module:
-    """A small GPT-2 of transformers."""
-    define_missing_ops()
-    transformers = importlib.import_module("transformers")
-    config = transformers.GPT2Config(
-        n_layer=6, n_embd=512, n_head=8, vocab_size=32000, n_positions=512, use_cache=False, bos_token_id=0,
-        eos_token_id=0,
-    )  # fmt: skip
-    model: nn.Module = transformers.GPT2LMHeadModel(config)
-    return model
+def of_transformers(model: str, config: str, **sizes: int) -> Callable[[], nn.Module]:
+    """A small language model of transformers."""
 
+    def build() -> nn.Module:
+        define_missing_ops()
+        transformers = importlib.import_module("transformers")
+        built: nn.Module = getattr(transformers, model)(getattr(transformers, config)(use_cache=False, **sizes))
+        return built
 
-def llama() -> nn.Module:
-    """A small Llama of transformers with two query heads per key head."""
-    define_missing_ops()
-    transformers = importlib.import_module("transformers")
-    config = transformers.LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=4,
-        vocab_size=32000, max_position_embeddings=512, use_cache=False,
-    )  # fmt: skip
-    model: nn.Module = transformers.LlamaForCausalLM(config)
-    return model
-
-
-def of_classes(output: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy over the second dimension."""
-    return F.cross_entropy(output, labels)
-
-
-def of_tokens(output: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy over the last dimension."""
-    return F.cross_entropy(output.reshape(-1, output.shape[-1]), labels.reshape(-1))
+    return build
 
 
 def of_logits(output: Any, labels: Tensor) -> Tensor:
     """Cross entropy of the logits of a transformers model."""
-    return of_tokens(output.logits, labels)
+    return tokens_of(output.logits, labels)
 
 
 def vectors(*shape: int, classes: int) -> Inputs:
@@ -297,28 +236,37 @@ def sentences(length: int, vocabulary: int) -> Inputs:
 
 
 IMAGES: Final = vectors(3, 224, 224, classes=1000)
+GPT2: Final = of_transformers(
+    "GPT2LMHeadModel", "GPT2Config", n_layer=6, n_embd=512, n_head=8, vocab_size=32000, n_positions=512, bos_token_id=0,
+    eos_token_id=0,
+)  # fmt: skip
+# Two query heads per key head.
+LLAMA: Final = of_transformers(
+    "LlamaForCausalLM", "LlamaConfig", hidden_size=512, intermediate_size=1376, num_hidden_layers=6, num_attention_heads=8,
+    num_key_value_heads=4, vocab_size=32000, max_position_embeddings=512,
+)  # fmt: skip
 IN_TORCHVISION: Final = (
     "resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t",
 )  # fmt: skip
 
 NETWORKS: Final[dict[str, Measured]] = {
-    "v0": Measured(case_study("v0"), maps(256, 64), of_classes),
-    "v1": Measured(case_study("v1"), maps(256, 64), of_classes),
-    **{name: Measured(of_torchvision(name), IMAGES, of_classes, "torchvision") for name in IN_TORCHVISION},
-    "unet": Measured(UNet, maps(256, 256), of_classes),
-    "gpt": Measured(Decoder, sentences(512, 50257), of_tokens),
-    "hf_gpt2": Measured(gpt2, sentences(512, 32000), of_logits, "transformers"),
-    "hf_llama": Measured(llama, sentences(512, 32000), of_logits, "transformers"),
-    "lstm": Measured(Recurrent, sentences(128, 10000), of_tokens),
-    "bilstm": Measured(lambda: Recurrent(bidirectional=True), sentences(128, 10000), of_tokens),
-    "encoder": Measured(Encoder, vectors(256, 512, classes=1000), of_classes),
-    "mlp": Measured(Perceptron, vectors(4096, classes=1000), of_classes),
-    "in_place": Measured(lambda: Activations(inplace=True), vectors(3, 128, 128, classes=10), of_classes),
-    "out_of_place": Measured(lambda: Activations(inplace=False), vectors(3, 128, 128, classes=10), of_classes),
-    "views": Measured(Views, vectors(64, 1024, classes=10), of_classes),
-    "shared": Measured(Shared, sentences(128, 8000), of_tokens),
-    "checkpointed": Measured(lambda: Blocks(recompute=True), vectors(256, 512, classes=100), of_classes),
-    "not_checkpointed": Measured(lambda: Blocks(recompute=False), vectors(256, 512, classes=100), of_classes),
+    "v0": Measured(case_study("v0"), maps(256, 64), F.cross_entropy),
+    "v1": Measured(case_study("v1"), maps(256, 64), F.cross_entropy),
+    **{name: Measured(of_torchvision(name), IMAGES, F.cross_entropy, "torchvision") for name in IN_TORCHVISION},
+    "unet": Measured(UNet, maps(256, 256), F.cross_entropy),
+    "gpt": Measured(Decoder, sentences(512, 50257), tokens_of),
+    "hf_gpt2": Measured(GPT2, sentences(512, 32000), of_logits, "transformers"),
+    "hf_llama": Measured(LLAMA, sentences(512, 32000), of_logits, "transformers"),
+    "lstm": Measured(recurrent, sentences(128, 10000), tokens_of),
+    "bilstm": Measured(lambda: recurrent(bidirectional=True), sentences(128, 10000), tokens_of),
+    "encoder": Measured(encoder, vectors(256, 512, classes=1000), F.cross_entropy),
+    "mlp": Measured(perceptron, vectors(4096, classes=1000), F.cross_entropy),
+    "in_place": Measured(lambda: activations(inplace=True), vectors(3, 128, 128, classes=10), F.cross_entropy),
+    "out_of_place": Measured(lambda: activations(inplace=False), vectors(3, 128, 128, classes=10), F.cross_entropy),
+    "views": Measured(Views, vectors(64, 1024, classes=10), F.cross_entropy),
+    "shared": Measured(shared, sentences(128, 8000), tokens_of),
+    "checkpointed": Measured(lambda: blocks(recompute=True), vectors(256, 512, classes=100), F.cross_entropy),
+    "not_checkpointed": Measured(lambda: blocks(recompute=False), vectors(256, 512, classes=100), F.cross_entropy),
 }
 
 

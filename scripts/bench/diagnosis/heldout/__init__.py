@@ -1,1 +1,0 @@
-"""Scenarios that were written before the rules and not read while the rules changed."""
