@@ -38,14 +38,14 @@ docs: $(VENV)/ready
 site: $(VENV)/ready
 	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The tests start hundreds of processes. Compiled once, the package need not be compiled by each where PYTHONDONTWRITEBYTECODE is set.
+# The tests start hundreds of processes, and pytest rewrites the asserts of 800 files. Both are kept as bytecode, also where
+# PYTHONDONTWRITEBYTECODE is set.
+unit test-jobs explore: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/ready
-	$(BIN)/python -m compileall -q profiler_kit
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not jobs"
 
 # The rest of the tests that need no GPU: of scripts and benchmarks, and jobs of several processes. CI runs both targets.
 test-jobs: $(VENV)/ready
-	$(BIN)/python -m compileall -q profiler_kit
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "jobs and not gpu"
 
 # Property tests with new examples, and many more of them than in `make test`.

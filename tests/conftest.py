@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shlex
 import sys
@@ -43,10 +44,9 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
     os.environ.pop(_name, None)  # of a developer or of CI: tests expect the output of a pipe
 
 
-_replayed_hints: set[tuple[str, str]] = set()
 _replayed_sites: set[str] = set()  # functions of the package that built a command which was replayed
 MAX_REPLAYED: Final = 3  # commands of one function that are in no hint
-UNIT_TESTS = "not gpu and not jobs"  # -m of `make unit`
+PARTS: Final = ("not gpu and not jobs", "jobs and not gpu")  # -m of `make unit` and of `make test-jobs`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -64,26 +64,43 @@ def _program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Replay the commands that the test produced, at its end and while its files exist: each must lead somewhere.
 
-    Commands of one shape are replayed once per process. A test that plants bad hints has the marker ``bad_hints``.
+    Commands of one shape are replayed once per run. A test that plants bad hints has the marker ``bad_hints``.
     """
     if item.get_closest_marker("bad_hints") is not None:
         return (yield)
     with hint_replay.record() as recorder:
         result = yield
         recorder.is_active = False
-        new_hints = {hint.shape: hint for hint in recorder.texts if _is_new(hint)}
-        _replayed_hints.update(new_hints)
-        _replayed_sites.update(site for hint in new_hints.values() for site in hint.commands.values())
-        problems = hint_replay.check(new_hints.values())
+        claims = _run_folder(item.config) / "replayed_hints"
+        hints = {hint.shape: hint for hint in recorder.texts}
+        new_hints = [hint for hint in hints.values() if _is_new(hint, claims)]
+        _replayed_sites.update(site for hint in new_hints for site in hint.commands.values())
+        problems = hint_replay.check(new_hints)
     if problems:
         pytest.fail("hints that lead nowhere:\n" + "\n".join(problems), pytrace=False)
     return result
 
 
-def _is_new(hint: hint_replay.Hint) -> bool:
-    if hint.shape in _replayed_hints:
+def _is_new(hint: hint_replay.Hint, claims: Path) -> bool:
+    """Whether no test of this run, in any of its processes, has replayed this shape of a hint, or enough of its function."""
+    if not _claim(claims, hint.shape):
         return False
-    return bool(hint.message) or sum(site == hint.site for site, _ in _replayed_hints) < MAX_REPLAYED
+    return bool(hint.message) or any(_claim(claims, (hint.site, number)) for number in range(MAX_REPLAYED))
+
+
+def _claim(folder: Path, name: object) -> bool:
+    """Claim `name` for this process: True for the first one that asks."""
+    try:
+        (folder / hashlib.sha256(repr(name).encode()).hexdigest()).mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _run_folder(config: pytest.Config) -> Path:
+    """The temporary folder that all processes of this run share."""
+    base = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    return Path(base.parent if hasattr(config, "workerinput") else base)
 
 
 @pytest.hookimpl(optionalhook=True)  # only pytest-xdist calls it
@@ -94,7 +111,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a complete run in which no test replayed the commands of some function that builds commands."""
+    """Fail a complete run if no test of it, or of the last run of the other part, replayed the commands of some function."""
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["replayed_sites"] = sorted(_replayed_sites)
@@ -103,17 +120,19 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     is_complete = config.args_source is not config.ArgsSource.ARGS and not (
         options.keyword or getattr(options, "lf", False)
     )
-    missing = sorted(hint_replay.builder_sites() - _replayed_sites)
-    if is_complete and exitstatus == 0 and options.markexpr == UNIT_TESTS and missing:
+    if not is_complete or exitstatus != 0 or options.markexpr not in PARTS or not hasattr(config, "cache"):
+        return
+    config.cache.set(f"replayed_sites/{options.markexpr}", sorted(_replayed_sites))
+    parts = [config.cache.get(f"replayed_sites/{part}", None) for part in PARTS]
+    if None not in parts and (missing := sorted(hint_replay.builder_sites().difference(*parts))):
         print("\ncommands of these functions are in messages, and no test replays them:", *missing, sep="\n  ")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache(pytestconfig: pytest.Config) -> Iterator[None]:
     """Use one cache folder for all test processes, so that peaks are measured once and the user's cache stays untouched."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    folder = _run_folder(pytestconfig) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         # matplotlib lists the machine's fonts once, which takes seconds
         patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib")))

@@ -4,8 +4,8 @@
 with `profiler_kit.command_lines`, with the command that was tried. `check` runs each ``profiler-kit`` command. A command must
 succeed, or differ from the command that was tried and fail in another way. A ``python`` command must show the error, so it must
 fail. Packages are not installed; their names and extras are checked. The suite replays commands at the end of the test that
-produced them, while its files exist. After a complete run it fails for each line of the package that builds a command and
-whose commands were never replayed (`builder_sites`).
+produced them, while its files exist. After complete runs of both of its parts it fails for each function of the package that
+builds a command and whose commands were never replayed (`builder_sites`).
 
 In a hint a command ends at the end of the text or before ", or ", "; " or ")". A command with "..." has a blank that the user
 must fill in: only its options are checked.

@@ -150,6 +150,7 @@ def repository(place: Place) -> Place:
     return place
 
 
+@pytest.mark.jobs
 def test_a_broken_budget_fails_the_check_and_its_json_becomes_one_comment(repository: Place) -> None:
     checked = repository.run(script_of(GITHUB[1], "Check"), GITHUB_BASE_REF="main")
     assert checked.returncode == 1, checked.stderr
@@ -179,6 +180,7 @@ def comment(place: Place, *, pulls: str, comments: str) -> list[list[str]]:
     return [call for call in map(json.loads, place.text("calls").splitlines()) if "--method" in call]
 
 
+@pytest.mark.jobs
 def test_nothing_new_is_posted_where_nothing_changed(place: Place) -> None:
     result = json.loads(CHECK.read_text()) | {"posts": False}
     (place.folder / "check.json").write_text(json.dumps(result))
@@ -203,6 +205,7 @@ def action(place: Place, **inputs: str) -> tuple[subprocess.CompletedProcess[str
     return done, dict(line.split("=", 1) for line in place.text("output").splitlines())
 
 
+@pytest.mark.jobs
 def test_the_action_has_a_summary_and_outputs_where_a_side_fails(repository: Place) -> None:
     (repository.folder / "net.py").write_text("print('::error::from the model')\nmodel = 1 +\n")
     done, outputs = action(repository, GITHUB_BASE_REF="main")

@@ -21,6 +21,7 @@ from profiler_kit.process.forks import Forked, ForkServer
 from profiler_kit.process.started import Command
 
 pytestmark = [
+    pytest.mark.jobs,
     pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux only"),
     pytest.mark.fresh_process,
 ]

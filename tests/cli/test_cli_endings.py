@@ -14,6 +14,8 @@ from cli_files import call, net
 
 from profiler_kit.errors import BUDGET_BROKEN, OK, TARGET_FAILED
 
+pytestmark = pytest.mark.jobs
+
 HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
 
 
@@ -143,7 +145,6 @@ def test_user_code_takes_neither_the_streams_nor_the_folder_away(tmp_path: Path)
 FORWARD = "{}; return self.fc(x)"
 
 
-@pytest.mark.jobs
 @pytest.mark.parametrize(
     "act",
     [
@@ -161,7 +162,6 @@ def test_a_report_needs_nothing_that_user_code_can_replace(act: str, tmp_path: P
     assert json.loads(out)["static"]["params"] == 20
 
 
-@pytest.mark.jobs
 @pytest.mark.parametrize(
     ("act", "name"),
     [
@@ -181,7 +181,6 @@ def test_an_error_after_user_code_has_replaced_a_function_names_it(act: str, nam
     assert len(err.splitlines()) == 2
 
 
-@pytest.mark.jobs
 @pytest.mark.parametrize(
     "act",
     [

@@ -47,6 +47,7 @@ def commit() -> None:
     subprocess.run(["git", *identity, "commit", "--quiet", "-m", "change"], check=True)
 
 
+@pytest.mark.jobs
 def test_budgets_of_today_hold_break_and_are_accepted(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = repo / "pyproject.toml"
     assert main(["init", "net.py", "--kw", "width=16", "-i", "3,4", "-q"]) == OK

@@ -80,6 +80,7 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[signal.Si
                 pipe.close()
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_ended_analysis_leaves_its_report_and_no_process(
     number: signal.Signals, hanging: dict[signal.Signals, Running]
@@ -100,6 +101,7 @@ def test_an_ended_analysis_leaves_its_report_and_no_process(
     assert list((running.folder / "out" / "traces").iterdir()) == []
 
 
+@pytest.mark.jobs
 def test_an_ended_check_takes_its_worktree_away(tmp_path: Path) -> None:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

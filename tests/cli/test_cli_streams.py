@@ -12,6 +12,8 @@ from cli_files import call, in_worker, net, write
 from profiler_kit.cli.streams import escape_control_characters
 from profiler_kit.errors import OK, TARGET_FAILED, USAGE
 
+pytestmark = pytest.mark.jobs
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

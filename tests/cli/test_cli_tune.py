@@ -196,6 +196,7 @@ def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch
     assert [attempt.reason for attempt in tuning.attempts] == ["too slow; raise budget_s"]
 
 
+@pytest.mark.jobs
 @pytest.mark.timeout(900)  # eighteen processes, which share the cores with other tests
 def test_fresh_processes_of_a_real_model(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the worker, but for its clock: half of the step with autocast, and an optimizer without a fused form."""

@@ -321,11 +321,13 @@ def width_of(rev: str, argv: list[str], repo: Path) -> int:
     return found.static.params // 5
 
 
+@pytest.mark.jobs
 def test_end_to_end_the_base_s_own_files_are_counted(repo: Repo) -> None:
     """The imported module too is the base's, though PYTHONPATH leads into the present checkout."""
     assert width_of("main", ["models/net.py"], repo.top) == 8
 
 
+@pytest.mark.jobs
 def test_end_to_end_an_editable_source_folder_is_the_base_s(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.git("checkout", "--quiet", "main")
     for name, text in (("__init__", ""), ("net", NET.format(package="nets.")), ("width", "WIDTH = 7")):
@@ -338,6 +340,7 @@ def test_end_to_end_an_editable_source_folder_is_the_base_s(repo: Repo, monkeypa
     assert width_of("main", ["nets.net:Net"], repo.top) == 7
 
 
+@pytest.mark.jobs
 @pytest.mark.fresh_process  # sitecustomize is read when Python starts
 def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
     repo: Repo, monkeypatch: pytest.MonkeyPatch
@@ -363,6 +366,7 @@ def test_end_to_end_the_present_checkout_may_not_stand_in_for_the_base(
         load_base("main", ["models/net.py"], repo=repo.top, timeout_s=120)
 
 
+@pytest.mark.jobs
 @pytest.mark.fresh_process
 def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
@@ -372,6 +376,7 @@ def test_end_to_end_a_copy_of_this_package_in_the_repository_is_not_run(repo: Re
     assert width_of("main", ["models/net.py"], repo.top) == 8
 
 
+@pytest.mark.jobs
 def test_end_to_end_a_base_that_does_not_load(repo: Repo) -> None:
     repo.git("checkout", "--quiet", "main")
     repo.write("models/net.py", "import torch\nclass Net(torch.nn.Module):\n    raise ValueError('broken then')\n")

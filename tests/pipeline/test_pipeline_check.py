@@ -14,6 +14,8 @@ import pytest
 from profiler_kit.cli import main
 from profiler_kit.errors import BUDGET_BROKEN, NOT_COMPARABLE, OK, TARGET_FAILED, USAGE
 
+pytestmark = pytest.mark.jobs
+
 NET = """
 import torch
 from torch import nn

@@ -34,6 +34,8 @@ from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import loads_report  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
+pytestmark = pytest.mark.jobs
+
 # The flags can be set on a CPU, where they change nothing: so a model can tell from them which configuration it is in.
 # `visit` counts the processes of that configuration that came to their first step.
 NET = """

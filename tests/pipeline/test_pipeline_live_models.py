@@ -20,6 +20,8 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.pipeline.python_options import python_text
 from profiler_kit.records.report import Report
 
+pytestmark = pytest.mark.jobs
+
 X = torch.randn(4, 8)
 SCRIPT = """
     import signal

@@ -188,6 +188,7 @@ def test_devices_of_two_kinds_are_refused(nets: Path, monkeypatch: pytest.Monkey
         run_sweep(["net1.py"], nets / "out", SweepOptions(devices=("cuda:0", "cpu")))
 
 
+@pytest.mark.jobs
 def test_counting_writes_one_table_and_all_reports(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (nets / "broken.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def __init__(self): raise OSError('gone')\n"
@@ -215,6 +216,7 @@ def test_counting_writes_one_table_and_all_reports(nets: Path, capfd: pytest.Cap
     assert "2 of them failed" in capfd.readouterr().out
 
 
+@pytest.mark.jobs
 def test_measuring_compares_configurations(nets: Path) -> None:
     words = ["--configs", "default,deterministic", "--mode", "infer", "--budget", "0.2s", "--devices", "cpu", "-q"]
     assert main(["sweep", "net3.py", *words, "--out", "out", "-f", "csv"]) == OK
@@ -229,6 +231,7 @@ def test_measuring_compares_configurations(nets: Path) -> None:
     assert table["step_ns"].iloc[0] == runs["default"]["step_ns"]["median"]
 
 
+@pytest.mark.jobs
 def test_a_killed_sweep_loses_only_what_was_running(nets: Path) -> None:
     names = [f"net{width}.py" for width in range(1, 5)]
     argv = [sys.executable, "-m", "profiler_kit", "sweep", *names, "--count", "--out", "out", "-q"]
