@@ -72,8 +72,8 @@ def simulate_cases(
             continue
         try:
             memory = simulate(make_target(case), setup=setup_of(case)).device
-        except TargetError as error:
-            print(f"skipped {case}: {error.message.splitlines()[0][:90]}")
+        except (TargetError, ModuleNotFoundError) as error:
+            print(f"skipped {case}: {str(error).splitlines()[0][:90]}")
             continue
         assert memory is not None
         outcomes.append(
