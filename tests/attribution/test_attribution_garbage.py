@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import examples
@@ -145,28 +147,30 @@ def many(count: int, **columns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> T
 
 HARD = 100_000
 EVERY = np.arange(HARD)
+hard = partial(partial, many, HARD)  # a table is built in its test, and not in each process that lists the tests
 
 
 @pytest.mark.parametrize(
-    "table",
+    "make",
     [
-        pytest.param(many(HARD, thread=EVERY), id="a thread for every event"),
-        pytest.param(many(HARD, thread=EVERY, sequence=EVERY % 5, forward_thread=EVERY % 2 * EVERY), id="all of them make nodes"),
-        pytest.param(many(HARD, start_ns=EVERY, duration_ns=2 * (HARD - EVERY)), id="one in the other"),
-        pytest.param(many(HARD, start_ns=EVERY, duration_ns=EVERY * 0 + HARD), id="all overlap"),
+        pytest.param(hard(thread=EVERY), id="a thread for every event"),
+        pytest.param(hard(thread=EVERY, sequence=EVERY % 5, forward_thread=EVERY % 2 * EVERY), id="all of them make nodes"),
+        pytest.param(hard(start_ns=EVERY, duration_ns=2 * (HARD - EVERY)), id="one in the other"),
+        pytest.param(hard(start_ns=EVERY, duration_ns=EVERY * 0 + HARD), id="all overlap"),
         pytest.param(
-            many(HARD, kind=EVERY * 0 + 3, name=EVERY % 2 + 5, duration_ns=2 * (HARD - EVERY)), id="modules in each other"
+            hard(kind=EVERY * 0 + 3, name=EVERY % 2 + 5, duration_ns=2 * (HARD - EVERY)), id="modules in each other"
         ),
         pytest.param(
-            many(HARD, name=EVERY * 0 + 9, sequence=EVERY * 0 + 3, forward_thread=EVERY * 0 + 1, duration_ns=2 * (HARD - EVERY)),
+            hard(name=EVERY * 0 + 9, sequence=EVERY * 0 + 3, forward_thread=EVERY * 0 + 1, duration_ns=2 * (HARD - EVERY)),
             id="nodes in each other",
         ),
-        pytest.param(many(HARD, name=EVERY * 0 + len(NAMES)), id="every event a step"),
-        pytest.param(many(HARD, name=EVERY * 0 + 12), id="every event an optimizer's step"),
-        pytest.param(many(HARD, correlation=EVERY * 0 + 1, kind=EVERY % 2 + 4), id="one correlation for all"),
+        pytest.param(hard(name=EVERY * 0 + len(NAMES)), id="every event a step"),
+        pytest.param(hard(name=EVERY * 0 + 12), id="every event an optimizer's step"),
+        pytest.param(hard(correlation=EVERY * 0 + 1, kind=EVERY % 2 + 4), id="one correlation for all"),
     ],
 )  # fmt: skip
-def test_hard_traces_take_little_time(table: Table) -> None:
+def test_hard_traces_take_little_time(make: Callable[[], Table]) -> None:
+    table = make()
     began = time.process_time()
     check(attribute(table))
     assert time.process_time() - began < 60  # a fraction of a second; quadratic work takes minutes
