@@ -42,6 +42,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     assert record is not None
     is_partial = not trace.is_unrecorded
     launches = trace.unrecorded_share >= MIN_UNRECORDED_SHARE or trace.is_unrecorded
+    unknown_share = idle_by_cause(trace.idle).get("unknown", 0) / max(1, trace.span_ns)
+    explains_idle = is_partial and unknown_share >= LARGE_MISSING_SHARE
     reason = unrecorded_text(trace) if launches else lost_text(trace)
     yield RULE.finding(
         severity="high" if not is_partial else "medium" if share >= LARGE_MISSING_SHARE else "low",
@@ -62,8 +64,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             ("device events", trace.device_events, "count"),
             ("device events that could not be read", record.lost_events, "count"),
         ),
-        weight=_unknown_share(trace) if is_partial else share,
-        claims=("idle:unknown",) if is_partial else (),
+        weight=unknown_share if explains_idle else share,
+        claims=("idle:unknown",) if explains_idle else (),
     )
 
 
@@ -77,11 +79,6 @@ def _missing_share(trace: TraceSummary) -> float | None:
     lost_share = record.lost_events / max(1, record.lost_events + trace.device_events)
     unrecorded_share = trace.unrecorded_share if trace.unrecorded_share >= MIN_UNRECORDED_SHARE else 0.0
     return max(lost_share, unrecorded_share) or None
-
-
-def _unknown_share(trace: TraceSummary) -> float:
-    """Return the share of the time in which missing work may have run."""
-    return idle_by_cause(trace.idle).get("unknown", 0) / trace.span_ns if trace.span_ns else 0.0
 
 
 def _advice(trace: TraceSummary) -> str:
