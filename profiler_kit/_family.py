@@ -6,6 +6,7 @@ adds one file and edits none.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import pkgutil
@@ -14,7 +15,12 @@ from types import ModuleType
 
 def members(package: ModuleType) -> list[ModuleType]:
     """The modules of `package`, imported, in name order; names that begin with ``_`` are not members."""
-    for folder in package.__path__:
+    return list(_members(package.__name__, tuple(package.__path__)))
+
+
+@functools.cache
+def _members(package: str, folders: tuple[str, ...]) -> tuple[ModuleType, ...]:
+    for folder in folders:
         os.scandir(folder).close()  # raises OSError for a folder that `pkgutil` would take for an empty one
-    names = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names if not name.startswith("_")]
+    names = sorted(info.name for info in pkgutil.iter_modules(folders))
+    return tuple(importlib.import_module(f"{package}.{name}") for name in names if not name.startswith("_"))

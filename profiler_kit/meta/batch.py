@@ -21,7 +21,7 @@ from profiler_kit.records.target import InputInfo
 from profiler_kit.user_code.reachable import is_shared, reachable
 
 NO_INPUTS: Final = object()  # None would be a valid value
-_UNCHANGEABLE: Final = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_UNCHANGEABLE: Final = (Tensor, bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 MAX_SEQUENCE_DIMENSIONS: Final = 3  # sequence, batch, features; images have more
 
 
@@ -50,13 +50,8 @@ class Batch:
 
         A step may append to a cache that it gets as an input, and the next one must not find that, or go back through its graph.
         """
-        if all(isinstance(value, (Tensor, *_UNCHANGEABLE)) for value in self.values()):
-            return self
-        return dataclasses.replace(
-            self,
-            args=tuple(map(_fresh, self.args)),
-            kwargs={name: _fresh(value) for name, value in self.kwargs.items()},
-        )
+        args, kwargs = copied_containers((self.args, dict(self.kwargs)), _fresh)
+        return Batch(args=args, kwargs=kwargs, labels=self.labels)
 
     def with_label(self, name: str) -> Batch:
         """This batch with its first label as the keyword input `name`; unchanged without labels."""
@@ -179,11 +174,18 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return copied
 
 
-def copied_containers(output: Any) -> Any:
-    """`output` with its lists, tuples and dicts copied, because the model may own them: restoring it would empty them."""
-    if type(output) is dict:
-        return {key: copied_containers(item) for key, item in output.items()}
-    return type(output)(map(copied_containers, output)) if type(output) in (list, tuple) else output
+def copied_containers(value: Any, change: Callable[[Any], Any] = lambda item: item) -> Any:
+    """`value` with its lists, tuples and dicts copied, and ``change(item)`` for what they hold.
+
+    Of an output: the model may own the containers, and restoring the model would empty them.
+    """
+    if type(value) is dict:
+        return {key: copied_containers(item, change) for key, item in value.items()}
+    return (
+        type(value)([copied_containers(item, change) for item in value])
+        if type(value) in (list, tuple)
+        else change(value)
+    )
 
 
 def _copied_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -193,6 +195,8 @@ def _copied_object(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _fresh(value: Any) -> Any:
+    if isinstance(value, _UNCHANGEABLE):
+        return value
     held = list(reachable((value,), into_code=False))
     return _deep_copy(value, held, {id(item): item for item in held if isinstance(item, Tensor)})
 

@@ -31,9 +31,8 @@ BACKEND_FLAGS: Final = (
     "cuda.matmul.allow_tf32", "cuda.matmul.fp32_precision",
 )  # fmt: skip
 _UNREADABLE: Final = object()  # the value of a setting that this torch lacks, or that cannot be read now
-_handler_of: Final = (
-    _signal.getsignal
-)  # signal.getsignal searches for a member of an enum, which takes most of its time
+# signal.getsignal searches for a member of an enum, which takes most of its time.
+_handler_of: Final = _signal.getsignal
 
 
 class SavedSettings:
@@ -99,12 +98,7 @@ def callers_modes_disabled() -> Iterator[None]:
 def _value(name: str) -> Any:
     try:
         return SETTINGS[name][0]()
-    except (
-        AttributeError,
-        KeyError,
-        OSError,
-        RuntimeError,
-    ):  # flags of torch that contradict each other raise the last one
+    except (AttributeError, KeyError, OSError, RuntimeError):  # the last: flags of torch that contradict each other
         return _UNREADABLE
 
 
