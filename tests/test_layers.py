@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recording": GROUND | {"records", "user_code", "meta", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
+    "simulation": GROUND | {"traces", "attribution"},
     "diagnosis": GROUND | {"records", "statistics", "devices"},
     "comparison": GROUND | {"records", "statistics"},
     "gate": GROUND | {"process", "records"},
@@ -74,7 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 TORCH = {"user_code", "meta", "loading", "counting", "memory", "worker", "recording"}
-COLUMNAR = {"traces", "attribution"}  # whose data are numpy arrays; imported when a trace is read
+COLUMNAR = {"traces", "attribution", "simulation"}  # whose data are numpy arrays; imported when a trace is read
 HEAVY = {
     "torch",
     "pandas",

@@ -1,0 +1,104 @@
+"""Changes of a graph. Each returns a new graph with the same nodes, so that the figures of both can be compared node by node.
+
+A removed node stays in the graph, with a duration of 0, and passes on what its stream or thread waits for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_kit.simulation.graph import Graph, Ids, Ints, Link, Mask
+
+
+def shorten(graph: Graph, nodes: Ids | Ints, duration_ns: Ints | int) -> Graph:
+    """Return `graph` where each of `nodes` lasts `duration_ns`."""
+    durations = graph.duration_ns.copy()
+    durations[nodes] = duration_ns
+    return replace(graph, duration_ns=durations)
+
+
+def remove(graph: Graph, nodes: Ids | Ints) -> Graph:
+    """Return `graph` without the device work `nodes`, and without the host work of launches that have no other work.
+
+    The host work of a launch is the operator that makes it (`Graph.own_ns`).
+    """
+    gone = _mask(graph, nodes)
+    launches = graph.launch[graph.is_device & ~gone]
+    launches = np.setdiff1d(graph.launch[gone & graph.is_device], launches)
+    launches = launches[launches >= 0]
+    durations = np.where(gone, 0, graph.duration_ns)
+    durations[launches] = np.maximum(durations[launches] - graph.own_ns[launches], 0)
+    delay_ns = np.where(gone[graph.target], np.minimum(graph.delay_ns, 0), graph.delay_ns)
+    changed = replace(graph, duration_ns=durations, delay_ns=delay_ns)
+    return _without_edges(changed, gone[graph.target] & (graph.link == Link.LAUNCH))
+
+
+def fuse(graph: Graph, nodes: Ids | Ints, duration_ns: int) -> Graph:
+    """Return `graph` where the last of the device work `nodes` does the work of all of them in `duration_ns`, with one launch."""
+    ordered = np.sort(nodes).astype(np.int64)
+    return shorten(remove(graph, ordered[:-1]), ordered[-1:], duration_ns)
+
+
+def drop_waits(graph: Graph, nodes: Ids | Ints) -> Graph:
+    """Return `graph` where the host does not wait for the device in `nodes`."""
+    waits = _mask(graph, nodes)
+    dropped = waits[graph.target] & (graph.link == Link.WAIT)
+    waits &= np.bincount(graph.target[dropped], minlength=len(graph)) > 0
+    return _without_edges(shorten(graph, np.flatnonzero(waits), 0), dropped)
+
+
+def move_to_stream(graph: Graph, nodes: Ids | Ints, lane: int | None = None) -> Graph:
+    """Return `graph` with the device work `nodes` on the stream `lane`, by default a new one.
+
+    The work no longer waits for earlier work of its old stream. The next work of that stream still waits for it, as for an event,
+    because it may read what was written. `lane` has no other work.
+    """
+    moved = _mask(graph, nodes) & graph.is_device
+    lane = int(graph.lane.max()) + 1 if lane is None else lane
+    rows = []
+    for old in np.unique(graph.lane[moved]).tolist():
+        members = np.flatnonzero(graph.lane == old)
+        stay = members[~moved[members]]
+        rows.append((stay[:-1], stay[1:]))
+        at = np.flatnonzero(moved[members])
+        followers = np.searchsorted(stay, members[at])
+        has_next = followers < len(stay)
+        rows.append((members[at][has_next], stay[followers[has_next]]))
+    order = np.flatnonzero(moved)
+    rows.append((order[:-1], order[1:]))
+    source, target = (np.concatenate(column) for column in zip(*rows, strict=True))
+    link = np.where(moved[source] & ~moved[target], np.int8(Link.EVENT), np.int8(Link.STREAM))
+    affected = np.isin(graph.lane, np.unique(graph.lane[moved]))
+    is_old = affected[graph.target] & (graph.link == Link.STREAM)
+    # what each work waited for after its stream is a delay of that work
+    delay_of = np.zeros(len(graph), np.int64)
+    delay_of[graph.target[is_old]] = graph.delay_ns[is_old]
+    return _with_edges(
+        replace(_without_edges(graph, is_old), lane=np.where(moved, np.int32(lane), graph.lane)),
+        source,
+        target,
+        delay_of[target],
+        link,
+    )
+
+
+def _mask(graph: Graph, nodes: Ids | Ints) -> Mask:
+    mask = np.zeros(len(graph), np.bool_)
+    mask[nodes] = True
+    return mask
+
+
+def _without_edges(graph: Graph, dropped: Mask) -> Graph:
+    columns = {name: getattr(graph, name)[~dropped] for name in ("source", "target", "delay_ns", "link")}
+    return replace(graph, **columns)
+
+
+def _with_edges(graph: Graph, source: Ids | Ints, target: Ids | Ints, delay_ns: Ints, link: Ids | Ints) -> Graph:
+    columns = {
+        name: np.concatenate((getattr(graph, name), added)).astype(getattr(graph, name).dtype)
+        for name, added in (("source", source), ("target", target), ("delay_ns", delay_ns), ("link", link))
+    }
+    order = np.argsort(columns["target"], kind="stable")
+    return replace(graph, **{name: column[order] for name, column in columns.items()})
