@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recording": GROUND | {"records", "user_code", "meta", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
-    "simulation": GROUND | {"traces", "attribution"},
+    "simulation": GROUND | {"records", "traces", "attribution"},
     "diagnosis": GROUND | {"records", "statistics", "devices"},
     "comparison": GROUND | {"records", "statistics"},
     "gate": GROUND | {"process", "records"},

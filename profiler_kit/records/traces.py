@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from profiler_kit.records.samples import Interval
+
 TracePhase = Literal[
     "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"
 ]
@@ -147,6 +149,7 @@ class TraceDevice:
     idle_ns: int
 
 
+UntracedReason = Literal["", "no steps", "hardware counters", "device work is missing", "no operators"]
 DeviceEvidence = Literal["", "launches", "lost events", "copies", "operators", "memory", "threads", "inputs"]
 
 
@@ -365,6 +368,8 @@ class TraceSummary:
     - `span_ns`: from the start of the first device event to the end of the last, once for each of `accounts`. `busy_ns`,
       `idle_ns`: its two parts.
     - `accounts`: the devices that take part; their times sum to those of the trace. Empty in older files.
+    - `untraced_step_ns`: an estimate of the time of a step without the profiler, and its range; None if it cannot be said, with
+      the reason in `untraced_reason`. Both are empty in older files.
     - `before`, `after`: the recorded time before the first device work and after the last, by cause. They are not part of the
       span. Empty for a trace without device work.
     - `device_record`: how much of the device's work the trace holds; None in older files.
@@ -444,6 +449,8 @@ class TraceSummary:
     device_record: DeviceRecord | None = None
     unread: tuple[UnreadEvents, ...] = ()
     cut_off: bool = False
+    untraced_step_ns: Interval | None = None
+    untraced_reason: UntracedReason = ""
     notes: tuple[str, ...] = ()
 
     @property

@@ -29,6 +29,7 @@ from scripts.bench.diagnosis.scenario import ANALYZE, FORMS, TRACE_FORMS, Scenar
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 LIMIT_S: Final = 150
+UNTRACED_BLOCKS, STEPS_OF_BLOCK = 3, 4
 BUDGET: Final = "2s"  # of `analyze`: the shares of a step settle within few steps
 # `inspect` reads these parts of a trace; the others only make the files larger.
 PARTS_OF_TRACE: Final = (
@@ -37,6 +38,7 @@ PARTS_OF_TRACE: Final = (
     "distributedInfo",
     "baseTimeNanoseconds",
     "displayTimeUnit",
+    "untraced_steps_ns",
 )
 # Numbers that neither `inspect` nor the readers of `peers` read. TraceLens needs the arrows from launches to kernels.
 NUMBERS: Final = ("Ev Idx", "Record function id", "cbid", "queued")
@@ -169,6 +171,7 @@ def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None
     loop = scenario.module.train(device)
     for _ in range(scenario.warmup):
         next(loop)
+    untraced_ns = _untraced_steps_ns(loop, device) if scenario.warmup else []
     stacks = form == "stacks"
     settled = int(scenario.warmup > 0)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +188,24 @@ def _record_form(scenario: Scenario, device: str, form: str, path: Path) -> None
                 profiler.step()
         loop.close()
         data = json.loads(trace.read_text(encoding="utf-8"))
-    _write(thin(data), path)
+    _write(thin({**data, "untraced_steps_ns": untraced_ns}), path)
+
+
+def _untraced_steps_ns(loop: Iterator[None], device: str) -> list[int]:
+    """Return the time of a step without the profiler, as means over blocks: the host of a device runs ahead in a block."""
+    import torch
+
+    means = []
+    for _ in range(UNTRACED_BLOCKS):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        for _ in range(STEPS_OF_BLOCK):
+            next(loop)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        means.append((time.perf_counter_ns() - began) // STEPS_OF_BLOCK)
+    return means
 
 
 def thin(trace: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""What the profiler adds to a step, and the step without it.
+
+The profiler takes time of the host for each event that it records. The device's work takes as long as without it. So the step
+without the profiler is the replay with that time taken out of the host's work. It is shorter only as far as the host decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from profiler_kit.attribution.result import Attribution
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import TraceSummary, UntracedReason
+from profiler_kit.simulation.from_trace import trace_graph
+from profiler_kit.simulation.graph import Graph, Item
+from profiler_kit.simulation.replay import simulate
+from profiler_kit.traces.table import NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerCost:
+    """The time that the profiler adds to the host's work for each recorded event.
+
+    `shapes_ns`: for each operator, where the shapes of inputs are recorded. `kept_share`: at least this part of a
+    stretch of host work is the program's own.
+    """
+
+    operator_ns: int
+    frame_ns: int
+    range_ns: int
+    call_ns: int
+    shapes_ns: int
+    kept_share: float
+
+    def scaled(self, factor: float) -> ProfilerCost:
+        """Return the cost with all times multiplied."""
+        return replace(
+            self,
+            operator_ns=round(factor * self.operator_ns),
+            frame_ns=round(factor * self.frame_ns),
+            range_ns=round(factor * self.range_ns),
+            call_ns=round(factor * self.call_ns),
+            shapes_ns=round(factor * self.shapes_ns),
+        )
+
+    def with_shapes(self) -> ProfilerCost:
+        """Return the cost where the profiler also records the shapes of the inputs of operators."""
+        return replace(self, operator_ns=self.operator_ns + self.shapes_ns, shapes_ns=0)
+
+
+# `python -m scripts.bench.untraced_step` prints the fit and its errors. With ProfilerActivity.CUDA, the profiler also
+# tells CUPTI each operator, and CUPTI records each call.
+ON_DEVICE: Final = ProfilerCost(
+    operator_ns=3_500, frame_ns=500, range_ns=3_500, call_ns=1_750, shapes_ns=1_800, kept_share=0.25
+)
+ON_HOST: Final = ProfilerCost(operator_ns=500, frame_ns=400, range_ns=500, call_ns=0, shapes_ns=0, kept_share=0.5)
+LEAST, MOST = 0.5, 2.0  # times the cost: the ends of the range
+NOISE_SHARE: Final = 0.03  # of the step: what steps of the same program differ by
+
+
+def without_profiler(graph: Graph, cost: ProfilerCost) -> Graph:
+    """Return `graph` with the time of the profiler taken out of the host's work.
+
+    Collectives wait for other ranks, whose profilers take time as well: their waits shrink as the host's work does.
+    """
+    host = np.flatnonzero(~graph.is_device)
+    ns = np.zeros(len(Item), np.int64)
+    for item, item_ns in (
+        (Item.OPERATOR, cost.operator_ns),
+        (Item.FRAME, cost.frame_ns),
+        (Item.RANGE, cost.range_ns),
+        (Item.CALL, cost.call_ns),
+    ):
+        ns[item] = item_ns
+    durations, traced_ns = graph.duration_ns.copy(), graph.duration_ns[host]
+    durations[host] = np.maximum(traced_ns - ns @ graph.items[:, host], (cost.kept_share * traced_ns).astype(np.int64))
+    share = durations[host].sum() / max(int(traced_ns.sum()), 1)
+    durations -= ((1 - share) * graph.waiting_ns).astype(np.int64)
+    return replace(graph, duration_ns=durations)
+
+
+def untraced_interval(graph: Graph, cost: ProfilerCost) -> Interval:
+    """Return the time of a step without the profiler, and the times with `LEAST` and `MOST` of its cost.
+
+    At the upper end, the waits of collectives do not shrink: what other ranks do is unknown.
+    """
+    waiting = replace(graph, waiting_ns=np.zeros_like(graph.waiting_ns))
+    high = simulate(without_profiler(waiting, cost.scaled(LEAST))).step_ns
+    median, low = (simulate(without_profiler(graph, cost.scaled(factor))).step_ns for factor in (1.0, MOST))
+    median = min(median, high)
+    return Interval(
+        median=median, low=round((1 - NOISE_SHARE) * min(low, median)), high=round((1 + NOISE_SHARE) * high)
+    )
+
+
+def cost_of(attribution: Attribution, missing_share: float) -> ProfilerCost:
+    """Return the cost of the profiler that recorded a trace.
+
+    `missing_share`: the part of the recorded operators and ranges that is missing in the file.
+    """
+    table, device = attribution.table, attribution.device
+    cost = ON_DEVICE if len(device.rows) else ON_HOST
+    cost = cost.with_shapes() if (table.shapes != NONE).any() else cost
+    return replace(cost.scaled(1 / (1 - missing_share)), frame_ns=cost.frame_ns)
+
+
+def untraced_step(attribution: Attribution, summary: TraceSummary) -> Interval | UntracedReason:
+    """Return the time of a step without the profiler, or why it cannot be estimated."""
+    if not attribution.steps:
+        return "no steps"
+    if summary.hardware_counters:
+        return "hardware counters"
+    if summary.is_unrecorded:
+        return "device work is missing"
+    if not attribution.host.is_operator.any():
+        return "no operators"
+    return untraced_interval(trace_graph(attribution).graph, cost_of(attribution, summary.missing_share))
