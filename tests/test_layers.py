@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "statistics",
         "traces",
         "attribution",
+        "simulation",
         "diagnosis",
         "comparison",
         "gate",

@@ -27,7 +27,7 @@ from profiler_kit.attribution.wait_times import phase_wait_ns, sync_waits
 from profiler_kit.records import marks
 from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
 from profiler_kit.traces.intervals import Intervals, length, overlap, union
-from profiler_kit.traces.table import NONE, Ids, Ints
+from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
 
 class StepWaits(NamedTuple):
@@ -111,15 +111,21 @@ def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, s
 
 
 def _program_waits(attribution: Attribution, waits: Waits) -> Waits:
-    """Return the program's waits in marked steps.
+    """Return the program's waits in marked steps."""
+    is_program_wait = ~is_tool_wait(attribution, waits.position)
+    return Waits(**{field.name: getattr(waits, field.name)[is_program_wait] for field in fields(Waits)})
 
-    The tool's own wait at a step's end has only the step's mark around it.
+
+def is_tool_wait(attribution: Attribution, position: Ids) -> Mask:
+    """Return which of the host's waits at `position` are the tool's own.
+
+    The wait at a step's end has only the step's mark around it. Others are outside of steps.
     """
     table, host = attribution.table, attribution.host
-    parent = host.parent[waits.position]
+    parent = host.parent[position]
     names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
-    is_program_wait = (host.step[waits.position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
-    return Waits(**{field.name: getattr(waits, field.name)[is_program_wait] for field in fields(Waits)})
+    is_program_wait: Mask = (host.step[position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
+    return ~is_program_wait
 
 
 def _waits_per_step(waits: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:

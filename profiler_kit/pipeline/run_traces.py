@@ -33,10 +33,29 @@ def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
         attribution = _attribute_file(trace)
         annotation = build_annotation(attribution)
         timeline = step_timeline(attribution, annotation.spans)
-        return AttributedRun(attribute_run(run, attribution), annotation, timeline)
+        run = with_replay(attribute_run(run, attribution), attribution)
+        return AttributedRun(run, annotation, timeline)
     except TraceError as error:
         run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))
         return AttributedRun(run, Annotation(spans=()), None)
+
+
+def with_replay(run: ConfigRun, attribution: Attribution) -> ConfigRun:
+    """Add the replay of the traced steps without the profiler to `run`, and the cost that agrees with the timed steps."""
+    import numpy as np
+
+    from profiler_kit.attribution.run_waits import is_tool_wait
+    from profiler_kit.simulation.changes import drop_waits
+    from profiler_kit.simulation.from_trace import trace_graph
+    from profiler_kit.simulation.profiler_cost import calibrated_scale, cost_of, untraced_interval
+
+    traced = trace_graph(attribution)
+    waits = np.flatnonzero(~traced.graph.is_device & (traced.event >= 0))
+    graph = drop_waits(traced.graph, waits[is_tool_wait(attribution, traced.event[waits])])
+    cost = cost_of(attribution, 0.0)
+    estimate = untraced_interval(graph, cost)
+    scale = calibrated_scale(graph, cost, run.step_ns.median) if run.step_ns is not None else None
+    return replace(run, untraced_step_ns=estimate, profiler_scale=scale)
 
 
 def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:

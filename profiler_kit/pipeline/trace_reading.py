@@ -120,11 +120,13 @@ def extract_trace(file: Path, *, timeline: bool = False) -> RankExtract:
     """The summary of the trace in `file`, the events needed to combine ranks, and its `timeline`. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
+    from profiler_kit.simulation.profiler_cost import with_untraced_step
     from profiler_kit.traces.reader import read
 
     table = read(file, details=False)
     attribution = attribute(table)
     extract = extract_rank(attribution)
+    extract = replace(extract, summary=with_untraced_step(attribution, extract.summary))
     if not timeline:
         return extract
     from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline

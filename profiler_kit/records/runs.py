@@ -150,6 +150,8 @@ class ConfigRun(Saved, kind="run"):
     - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
     - `waits`: host waits for the device, without the tool's
       synchronization at the end of a traced step.
+    - `untraced_step_ns`: the time of a step without the profiler, as their replay estimates it. `profiler_scale`: the factor of
+      the usual cost of the profiler with which the replay takes as long as `step_ns`.
     - `trace`: the file of the trace.
 
     Memory, in bytes of the caching allocator:
@@ -201,6 +203,8 @@ class ConfigRun(Saved, kind="run"):
     activities: tuple[HostActivity, ...] = ()
     waits: tuple[SyncWait, ...] = ()
     queue: Queue | None = None
+    untraced_step_ns: Interval | None = None
+    profiler_scale: float | None = None
     first_step_peak_bytes: int | None = None
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None

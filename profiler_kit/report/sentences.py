@@ -131,7 +131,16 @@ def steps(run: ConfigRun) -> str:
     if not run.traced_steps:
         return f"{timed}. No traced steps, so no times per layer."
     kind = "Operator" if run.clock == "operator" else "Kernel"
-    return f"{timed}. {kind} time: mean of {plural(run.traced_steps, 'traced step')}."
+    return f"{timed}. {kind} time: mean of {plural(run.traced_steps, 'traced step')}.{_disagreement(run)}"
+
+
+def _disagreement(run: ConfigRun) -> str:
+    """A sentence if the replay of the traced steps without the profiler differs from the timed steps; "" otherwise."""
+    replayed, timed = run.untraced_step_ns, run.step_ns
+    if replayed is None or timed is None or (replayed.low <= timed.high and timed.low <= replayed.high):
+        return ""
+    times = f"{text(replayed.low, 'ns')} to {text(replayed.high, 'ns')}"
+    return f" Without the profiler, the traced steps would take {times}: they differ from the timed steps."
 
 
 def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:

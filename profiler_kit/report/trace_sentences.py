@@ -69,6 +69,15 @@ def steps(trace: TraceSummary) -> str | None:
     return f"Step time: {', '.join(parts)}."
 
 
+def untraced(trace: TraceSummary) -> str | None:
+    """The time of a step without the profiler; None where it cannot be estimated."""
+    step = trace.untraced_step_ns
+    if step is None:
+        return None
+    low, high = text(step.low, "ns"), text(step.high, "ns")
+    return f"Without the profiler, a step takes about {text(step.median, 'ns')} ({low} to {high})."
+
+
 def clocks(trace: TraceSummary) -> Iterator[str]:
     """The phases whose host time is most misleading, at most two, with the reason; none for a filtered trace."""
     if trace.clock != "device" or trace.missing_share >= MAX_MISSING_SHARE:

@@ -129,6 +129,7 @@ def _header(trace: TraceSummary) -> list[Block]:
     parts = (
         trace_sentences.place(trace),
         trace_sentences.steps(trace),
+        trace_sentences.untraced(trace),
         trace_sentences.overlap(trace),
     )
     blocks: list[Block] = [Paragraph(text=" ".join(part for part in parts if part is not None))]

@@ -50,7 +50,8 @@ class Graph:
 
     Nodes: `lane` is a host thread or a stream. `is_device`: device work, which `launch` (a node, or NONE) launched.
     `ready_ns`: the earliest start; NEVER_NS if only edges hold the node back. `own_ns`: the part of a host node's
-    duration that belongs to its launch alone, and goes if the launch goes. `step`: the number of the step, from 0.
+    duration that belongs to its launch alone, and goes if the launch goes. `step`: the number of the step, from 0; NONE
+    before, between and after steps.
     `items[item, node]`: the recorded events of each `Item`. `waiting_ns`: the part of a collective's duration in which
     it waits for other ranks.
 

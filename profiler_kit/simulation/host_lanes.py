@@ -70,7 +70,8 @@ def host_work(attribution: Attribution) -> HostWork:
     steps = longest_run(_working_steps(attribution))
     start, end = _bounds(attribution, steps)
     lanes = _lanes(attribution, start, end)
-    borders = np.array([*(step.start_ns for step in steps[1:]), end], np.int64)
+    # between the marks of two steps, the profiler hands over a step
+    borders = np.unique([time for step in steps for time in (step.start_ns, step.end_ns) if time > start] or [end])
     waits = host_waits(attribution)
     wait_start = np.full(len(attribution.host.rows), NONE, np.int64)
     wait_start[waits.position] = waits.start
@@ -81,7 +82,7 @@ def host_work(attribution: Attribution) -> HostWork:
     order = np.lexsort((columns[0], columns[3]))
     lane, thread, begin, finish, event, is_wait, own = (column[order] for column in columns[:7])
     items = np.stack([columns[7 + item][order] for item in Item])
-    step = np.minimum(np.searchsorted(borders, begin, side="right"), len(borders) - 1)
+    step = _steps_at(steps, begin)
     ready = np.full(len(begin), NEVER_NS)
     first = np.unique(lane, return_index=True)[1]
     ready[first] = np.where(lane[first] == 0, 0, begin[first] - start)
@@ -95,7 +96,7 @@ def host_work(attribution: Attribution) -> HostWork:
         is_launch=(event != NONE) & ~is_wait.astype(np.bool_),
         is_wait=is_wait.astype(np.bool_),
         own_ns=own,
-        step=step.astype(np.int32),
+        step=step,
         items=items,
         wakes=(np.zeros(0, np.int32), np.zeros(0, np.int32)),
         origin_ns=start,
@@ -114,6 +115,15 @@ def longest_run(steps: tuple[Step, ...]) -> tuple[Step, ...]:
             runs.append([step])
     longest: list[Step] = max(runs, key=lambda run: len(run), default=[])
     return tuple(longest)
+
+
+def _steps_at(steps: tuple[Step, ...], begin: Ints) -> Ids:
+    """Return the number of the step at each time, NONE between steps; 0 without steps."""
+    if not steps:
+        return np.zeros(len(begin), np.int32)
+    starts, ends = (np.array([getattr(step, name) for step in steps], np.int64) for name in ("start_ns", "end_ns"))
+    number = np.searchsorted(starts, begin, side="right") - 1
+    return np.where(begin < ends[number], number, NONE).astype(np.int32)
 
 
 def _working_steps(attribution: Attribution) -> tuple[Step, ...]:

@@ -62,7 +62,7 @@ NOISE_SHARE: Final = 0.03  # of the step: what steps of the same program differ 
 
 
 def without_profiler(graph: Graph, cost: ProfilerCost) -> Graph:
-    """Return `graph` with the time of the profiler taken out of the host's work.
+    """Return `graph` with the time of the profiler taken out of the host's work, and all of it between steps.
 
     Collectives wait for other ranks, whose profilers take time as well: their waits shrink as the host's work does.
     """
@@ -77,6 +77,7 @@ def without_profiler(graph: Graph, cost: ProfilerCost) -> Graph:
         ns[item] = item_ns
     durations, traced_ns = graph.duration_ns.copy(), graph.duration_ns[host]
     durations[host] = np.maximum(traced_ns - ns @ graph.items[:, host], (cost.kept_share * traced_ns).astype(np.int64))
+    durations[host[graph.step[host] == NONE]] = 0
     share = durations[host].sum() / max(int(traced_ns.sum()), 1)
     durations -= ((1 - share) * graph.waiting_ns).astype(np.int64)
     return replace(graph, duration_ns=durations)
@@ -118,3 +119,30 @@ def untraced_step(attribution: Attribution, summary: TraceSummary) -> Interval |
     if not attribution.host.is_operator.any():
         return "no operators"
     return untraced_interval(trace_graph(attribution).graph, cost_of(attribution, summary.missing_share))
+
+
+def with_untraced_step(attribution: Attribution, summary: TraceSummary) -> TraceSummary:
+    """Return `summary` with the time of a step without the profiler, or the reason why it cannot be estimated."""
+    result = untraced_step(attribution, summary)
+    if isinstance(result, Interval):
+        return replace(summary, untraced_step_ns=result)
+    return replace(summary, untraced_reason=result)
+
+
+_MOST_SCALE: Final = 8.0
+_ROUNDS: Final = 12  # of bisection: the scale is then exact to 0.002
+
+
+def calibrated_scale(graph: Graph, cost: ProfilerCost, step_ns: int) -> float:
+    """Return the factor of `cost` with which the replay without the profiler takes `step_ns`, the step timed without it.
+
+    0 if the step took longer without the profiler than with it; the largest factor, if no cost explains the step.
+    """
+    low, high = 0.0, _MOST_SCALE
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        if simulate(without_profiler(graph, cost.scaled(middle))).step_ns > step_ns:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
+from inspection_traces import op, write
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.rank_extract import extract_rank
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.pipeline import trace_reading as reading
+from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import read_all
+from profiler_kit.records.serde import dumps
+from profiler_kit.simulation.profiler_cost import with_untraced_step
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -114,4 +119,15 @@ def test_traces_of_two_jobs_are_summed_up_one_by_one_and_said_to_be_so(tmp_path:
 
 @pytest.mark.parametrize("file", sorted(FIXTURES.rglob("*.json.gz")), ids=lambda file: file.name)
 def test_a_summary_does_not_need_the_details_of_events(file: Path) -> None:
-    assert reading.summary(file) == extract_rank(attribute(read(file))).summary
+    attribution = attribute(read(file))
+    assert reading.summary(file) == with_untraced_step(attribution, extract_rank(attribution).summary)
+
+
+def test_a_trace_says_what_a_step_takes_without_the_profiler(tmp_path: Path) -> None:
+    plain = inspect(FIXTURES.parent / "diagnosis" / "useless_autocast.cuda.plain.json.gz").report
+    (trace,) = json.loads(dumps(plain))["traces"]
+    assert set(trace["untraced_step_ns"]) == {"median", "low", "high"}
+    assert 0 < trace["untraced_step_ns"]["median"] < trace["host_step_ns"]
+    unmarked = inspect(write(tmp_path / "trace.json", [op("aten::add", 0, 5)])).report
+    (trace,) = json.loads(dumps(unmarked))["traces"]
+    assert (trace["untraced_step_ns"], trace["untraced_reason"]) == (None, "no steps")

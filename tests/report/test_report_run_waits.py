@@ -15,6 +15,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, loads_report
+from profiler_kit.report import sentences
 from profiler_kit.report.document import report_document
 from profiler_kit.report.frames import dataframe
 
@@ -115,3 +116,29 @@ def test_they_are_saved_with_the_report(cuda: Report) -> None:
 def test_the_causes_stand_in_the_finding_that_rests_on_them(cuda: Report) -> None:
     (finding,) = (f for f in diagnose(cuda) if f.rule == "launch_bound")
     assert "op dispatch 1.91 ms, python 1.431 ms and launch latency" in finding.explanation
+
+
+def test_the_replay_of_the_traced_steps_stands_beside_the_timed_steps(cuda: Report) -> None:
+    run = cuda.baseline()
+    assert run is not None
+    replayed = run.untraced_step_ns
+    assert replayed is not None
+    assert run.profiler_scale is not None
+    agreeing, slower = (
+        sentences.steps(replace(run, step_ns=Interval(median=ns, low=ns, high=ns)))
+        for ns in (replayed.median, 2 * replayed.high)
+    )
+    assert slower.startswith(agreeing)
+    assert len(slower) > len(agreeing)
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(1.0, 1.0), (10.0, 0.0)])
+def test_the_cost_of_the_profiler_is_calibrated_by_the_timed_steps(factor: float, scale: float) -> None:
+    run = SAMPLES["v0_cuda"]().baseline()
+    assert run is not None
+    replayed = attribute_run_trace(run, TRACES / "train.cuda.json.gz").run.untraced_step_ns
+    assert replayed is not None
+    ns = round(factor * replayed.median)
+    timed = replace(run, step_ns=Interval(median=ns, low=ns, high=ns))
+    calibrated = attribute_run_trace(timed, TRACES / "train.cuda.json.gz").run.profiler_scale
+    assert calibrated == pytest.approx(scale, abs=0.01)

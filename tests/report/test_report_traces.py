@@ -18,6 +18,7 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, loads_report, loads_saved
 from profiler_kit.records.traces import ShapedOperator, TraceModule
 from profiler_kit.render import RenderOptions, renderer_by_name
@@ -87,6 +88,15 @@ def test_the_clocks_stand_side_by_side_and_the_wrong_one_is_said() -> None:
     assert "Backward takes 1.8 ms on the host, 49.7 ms on the device" in detail
     assert "the host waits 76.4 ms" in " ".join(written.split())
     assert "backward (62 %), forward (38 %)" in " ".join(written.split())
+
+
+def test_the_step_without_the_profiler_is_shown() -> None:
+    step = Interval(median=ms(34), low=ms(22), high=ms(43))
+    shown = trace_sentences.untraced(trace(untraced_step_ns=step))
+    assert shown is not None
+    assert re.findall(r"[\d.]+(?= ms)", shown) == ["34", "22", "43"]
+    assert shown in page(traces(trace(untraced_step_ns=step))).replace("\n", " ")
+    assert trace_sentences.untraced(trace(untraced_reason="no steps")) is None
 
 
 def test_clocks_that_agree_are_no_matter() -> None:

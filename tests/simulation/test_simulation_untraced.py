@@ -23,6 +23,7 @@ from profiler_kit.simulation.profiler_cost import (
     ON_DEVICE,
     ON_HOST,
     ProfilerCost,
+    calibrated_scale,
     cost_of,
     untraced_interval,
     untraced_step,
@@ -85,6 +86,14 @@ def test_the_estimate_is_in_its_range_and_below_the_traced_step(
     interval = untraced_interval(graph, COST)
     assert interval.low <= interval.median <= interval.high
     assert interval.median <= simulate(graph).step_ns
+
+
+@pytest.mark.parametrize(("step_us", "scale"), [(900, 0.5), (800, 1.0), (600, 2.0), (1200, 0.0), (10, 4.95)])
+def test_the_cost_that_a_timed_step_shows(step_us: int, scale: float) -> None:
+    """Twenty operators cost 200 of 1000 us."""
+    cost = ProfilerCost(operator_ns=10_000, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=0.0)
+    graph = steps(1_000_000, 10, (20, 0, 0, 0))
+    assert calibrated_scale(graph, cost, 1000 * step_us) == pytest.approx(scale, abs=0.01)
 
 
 # ---- traces

@@ -155,6 +155,7 @@ TRACE_COLUMNS: tuple[Column[TraceItem[None]], ...] = (
     Column("steps", "steps", "count", lambda r: len(r.trace.steps) or None, "number of marked or inferred steps", rank=5),
     Column("step_ns", "step", "ns", lambda r: r.trace.step_ns, "median period of the steady steps by the device's clock"),
     Column("host_step_ns", "host step", "ns", lambda r: r.trace.host_step_ns, "median duration of the marked or inferred steps on the host", rank=6),
+    Column("untraced_step_ns", "untraced step", "ns", lambda r: r.trace.untraced_step_ns.median if r.trace.untraced_step_ns is not None else None, "estimated duration of a step without the profiler", place="data"),
     Column("forward_ns", "forward", "ns", lambda r: _time(r.trace, "forward"), "busy time of forward", rank=1),
     Column("backward_ns", "backward", "ns", lambda r: _time(r.trace, "backward", "recompute"), "busy time of backward, recomputation included", rank=1),
     Column("optimizer_ns", "optimizer", "ns", lambda r: _time(r.trace, "optimizer"), "busy time of the optimizer", rank=2),

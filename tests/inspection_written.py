@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import strategies as st
 
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, Evidence, Host, Module, Step
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
 from profiler_kit.traces.table import NONE, Kind, Sparse, Stream, Table, Thread
 
 
@@ -197,6 +198,48 @@ def _sparse(values: dict[int, str | int]) -> Sparse:
         texts = tuple(dict.fromkeys(str(value) for value in values.values()))
         return Sparse(rows=rows, values=np.array([texts.index(str(v)) for v in values.values()], np.int64), texts=texts)
     return Sparse(rows=rows, values=np.array(list(values.values()), np.int64))
+
+
+# ---- traces that hypothesis writes
+
+phases = st.none() | st.sampled_from(TRACE_PHASES)
+times = st.tuples(st.integers(-500, 500), st.integers(-3, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+host_names = {
+    Kind.OPERATOR: ["aten::mm", "aten::item", "autograd::engine::evaluate_function: A"],
+    Kind.ANNOTATION: ["enumerate(DataLoader)#_Iter", "nccl:all_reduce"],
+    Kind.PYTHON: ["train.py(3): step"],
+}
+calls = ["cudaLaunchKernel", "cudaStreamSynchronize", "cudaMemcpyAsync", "cudaStreamWaitEvent", "hipMemcpyWithStream"]
+
+
+@st.composite
+def written(draw: st.DrawFn) -> Written:
+    """Any trace: events may overlap, precede their launch, end before they start, and lie outside the steps."""
+    trace = Written()
+    trace.modules = (Module("", "Net"), Module("conv1", "Conv2d"))
+    for kind in draw(st.lists(st.sampled_from(list(host_names)), max_size=8)):
+        start, end = draw(times)
+        name = draw(st.sampled_from(host_names[kind]))
+        trace.host(
+            name, start, end, kind, thread=draw(st.integers(0, 2)), phase=draw(phases), module=draw(st.integers(-1, 1))
+        )
+    events = [
+        trace.call(draw(st.sampled_from(calls)), *draw(times), thread=draw(st.integers(0, 2)))
+        for _ in range(draw(st.integers(0, 8)))
+    ]
+    for _ in range(draw(st.integers(0, 10))):
+        trace.work(
+            *draw(times),
+            draw(st.sampled_from([None, *events])),
+            name=draw(st.sampled_from(["ncclDevKernel_AllReduce", "sgemm", "Memcpy DtoH (Device -> Pageable)"])),
+            stream=draw(st.integers(0, 2)),
+            kind=draw(st.sampled_from([Kind.KERNEL, Kind.MEMCPY])),
+            phase=draw(phases),
+            module=draw(st.integers(-1, 1)),
+        )
+    for number in range(draw(st.integers(0, 3))):
+        trace.step(number, -300 + 200 * number, -100 + 200 * number)
+    return trace
 
 
 def assert_sums_hold(summary: TraceSummary) -> None:
