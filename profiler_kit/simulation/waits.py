@@ -85,8 +85,11 @@ def _latest(candidates: Ints, values: Ints) -> Ints:
     return result
 
 
-# An event reaches another stream within this time. Source: HANDOVER_NS of `attribution.device_time`.
-_HANDOVER_NS: Final = 20_000
+# Work that starts later than this after its launch and its stream waits for something else. Source: HANDOVER_NS of
+# `attribution.device_time`. An event reaches another stream within the longer time: a collective, whose kernel needs many
+# blocks at once, begins 25 us after it on an H200.
+_LATE_NS: Final = 20_000
+_HANDOVER_NS: Final = 50_000
 
 
 def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWork) -> Ids:
@@ -103,22 +106,22 @@ def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWor
     for source, end_ns in ((work.launch, host.end_ns), (work.previous, work.end_ns)):
         at = source != NONE
         ready[at] = np.maximum(ready[at], end_ns[source[at]])
-    is_late = work.start_ns - ready > _HANDOVER_NS
+    is_late = work.start_ns - ready > _LATE_NS
     is_late &= (ended != NONE) & (work.start_ns - work.end_ns[ended] < _HANDOVER_NS)
     runs_on = (result != NONE) & (work.end_ns[result] > work.start_ns + _SKEW_NS)
     return np.where(runs_on | (is_late & (result == NONE)), ended, result).astype(np.int32)
 
 
 def _ended_before(work: DeviceWork) -> Ids:
-    """Return the work on another stream that ended last before each work began, or NONE."""
-    result = np.full(len(work.position), NONE, np.int32)
-    streams = np.unique(work.stream).tolist()
-    for number in streams if len(streams) > 1 else ():
-        members, others = (np.flatnonzero(mask) for mask in (work.stream == number, work.stream != number))
-        others = others[np.argsort(work.end_ns[others], kind="stable")]
-        at = np.searchsorted(work.end_ns[others], work.start_ns[members] + _SKEW_NS, side="right") - 1
-        result[members] = np.where(at >= 0, others[at], NONE)
-    return result
+    """Return the work on another stream that ended last before each work began, of that launched before it, or NONE."""
+    candidates = []
+    number = np.empty(len(work.key), np.int64)
+    number[np.argsort(work.key, kind="stable")] = np.arange(len(number))  # that of the graph's nodes
+    for stream in _streams(work):
+        launched = _last(stream, number[stream.work], number)
+        ended = np.minimum(launched, _last(stream, stream.end_ns, work.start_ns + _SKEW_NS + 1))
+        candidates.append(np.where(work.stream == work.stream[stream.work[0]], NONE, ended))
+    return _latest(np.stack(candidates), work.end_ns).astype(np.int32) if candidates else work.launch
 
 
 def _launched_before_event(attribution: Attribution, work: DeviceWork) -> Ids:

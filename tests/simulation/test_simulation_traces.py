@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from inspection_traces import ENGINE, MAIN, Event, copy, kernel, launch, mark, o
 from published_traces import PUBLISHED, TRACES, published
 
 from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.result import PHASE_NUMBERS
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import QUEUE_DEPTH, TraceGraph, trace_graph
 from profiler_kit.simulation.graph import NONE, Item, Link
 from profiler_kit.simulation.replay import Replay, simulate, step_ns_of
+from profiler_kit.traces.intervals import overlap, union
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -171,6 +174,20 @@ def test_an_event_between_streams(tmp_path: Path) -> None:
     assert len(edges(without_calls, Link.EVENT)) == 1  # nothing else explains the late start
 
 
+def test_a_short_kernel_launched_later_is_not_awaited(tmp_path: Path) -> None:
+    """A collective begins 25 us after the kernel that it waits for. Meanwhile a kernel that was launched after it has ended."""
+    events = [
+        step(1, 0, 300),
+        *launched(1, 10, 20, 200),
+        *launched(2, 30, 225, 260, stream=9),
+        *launched(3, 50, 202, 210),
+    ]
+    traced = graph_of(tmp_path, events)
+    assert_gives_the_trace_back(traced)
+    first, second, _ = nodes_of_kernels(traced)
+    assert edges(traced, Link.EVENT) == [(first, second)]
+
+
 def test_a_full_queue_is_the_time_of_the_device(tmp_path: Path) -> None:
     """Launches take 2 us. When 100 are queued, each waits for a kernel of 50 us."""
     events: list[Event] = [step(1, 0, 20_000)]
@@ -246,3 +263,39 @@ def test_without_host_events(tmp_path: Path) -> None:
     traced = graph_of(tmp_path, [kernel("gemm", 10 * i, 10 * i + 8) for i in range(5)])
     replay = assert_gives_the_trace_back(traced)
     assert (replay.device_span_ns, replay.device_busy_ns) == (48 * US, 40 * US)
+
+
+# ---- changes of recorded programs, beside the same program recorded or timed with the change
+
+
+def test_a_job_without_the_extra_work_of_one_rank() -> None:
+    """Rank 1 multiplies matrices between two layers for 8 of 21 ms. Its clock also timed the steps without them."""
+    folder = FIXTURES / "traces" / "ranks_cuda"
+    attribution = attribute(read(folder / "rank1.json.gz", details=False))
+    traced = trace_graph(attribution)
+    work = np.flatnonzero(traced.graph.is_device)
+    rows = attribution.host.rows[attribution.device.operator[traced.event[work]]]
+    is_forward = attribution.device.phase[traced.event[work]] == PHASE_NUMBERS["forward"]
+    extra = work[attribution.table.with_names(rows, lambda name: name == "aten::mm") & is_forward]
+    (truth,) = (rank for rank in json.loads((folder / "truth.json").read_text())["ranks"] if rank["straggler"])
+    assert simulate(traced.graph).step_ns == pytest.approx(1e6 * truth["step_ms"], rel=0.02)
+    assert simulate(remove(traced.graph, extra)).step_ns == pytest.approx(1e6 * truth["plain_step_ms"], rel=0.03)
+
+
+@published
+def test_a_loop_that_does_not_wait_for_data() -> None:
+    """The same loop was recorded with four workers of the DataLoader, and takes 126 instead of 176 ms."""
+    graphs = {}
+    for workers in (0, 4):
+        (path,) = (PUBLISHED / "kineto" / f"resnet50_num_workers_{workers}").glob("*.json.gz")
+        attribution = attribute(read(path, details=False))
+        graphs[workers] = (attribution, trace_graph(attribution))
+    attribution, traced = graphs[0]
+    host = attribution.host
+    data = host.phase == PHASE_NUMBERS["data"]
+    waiting = union(host.start_ns[data] - traced.origin_ns, host.end_ns[data] - traced.origin_ns)
+    at = np.flatnonzero(~traced.graph.is_device)
+    shorter = traced.graph.duration_ns[at] - overlap(waiting, traced.begin_ns[at], traced.end_ns[at])
+    step_ns = simulate(shorten(traced.graph, at, np.maximum(shorter, 0))).step_ns
+    assert simulate(traced.graph).step_ns == pytest.approx(176.3e6, rel=0.01)
+    assert step_ns == pytest.approx(simulate(graphs[4][1].graph).step_ns, rel=0.08)
