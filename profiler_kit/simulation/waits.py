@@ -11,6 +11,7 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.simulation.device_work import DeviceWork
 from profiler_kit.simulation.graph import Ids, Ints
 from profiler_kit.simulation.host_lanes import HostWork
+from profiler_kit.simulation.sync_events import SyncEvents, sync_events
 from profiler_kit.traces.table import NONE, Kind
 
 # A wait returns after the awaited work has ended. The clocks of host and device differ by a few us.
@@ -58,6 +59,10 @@ def awaited_by_host(attribution: Attribution, host: HostWork, work: DeviceWork) 
     recent = _latest(launched, work.key)
     has_ended = (recent != NONE) & (work.end_ns[recent] <= limit)
     single = np.where(has_ended & ~for_event, recent, latest)
+    recorded, stated = sync_events(attribution, work), np.full(len(attribution.host.rows), NONE, np.int64)
+    stated[recorded.call] = recorded.work
+    stated = stated[host.event[waits]]
+    single = np.where(stated != NONE, stated, single)
     pairs = [(waits[~for_all], single[~for_all])]
     pairs += [(waits[for_all], stream[for_all]) for stream in launched]
     node, awaited = (np.concatenate(column) for column in zip(*pairs, strict=True))
@@ -100,7 +105,8 @@ def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWor
     begins. Then the event, and also that of work which starts late for no other reason, is that of the work that
     ended last before it began.
     """
-    result = _launched_before_event(attribution, work)
+    recorded = sync_events(attribution, work)
+    result = _stated(attribution, work, recorded) if len(recorded.call) else _launched_before_event(attribution, work)
     ended = _ended_before(work)
     ready = np.full(len(work.position), np.iinfo(np.int64).min)
     for source, end_ns in ((work.launch, host.end_ns), (work.previous, work.end_ns)):
@@ -110,6 +116,17 @@ def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWor
     is_late &= (ended != NONE) & (work.start_ns - work.end_ns[ended] < _HANDOVER_NS)
     runs_on = (result != NONE) & (work.end_ns[result] > work.start_ns + _SKEW_NS)
     return np.where(runs_on | (is_late & (result == NONE)), ended, result).astype(np.int32)
+
+
+def _stated(attribution: Attribution, work: DeviceWork, recorded: SyncEvents) -> Ids:
+    """Return the work that the first work of a stream after each recorded wait of that stream waits for; NONE for other work."""
+    result = np.full(len(work.position), NONE, np.int32)
+    launch = attribution.device.launch[work.position]
+    launch_ns = np.where(launch == NONE, np.iinfo(np.int64).min, attribution.host.start_ns[launch])
+    for call, awaited, stream in zip(*(column.tolist() for column in recorded), strict=True):
+        following = np.flatnonzero((work.stream == stream) & (launch_ns > attribution.host.start_ns[call]))
+        result[following[:1]] = awaited
+    return result
 
 
 def _ended_before(work: DeviceWork) -> Ids:

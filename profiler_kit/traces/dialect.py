@@ -198,7 +198,7 @@ class DetailedDeviceArguments(DeviceArguments, gc=False):
 
 
 class SyncArguments(LinkArguments, gc=False):
-    """Arguments of the device's waits, with details."""
+    """Arguments of the device's waits."""
 
     sync_kind: msgspec.Raw = key("cuda_sync_kind", NO_TEXT)
     wait_stream: int | None = key("wait_on_stream")
@@ -233,10 +233,7 @@ ARGUMENTS: Final[Mapping[Kind, type[Arguments]]] = {
     Kind.SYNC: SyncArguments,
     Kind.MEMORY: MemoryArguments,
 }
-_WITHOUT_DETAILS: Final = {
-    DetailedDeviceArguments: DeviceArguments,
-    SyncArguments: LinkArguments,
-}
+_WITHOUT_DETAILS: Final[Mapping[type[Arguments], type[Arguments]]] = {DetailedDeviceArguments: DeviceArguments}
 # Decoding the details takes a fifth of the time, and attribution does not use them.
 ARGUMENTS_WITHOUT_DETAILS: Final[Mapping[Kind, type[Arguments]]] = {
     kind: _WITHOUT_DETAILS.get(arguments, arguments) for kind, arguments in ARGUMENTS.items() if kind is not Kind.PYTHON

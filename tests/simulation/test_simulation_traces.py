@@ -174,6 +174,19 @@ def test_an_event_between_streams(tmp_path: Path) -> None:
     assert len(edges(without_calls, Link.EVENT)) == 1  # nothing else explains the late start
 
 
+@published
+def test_an_event_that_the_profiler_recorded() -> None:
+    """Stream 24 waits for an event of stream 20, though the work of stream 28 was launched and ended last."""
+    path = PUBLISHED / "hta" / "cuda_event_sync_multi_stream.json.gz"
+    attribution = attribute(read(path, details=False))
+    traced = trace_graph(attribution)
+    assert_gives_the_trace_back(traced)
+    table = attribution.table
+    (edge,) = edges(traced, Link.EVENT)
+    names = [table.streams[table.stream[attribution.device.rows[traced.event[node]]]].stream for node in edge]
+    assert names == ["20", "24"]
+
+
 def test_a_short_kernel_launched_later_is_not_awaited(tmp_path: Path) -> None:
     """A collective begins 25 us after the kernel that it waits for. Meanwhile a kernel that was launched after it has ended."""
     events = [
