@@ -9,7 +9,7 @@ import numpy as np
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.simulation.graph import Ids, Ints, Mask
-from profiler_kit.simulation.host_lanes import HostWork
+from profiler_kit.simulation.host_work import HostWork
 from profiler_kit.traces.table import NONE
 
 

@@ -16,7 +16,7 @@ from profiler_kit.attribution.host_time import launch_queue
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.simulation.device_work import DeviceWork, device_work
 from profiler_kit.simulation.graph import NEVER_NS, Bytes, Graph, Ids, Ints, Item, Link
-from profiler_kit.simulation.host_lanes import HostWork, host_work
+from profiler_kit.simulation.host_work import HostWork, host_work
 from profiler_kit.simulation.waits import awaited_by_host, awaited_by_streams
 from profiler_kit.traces.table import NONE
 
@@ -82,7 +82,8 @@ class _Edges:
         for lane in range(host.lanes):
             nodes = self._host_node[host.lane == lane]
             self._add(nodes[:-1], nodes[1:], 0, Link.SEQUENCE)
-        source, pause = host.wakes
+        pause = np.flatnonzero(host.waker != NONE)
+        source = host.waker[pause]
         self._add(self._host_node[source], self._host_node[pause], 0, Link.THREAD)
         self._duration_ns[pause] = host.end_ns[pause] - host.end_ns[source]
 

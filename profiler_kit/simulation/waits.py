@@ -10,7 +10,7 @@ import numpy as np
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.simulation.device_work import DeviceWork
 from profiler_kit.simulation.graph import Ids, Ints
-from profiler_kit.simulation.host_lanes import HostWork
+from profiler_kit.simulation.host_work import HostWork
 from profiler_kit.simulation.sync_events import SyncEvents, sync_events
 from profiler_kit.traces.table import NONE, Kind
 
