@@ -11,8 +11,9 @@ from typing import Final
 from profiler_kit.diagnosis.ranking import Cell, step_cells
 from profiler_kit.diagnosis.rules.small_operators import small_operators
 from profiler_kit.diagnosis.step_work import step_works
-from profiler_kit.diagnosis.timing import is_contraction, kernels_of
+from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.work_groups import is_host_copy, is_product
+from profiler_kit.records.families import is_contraction
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel

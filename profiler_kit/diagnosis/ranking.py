@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
+from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.records.report import SEVERITIES, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
 
@@ -32,6 +33,10 @@ PEAK: Final = "peak"
 HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
 # Shares that differ by less than this rank by severity.
 TIE: Final = 0.01
+# Savings come from a replay, whose error is larger: of findings that save about the same, the largest weight precedes.
+SAVING_TIE: Final = 0.05
+# A change that saves less than a tenth of the step is rarely worth the effort.
+SEVERITY_OF_SAVING: Final[tuple[tuple[float, Severity], ...]] = ((0.2, "high"), (0.1, "medium"))
 # A cause precedes its symptom if it explains at least this part of what the symptom claims. An uncertain (low) one does not.
 MIN_PART_OF_SYMPTOM: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
@@ -111,13 +116,19 @@ def rank(
     report: Report | TraceReport,
     findings: Sequence[Finding],
     symptoms: Mapping[str, Collection[str]] = MappingProxyType({}),
+    *,
+    savings: StepSavings | None = None,
+    places: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Return `findings` with their shares: first those that explain time, then the peak, then those without claims.
 
     Of those that explain time or the peak, serious ones precede the others, then the largest share. Findings with about the same
     share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules whose findings rank after
-    its own.
+    its own. With `savings`, the order and the severities follow what the step would save once the findings before are
+    repaired; `places` are the rules that say where time goes: a finding of another rule that saves a part of the same
+    precedes theirs.
     """
+    findings = [_with_saving(finding, savings) for finding in findings] if savings is not None else findings
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
     alone = {finding.rule: account.share(finding) for finding in with_claims}
@@ -129,39 +140,68 @@ def rank(
             if (PEAK in finding.claims) is about_peak and (finding.severity in SERIOUS) is is_serious
         ]
         while remaining:
-            shares = [account.share(finding) for finding in remaining]
-            largest = max(share or 0.0 for share in shares)
-            i = next(i for i, share in enumerate(shares) if (share or 0.0) > largest - TIE)
-            i = _cause_of(i, remaining, symptoms)
-            share = account.share(remaining[i])
-            account.add(remaining[i])
-            finding = replace(remaining.pop(i), share=share)
-            is_minor = isinstance(report, TraceReport) and _is_minor(finding, alone[finding.rule] or 0.0)
-            ordered.append(_at_most_low(finding) if is_minor else finding)
+            repaired = [finding for finding in ordered if finding.saving is not None]
+            amounts = [_amount(finding, account, savings, repaired) for finding in remaining]
+            i = _largest(remaining, amounts, TIE if savings is None else SAVING_TIE)
+            i = _cause_of(i, remaining, symptoms, places)
+            added = amounts[i]
+            finding = replace(remaining[i], share=account.share(remaining[i]))
+            account.add(remaining.pop(i))
+            is_minor = isinstance(report, TraceReport) and _is_minor(finding, added, alone[finding.rule] or 0.0)
+            ordered.append(_at_most(finding, "low") if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
 
 
-def _is_minor(finding: Finding, alone: float) -> bool:
-    """Return whether a finding explains little of its trace, or little that earlier findings do not explain."""
-    added = finding.share or 0.0
+def _with_saving(finding: Finding, savings: StepSavings) -> Finding:
+    """Return a finding about time with its saving, and not more severe than the saving allows."""
+    if not finding.claims or PEAK in finding.claims:
+        return finding
+    saving = savings.saving(finding)
+    allowed: Severity = next((severity for least, severity in SEVERITY_OF_SAVING if saving.median >= least), "low")
+    return _at_most(replace(finding, saving=saving), allowed)
+
+
+def _amount(finding: Finding, account: Account, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
+    """Return what `finding` adds to the findings before: a saving if it has one, otherwise a share."""
+    if savings is None or finding.saving is None:
+        return account.share(finding) or 0.0
+    return savings.share(finding, repaired) if repaired else finding.saving.median
+
+
+def _largest(findings: Sequence[Finding], amounts: Sequence[float], tie: float) -> int:
+    """Return the index of the largest amount; of several that differ by less than `tie`, the first of the largest weight."""
+    tied = [i for i, amount in enumerate(amounts) if amount > max(amounts) - tie]
+    return tied[0] if tie == TIE else max(tied, key=lambda i: (_severity(findings[i]), findings[i].weight))
+
+
+def _severity(finding: Finding) -> int:
+    return -SEVERITIES.index(finding.severity)
+
+
+def _is_minor(finding: Finding, added: float, alone: float) -> bool:
+    """Return whether a finding adds little to its trace, or little that earlier findings do not explain."""
     if finding.weight < MIN_ADDED_SHARE:
         return True
-    if alone < MIN_ADDED_SHARE:
+    if finding.saving is None and alone < MIN_ADDED_SHARE:
         return False  # the mean of several traces hides what matters on one of them
-    return added < MIN_ADDED_SHARE or (added < LARGE_ADDED_SHARE and added < (1.0 - MAX_EXPLAINED_PART) * alone)
+    whole = alone if finding.saving is None else finding.saving.median
+    return added < MIN_ADDED_SHARE or (added < LARGE_ADDED_SHARE and added < (1.0 - MAX_EXPLAINED_PART) * whole)
 
 
-def _cause_of(i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collection[str]]) -> int:
+def _cause_of(
+    i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collection[str]], places: Collection[str]
+) -> int:
     """Return the index of the finding that explains finding `i` as its symptom; `i` if none does."""
     visited = {i}
     while True:
+        symptom = findings[i]
         causes = [
             j
             for j, finding in enumerate(findings)
-            if findings[i].rule in symptoms.get(finding.rule, ())
-            and finding.weight >= MIN_PART_OF_SYMPTOM * findings[i].weight
-            and not (finding.severity == "low" and findings[i].severity in ("high", "medium"))
+            if (symptom.rule in symptoms.get(finding.rule, ()) or _explains_place(finding, symptom, places))
+            and finding.weight >= MIN_PART_OF_SYMPTOM * symptom.weight
+            and not (finding.severity == "low" and symptom.severity in SERIOUS)
             and j not in visited
         ]
         if not causes:
@@ -170,8 +210,16 @@ def _cause_of(i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collec
         visited.add(i)
 
 
-def _at_most_low(finding: Finding) -> Finding:
-    return replace(finding, severity="low") if SEVERITIES.index(finding.severity) < SEVERITIES.index("low") else finding
+def _explains_place(finding: Finding, symptom: Finding, places: Collection[str]) -> bool:
+    """Return whether the symptom says where time goes, and the finding why a part of it does."""
+    if symptom.rule not in places or finding.rule in places or finding.saving is None or symptom.saving is None:
+        return False
+    return finding.saving.median >= MIN_PART_OF_SYMPTOM * symptom.saving.median
+
+
+def _at_most(finding: Finding, severity: Severity) -> Finding:
+    is_more = SEVERITIES.index(finding.severity) < SEVERITIES.index(severity)
+    return replace(finding, severity=severity) if is_more else finding
 
 
 def account_of(report: Report | TraceReport) -> Account:

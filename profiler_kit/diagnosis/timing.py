@@ -7,23 +7,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
-from profiler_kit.records.families import LAYOUT, Algorithm, is_convolution, main_algorithm
+from profiler_kit.records.families import Algorithm, is_convolution, main_algorithm
 from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 
 
 def module_node(static: StaticCount | None, path: str) -> ModuleNode | None:
     """Return the counted module at `path`; None without a count."""
     return next((node for node in static.modules if node.path == path), None) if static is not None else None
-
-
-def is_contraction(family: str) -> bool:
-    """Return whether `family` is a contraction (convolution or matrix product); layout conversions are not."""
-    return family.startswith(("conv", "gemm")) and family != LAYOUT
-
-
-def is_product_family(family: str) -> bool:
-    """Return whether `family` multiplies and accumulates: contractions, attention, recurrent layers."""
-    return is_contraction(family) or family.startswith(("attention", "rnn"))
 
 
 def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> Algorithm | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name_capitalized, phase_name
-from profiler_kit.diagnosis.timing import is_contraction, is_product_family
 from profiler_kit.diagnosis.trace_facts import (
     MIN_BUSY_NS,
     compiled_sources,
@@ -17,6 +16,7 @@ from profiler_kit.diagnosis.trace_facts import (
     trace_clock_name,
     worst_trace,
 )
+from profiler_kit.records.families import is_contraction, is_product_family
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.units import percent, text

@@ -8,9 +8,9 @@ from typing import Final
 from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, Channels, join_sizes
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
-from profiler_kit.diagnosis.timing import is_product_family
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text, on_device, step_share, worst_trace
 from profiler_kit.diagnosis.trace_layers import DominantLayer, has_named_layers, unnamed_sentence
+from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Evidence, TraceReport
 from profiler_kit.records.traces import ShapedOperator, TraceSummary
 from profiler_kit.units import percent, text

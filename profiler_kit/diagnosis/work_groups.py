@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
-from profiler_kit.diagnosis.timing import is_product_family
+from profiler_kit.records.families import is_product_family
 
 # "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
 _HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)

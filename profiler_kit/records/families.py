@@ -151,3 +151,13 @@ def algorithms_by_time(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
 def main_algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
     """The algorithm with the most time among `kernels`; None without kernels."""
     return next(iter(algorithms_by_time(kernels)), None)
+
+
+def is_contraction(family: str) -> bool:
+    """Return whether `family` is a contraction (convolution or matrix product); layout conversions are not."""
+    return family.startswith(("conv", "gemm")) and family != LAYOUT
+
+
+def is_product_family(family: str) -> bool:
+    """Return whether `family` multiplies and accumulates: contractions, attention, recurrent layers."""
+    return is_contraction(family) or family.startswith(("attention", "rnn"))

@@ -19,7 +19,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import Saving, TraceSummary
 from profiler_kit.records.verdict import Verdict
 from profiler_kit.records.views import Views
 from profiler_kit.units import Unit, percent, plural, text
@@ -97,6 +97,7 @@ class Finding:
       ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``peak``. Empty if it explains no time and no memory.
     - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
       explains; None where `claims` is empty, or where the report has no times.
+    - `saving`: what the step would save without the parts in `claims`, from the replay of its trace; None without a trace.
     """
 
     rule: str
@@ -113,6 +114,7 @@ class Finding:
     tries: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     share: float | None = None
+    saving: Saving | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -309,6 +309,35 @@ class HostActivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """The share of the step that a change saves, and its range. The step is that without the profiler."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSite:
+    """Work that one place of the program launches, and what a step would save without it.
+
+    - `source`: the user's function (``train.py(12): augment``), or "" for an operator wherever it is called. Work of backward
+      belongs to the place of its forward operator.
+    - `operator`: the outermost operator or the autograd node, or "" for all work of a function.
+    - `phase`: the phase of its longest work. `launches`: its device work per step.
+    - `product_share`: the part of its device time in convolutions, matrix products, attention and recurrent layers.
+    - `saving`: what a step would save without the work, its launches, and the host's waits there.
+    """
+
+    source: str
+    operator: str
+    phase: TracePhase | Literal[""]
+    launches: float
+    product_share: float
+    saving: Saving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """The launch queue: kernels that are launched and have not started.
 
@@ -394,6 +423,7 @@ class TraceSummary:
     - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
+    - `sites`: the places without which a step would save most, functions and operators, at most eight of each.
     - `hardware_counters`: True if the profiler replayed kernels one by one, so times are not those of the program.
     - `host_events`: operators and ranges on the host. `missing_events`: those that were recorded and removed from the file.
     """
@@ -438,6 +468,7 @@ class TraceSummary:
     optimizers: tuple[str, ...] = ()
     median_kernel_ns: int | None = None
     activities: tuple[HostActivity, ...] = ()
+    sites: tuple[WorkSite, ...] = ()
     compile_ns: int = 0
     compiled_frames: int = 0
     hardware_counters: bool = False

@@ -20,11 +20,10 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import busy_share, module_claims, names_claims
-from profiler_kit.diagnosis.timing import is_contraction
 from profiler_kit.diagnosis.trace_facts import is_mostly_busy, step_share, worst_trace
 from profiler_kit.diagnosis.trace_shapes import operator_text, shaped_channels
 from profiler_kit.records.counts import ModuleNode
-from profiler_kit.records.families import math_name
+from profiler_kit.records.families import is_contraction, math_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import ShapedOperator, TraceSummary

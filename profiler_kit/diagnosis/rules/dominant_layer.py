@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import step_works
-from profiler_kit.diagnosis.timing import is_product_family, module_node, ns_by_path, ratio
+from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
 from profiler_kit.diagnosis.trace_layers import (
     MIN_PRODUCT_SHARE,
     dominant_calls,
@@ -29,6 +29,7 @@ from profiler_kit.diagnosis.trace_layers import (
 from profiler_kit.diagnosis.trace_shapes import dominant_shape
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
+from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text

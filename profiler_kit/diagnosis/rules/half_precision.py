@@ -11,9 +11,9 @@ from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import names_claims
-from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio
+from profiler_kit.diagnosis.timing import kernels_of, ratio
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
-from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, is_contraction
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport, Trial
 from profiler_kit.records.runs import KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary

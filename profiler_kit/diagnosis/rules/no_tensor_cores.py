@@ -20,9 +20,9 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import busy_share, names_claims
-from profiler_kit.diagnosis.timing import is_contraction, kernels_of, ratio, tf32_convolution_ns
+from profiler_kit.diagnosis.timing import kernels_of, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
-from profiler_kit.records.families import is_convolution
+from profiler_kit.records.families import is_contraction, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
 from profiler_kit.records.traces import TraceKernel, TraceSummary

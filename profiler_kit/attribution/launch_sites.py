@@ -1,0 +1,85 @@
+"""Where the program launches device work: the user's function, the operator and the phase of each launch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from profiler_kit.attribution.events import outermost_enclosing
+from profiler_kit.attribution.host_activity import is_user_code
+from profiler_kit.attribution.result import Attribution, phase_name
+from profiler_kit.records.traces import TracePhase
+from profiler_kit.traces.names import NODE_PREFIX
+from profiler_kit.traces.table import NONE, Ids
+
+_MAX_DEPTH = 200  # levels of calls to search for the user's code
+
+
+class Site(NamedTuple):
+    """A place that launches work. `source`: the user's function, as ``train.py(12): step``; "" where no stacks are recorded.
+
+    Work of backward has the place of its forward operator. `operator`: the outermost operator, or the node of autograd.
+    """
+
+    source: str
+    operator: str
+    phase: TracePhase | str
+
+
+class Sites(NamedTuple):
+    """The sites of a trace, and the number of each host event's site, or NONE."""
+
+    sites: tuple[Site, ...]
+    number: Ids
+
+
+def launch_sites(attribution: Attribution, events: Ids) -> Sites:
+    """Return the sites of `events`, which are positions in `Attribution.host` or NONE."""
+    table, host = attribution.table, attribution.host
+    known = np.flatnonzero(events != NONE)
+    at = events[known]
+    outermost = outermost_enclosing(host.parent, host.operator)[at]
+    node = host.node[at]
+    operator_of = np.where(node != NONE, node, outermost)
+    forward = _forward_of(attribution, node)
+    source_of = _user_calls(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
+    names = np.append(table.name[host.rows], np.int32(NONE))
+    keys = np.stack([names[source_of], names[operator_of], host.phase[at].astype(np.int32)], axis=1)
+    unique, number = np.unique(keys, axis=0, return_inverse=True) if len(keys) else (keys, np.zeros(0, np.int64))
+    sites = tuple(
+        Site(
+            source=table.names[source] if source != NONE else "",
+            operator=table.names[operator].removeprefix(NODE_PREFIX) if operator != NONE else "",
+            phase=phase_name(phase),
+        )
+        for source, operator, phase in unique.tolist()
+    )
+    result = np.full(len(events), NONE, np.int32)
+    result[known] = number.reshape(-1)
+    return Sites(sites, result)
+
+
+def _forward_of(attribution: Attribution, node: Ids) -> Ids:
+    """Return the forward operator of each autograd node, or NONE."""
+    nodes = np.append(attribution.nodes, np.int32(NONE))
+    index = np.searchsorted(attribution.nodes, node)
+    found = (node != NONE) & (nodes[index] == node)
+    return np.where(found, np.append(attribution.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
+
+
+def _user_calls(attribution: Attribution, events: Ids) -> Ids:
+    """Return the innermost Python call of the user's own code around each event, or NONE."""
+    table, host = attribution.table, attribution.host
+    python = np.unique(host.python[host.python != NONE])
+    used = np.unique(table.name[host.rows[python]])
+    is_user = np.zeros(len(table.names) + 1, np.bool_)
+    is_user[used] = [is_user_code(table.names[i]) for i in used.tolist()]
+    result = host.python[events]
+    for _ in range(_MAX_DEPTH):
+        pending = np.flatnonzero((result != NONE) & ~is_user[table.name[host.rows[result]]])
+        if not len(pending):
+            break
+        result[pending] = host.enclosing(host.python, result[pending])
+    result[(result != NONE) & ~is_user[table.name[host.rows[result]]]] = NONE
+    return result

@@ -1,0 +1,33 @@
+"""What a step would save if the parts that a finding claims went away, from the replay of its trace."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from profiler_kit.records.report import Finding
+from profiler_kit.records.traces import Saving
+from profiler_kit.simulation.step_model import Claim, StepModel
+
+
+class StepSavings:
+    """The savings of findings on the traces of `models`: the mean over traces, as shares of the step without the profiler."""
+
+    def __init__(self, models: Sequence[StepModel]) -> None:
+        self._models = models
+
+    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
+        """Return the share of the step that goes with `finding`, once `after` is repaired."""
+        gone = [_claim(repaired) for repaired in after]
+        return statistics.fmean(model.saving(_claim(finding), gone) for model in self._models)
+
+    def saving(self, finding: Finding) -> Saving:
+        """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
+        usual, *others = map(
+            statistics.fmean, zip(*(model.savings(_claim(finding)) for model in self._models), strict=True)
+        )
+        return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
+
+
+def _claim(finding: Finding) -> Claim:
+    return Claim(finding.claims, finding.weight)

@@ -1,0 +1,275 @@
+"""The steps of a trace as a model: what a step would take if the parts that a finding claims went away.
+
+A claim names parts of the step, as in `Finding.claims`. Device work that is claimed takes less time; if nothing of it is left, it
+goes with the host's work for its launch. Host work behind claimed idle time is shortened by the time in which the device
+waited for it. Claimed waits of the host go. The replay then decides what the step takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_time
+from profiler_kit.attribution.launch_sites import Site, launch_sites
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
+from profiler_kit.records.families import is_product_family
+from profiler_kit.records.lanes import ROOT_NAME
+from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, WorkSite
+from profiler_kit.simulation.changes import drop_waits, remove, shorten
+from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
+from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
+from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
+from profiler_kit.simulation.replay import simulate
+from profiler_kit.traces.kernels import classify
+from profiler_kit.traces.table import NONE, Bytes
+
+# Work of which a change leaves less than this part is removed with its launches.
+_REMOVED_PART: Final = 0.1
+USUAL: Final = 0  # the index of the profiler's usual cost
+MAX_SITES: Final = 8  # of functions, and of operators
+_SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
+# Idle time that is not the host's: work of other streams and ranks ends it.
+_NOT_HOST: Final = ("communication", "another stream")
+
+
+class Claim(NamedTuple):
+    """Parts of the step, as `Finding.claims`, and the share of the traced step that goes."""
+
+    names: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Labels:
+    """What the nodes of a graph belong to.
+
+    Of device nodes: `phase`, `module` and `kernel` are numbers in `PHASE_NUMBERS`, `modules` and `kernels`; `is_product`:
+    convolutions, matrix products, attention and recurrent layers; `busy_ns` is the
+    time of the traced step that counts for the node. `idle_ns[cause, node]`: of host nodes, the idle time of the device that
+    the node caused. `site`: the number of the node's site in `sites`, the place of its launch or wait, or NONE.
+    """
+
+    sites: tuple[Site, ...]
+    site: Ids
+
+    modules: tuple[str, ...]
+    kernels: tuple[str, ...]
+    phase: Bytes
+    module: Ids
+    kernel: Ids
+    is_product: Mask
+    busy_ns: Ints
+    idle_ns: NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepModel:
+    """The steps of a trace, as a graph that the profiler's cost can be taken out of.
+
+    `traced`: the graph of the trace. `durations_ns`: the durations of the nodes without the profiler, for its usual, least and
+    largest cost. `idle_ns`: the idle time of the device in these steps, by cause. `span_ns`: the idle and the busy time.
+    """
+
+    traced: Graph
+    durations_ns: tuple[Ints, ...]
+    labels: Labels
+    idle_ns: Ints
+    span_ns: int
+
+    @cached_property
+    def steps_ns(self) -> tuple[int, ...]:
+        """The time of a step without the profiler, for its usual, least and largest cost."""
+        return tuple(simulate(self.untraced(cost)).step_ns for cost in range(len(self.durations_ns)))
+
+    def untraced(self, cost: int = USUAL) -> Graph:
+        """Return the graph without the profiler."""
+        return replace(self.traced, duration_ns=self.durations_ns[cost])
+
+    def saving(self, claim: Claim, after: Sequence[Claim] = (), cost: int = USUAL) -> float:
+        """Return the share of the step that `claim` takes with it, once `after` is gone."""
+        step_ns = self.steps_ns[cost]
+        if not step_ns:
+            return 0.0
+        graph = self.untraced(cost)
+        for gone in after:
+            graph = self._without(graph, gone)
+        before = simulate(graph).step_ns if after else step_ns
+        return (before - simulate(self._without(graph, claim)).step_ns) / step_ns
+
+    def savings(self, claim: Claim) -> tuple[float, ...]:
+        """Return the share of the step that `claim` takes with it, for the usual, least and largest cost of the profiler."""
+        return tuple(self.saving(claim, cost=cost) for cost in range(len(self.durations_ns)))
+
+    def _without(self, graph: Graph, claim: Claim) -> Graph:
+        causes = claimed_causes(claim.names)
+        device = self.claimed_work(claim.names)
+        claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())
+        if claimed_ns <= 0:
+            return graph
+        part = min(1.0, claim.share * self.span_ns / claimed_ns)
+        if causes and (idle_ns := self.labels.idle_ns[causes].sum(axis=0)).any():
+            graph = self._less_host_work(graph, idle_ns * part)
+        if _SYNCHRONIZATION in causes:
+            graph = drop_waits(graph, np.flatnonzero(self.labels.idle_ns[_SYNCHRONIZATION] > 0))
+        nodes = np.flatnonzero(device)
+        if not len(nodes):
+            return graph
+        if 1.0 - part < _REMOVED_PART:
+            return remove(graph, nodes)
+        return shorten(graph, nodes, ((1.0 - part) * graph.duration_ns[nodes]).astype(np.int64))
+
+    def _less_host_work(self, graph: Graph, traced_ns: NDArray[np.float32]) -> Graph:
+        """Return `graph` with host work that took `traced_ns` in the trace taken out."""
+        left = 1.0 - np.minimum(traced_ns / np.maximum(self.traced.duration_ns, 1), 1.0)
+        nodes = np.flatnonzero(traced_ns > 0)
+        return shorten(graph, nodes, (left * graph.duration_ns)[nodes].astype(np.int64))
+
+    def saving_without(self, members: Mask, cost: int = USUAL) -> float:
+        """Return the share of the step that goes with all work and waits of the nodes `members`."""
+        graph, step_ns = self.untraced(cost), self.steps_ns[cost]
+        host = np.flatnonzero(members & ~graph.is_device)
+        changed = remove(graph, np.flatnonzero(members & graph.is_device))
+        changed = shorten(drop_waits(changed, host), host, 0)
+        return 1.0 - simulate(changed).step_ns / step_ns if step_ns else 0.0
+
+    def claimed_work(self, names: Iterable[str]) -> Mask:
+        """Return which device nodes `names` claim."""
+        labels = self.labels
+        mask = np.zeros(len(labels.phase), np.bool_)
+        for name in names:
+            pool, _, part = name.partition(":")
+            if pool != "busy":
+                continue
+            kind, _, text = part.partition(":")
+            if not kind:
+                mask |= self.traced.is_device
+            elif kind == "phase":
+                mask |= np.isin(labels.phase, [i for phase, i in PHASE_NUMBERS.items() if phase == text])
+            elif kind == "kernel":
+                mask |= np.isin(labels.kernel, [i for i, kernel in enumerate(labels.kernels) if kernel == text])
+            else:
+                inside = [i for i, path in enumerate(labels.modules) if is_inside(path, text)]
+                mask |= np.isin(labels.module, inside)
+        return mask
+
+
+def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
+    """Return the functions and the operators without which a step would save most."""
+    sites = model.labels.sites
+    return (
+        *_sites_by(model, [site.source for site in sites], of_source=True),
+        *_sites_by(model, [site.operator for site in sites], of_source=False),
+    )
+
+
+def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> list[WorkSite]:
+    """Return the sites of the same name as one. `names`: the name of each site, or ""."""
+    labels, is_device, ns = model.labels, model.traced.is_device, model.durations_ns[USUAL]
+    index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
+    group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[labels.site]
+    totals = np.bincount(group[group != NONE], ns[group != NONE], minlength=len(index))
+    unique = tuple(index)
+    rows = []
+    for number in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
+        members = group == number
+        work = np.flatnonzero(members & is_device)
+        savings = [model.saving_without(members, cost) for cost in range(len(model.durations_ns))]
+        rows.append(
+            WorkSite(
+                source=unique[number] if of_source else "",
+                operator="" if of_source else unique[number],
+                phase=_longest_phase(labels.phase[work], ns[work]),
+                launches=len(work) / max(model.traced.steps, 1),
+                product_share=float(ns[work] @ labels.is_product[work]) / max(int(ns[work].sum()), 1),
+                saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.saving.median)
+
+
+def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:
+    known = phase != NONE
+    return phase_name(int(np.bincount(phase[known], ns[known]).argmax())) if known.any() else ""
+
+
+def is_inside(path: str, module: str) -> bool:
+    """Return whether `path` is `module` or one of its submodules."""
+    return path == module or (module != "" and path.startswith(f"{module}."))
+
+
+def claimed_causes(names: Iterable[str]) -> list[int]:
+    """Return the numbers of the causes of idle time that `names` claim."""
+    causes: set[str] = set()
+    for name in names:
+        pool, _, part = name.partition(":")
+        if pool == "host":
+            causes.update(cause for cause in IDLE_CAUSES if cause not in _NOT_HOST)
+        elif pool == "idle":
+            causes.update([part] if part else IDLE_CAUSES)
+    return sorted(number for cause, number in CAUSE_NUMBERS.items() if cause in causes)
+
+
+def step_model(attribution: Attribution, cost: ProfilerCost) -> StepModel:
+    """Return the model of the steps of a trace with device work."""
+    trace = trace_graph(attribution)
+    labels, idle_ns, span_ns = _labels(attribution, trace)
+    return StepModel(
+        traced=trace.graph,
+        durations_ns=tuple(
+            without_profiler(trace.graph, cost.scaled(factor)).duration_ns for factor in (1.0, LEAST, MOST)
+        ),
+        labels=labels,
+        idle_ns=idle_ns,
+        span_ns=span_ns,
+    )
+
+
+def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
+    device, table = attribution.device, attribution.table
+    is_device = trace.graph.is_device
+    position = np.where(is_device, trace.event, NONE)
+    name = np.append(table.name[device.rows], np.int32(NONE))[position]
+    used, number = np.unique(name, return_inverse=True)
+    timeline, _, _, gaps = device_time(attribution)
+    start, end = int(trace.begin_ns.min(initial=0)), int(trace.end_ns.max(initial=0))
+    inside = (gaps.end - trace.origin_ns > start) & (gaps.start - trace.origin_ns < end)
+    ns = gaps.ns[:, inside]
+    begin, finish = gaps.start[inside] - trace.origin_ns, gaps.end[inside] - trace.origin_ns
+    idle = np.zeros((len(IDLE_CAUSES), len(position)), np.float32)
+    host = np.flatnonzero(~is_device)
+    for cause in range(len(IDLE_CAUSES)):
+        idle[cause, host] = _part_inside(begin, finish, ns[cause], trace.begin_ns[host], trace.end_ns[host])
+    busy = np.append(timeline.event_busy_ns, 0)[position]
+    events = np.where(is_device, np.append(device.launch, np.int32(NONE))[position], trace.event)
+    sites = launch_sites(attribution, events.astype(np.int32))
+    kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
+    labels = Labels(
+        sites=sites.sites,
+        site=sites.number,
+        modules=tuple(module.path or ROOT_NAME for module in attribution.modules),
+        kernels=kernels,
+        phase=np.append(device.phase, np.int8(NONE))[position],
+        module=np.append(device.module, np.int32(NONE))[position],
+        kernel=number.reshape(-1).astype(np.int32),
+        is_product=np.array([is_product_family(classify(kernel).family) for kernel in kernels])[number.reshape(-1)],
+        busy_ns=busy,
+        idle_ns=idle,
+    )
+    totals = ns.sum(axis=1)
+    return labels, totals, int(totals.sum() + busy.sum())
+
+
+def _part_inside(begin: Ints, finish: Ints, ns: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
+    """Return how much of `ns`, spread evenly over the intervals from `begin` to `finish`, lies from `start` to `end`."""
+    if not len(begin):
+        return np.zeros(len(start))
+    times = np.stack([begin, finish], axis=1).reshape(-1)
+    total = np.stack([np.cumsum(ns) - ns, np.cumsum(ns)], axis=1).reshape(-1)
+    result: NDArray[np.float64] = np.interp(end, times, total) - np.interp(start, times, total)
+    return result
