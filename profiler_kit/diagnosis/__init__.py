@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from profiler_kit.diagnosis.disturbance import with_doubt
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
+from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
+from profiler_kit.simulation.step_model import StepModel
 
 __all__ = ["all_rules", "diagnose", "diagnose_traces", "verdict"]
 
@@ -22,8 +26,10 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
     return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
 
 
-def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
+def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tuple[Finding, ...]:
     """Return the findings of all rules that read traces, in the order of `diagnose`; none if kernels were replayed.
+
+    With `models` of the traces, findings are ordered by what a step would save.
 
     Only rules about the recording itself (topic ``runs``) read a trace that lacks the work of the device.
     """
@@ -37,7 +43,13 @@ def diagnose_traces(report: TraceReport) -> tuple[Finding, ...]:
         if check is not None
         for finding in check(report if rule.topic == "runs" else readable)
     ]
-    return rank(readable, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
+    return rank(
+        readable,
+        _sorted_findings(pairs),
+        {rule.name: rule.symptoms for rule, _ in pairs},
+        savings=StepSavings(models) if models else None,
+        places={rule.name for rule, _ in pairs if rule.topic == "place"},
+    )
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

@@ -45,7 +45,7 @@ def inspect(
         notes=(*(f"skipped: {error.where}: {error.message}" for error in read.errors), *inputs.notes, *read.notes),
     )
     return Inspection(
-        report=with_verdict(replace(report, findings=diagnose_traces(report))),
+        report=with_verdict(replace(report, findings=diagnose_traces(report, read.models))),
         files=read.files,
         errors=read.errors,
         interrupted=read.interrupted,

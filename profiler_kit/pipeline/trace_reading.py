@@ -17,7 +17,7 @@ from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.garbage import without_garbage_collection
 
 if TYPE_CHECKING:
-    from profiler_kit.attribution.rank_extract import RankExtract
+    from profiler_kit.simulation.step_model import ReplayedTrace, StepModel
 
 
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
@@ -36,7 +36,7 @@ class ReadTraces:
 
     `ranks` combines the traces if they are the ranks of one job, and is None otherwise; if they look like ranks but cannot be
     combined, `notes` gives the reason. `interrupted`: Ctrl-C stopped the reading. `timelines`: those requested, by the index
-    of the trace.
+    of the trace. `models`: of the traces that can be replayed.
     """
 
     files: tuple[Path, ...]
@@ -46,6 +46,7 @@ class ReadTraces:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     timelines: Mapping[int, StepTimeline] = field(default_factory=dict)
+    models: tuple[StepModel, ...] = field(default=(), compare=False)
 
 
 def read_all(
@@ -65,7 +66,7 @@ def read_all(
     """
     names = names or {}
     with_timeline = timelines and len(files) <= MAX_TIMELINES
-    extracts: list[tuple[Path, RankExtract]] = []
+    extracts: list[tuple[Path, ReplayedTrace]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
@@ -92,6 +93,7 @@ def read_all(
         notes=ranks.notes if ranks is not None and not ranks.ranks else (),
         interrupted=interrupted,
         timelines=timeline_of,
+        models=tuple(extract.model for _, extract in extracts if extract.model is not None),
     )
 
 
@@ -116,17 +118,16 @@ def summary(file: Path) -> TraceSummary:
 
 
 @without_garbage_collection()
-def extract_trace(file: Path, *, timeline: bool = False) -> RankExtract:
-    """The summary of the trace in `file`, the events needed to combine ranks, and its `timeline`. Raises TraceError."""
+def extract_trace(file: Path, *, timeline: bool = False) -> ReplayedTrace:
+    """The trace in `file`: its summary, the events needed to combine ranks, its replay and `timeline`. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
-    from profiler_kit.simulation.profiler_cost import with_untraced_step
+    from profiler_kit.simulation.step_model import replayed
     from profiler_kit.traces.reader import read
 
     table = read(file, details=False)
     attribution = attribute(table)
-    extract = extract_rank(attribution)
-    extract = replace(extract, summary=with_untraced_step(attribution, extract.summary))
+    extract = replayed(attribution, extract_rank(attribution))
     if not timeline:
         return extract
     from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
@@ -134,7 +135,9 @@ def extract_trace(file: Path, *, timeline: bool = False) -> RankExtract:
     return replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
 
 
-def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[RankExtract | KitError]:
+def _extracts(
+    files: Sequence[Path], on_progress: OnProgress, with_timeline: bool
+) -> Iterator[ReplayedTrace | KitError]:
     """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
@@ -155,7 +158,7 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: boo
         yield extract
 
 
-def _extract_or_error(file: Path, with_timeline: bool) -> RankExtract | TraceError:
+def _extract_or_error(file: Path, with_timeline: bool) -> ReplayedTrace | TraceError:
     try:
         return extract_trace(file, timeline=with_timeline)
     except TraceError as error:
@@ -171,7 +174,7 @@ def _text_bytes(file: Path) -> int:
     return size * GZIP_RATIO if file.name.endswith(".gz") else size
 
 
-def _combine_ranks(extracts: Sequence[RankExtract]) -> Ranks | None:
+def _combine_ranks(extracts: Sequence[ReplayedTrace]) -> Ranks | None:
     if len(extracts) < 2:
         return None
     from profiler_kit.attribution.ranks import compare_ranks

@@ -14,7 +14,6 @@ import numpy as np
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import TraceSummary, UntracedReason
-from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import Graph, Item
 from profiler_kit.simulation.replay import simulate
 from profiler_kit.traces.table import NONE
@@ -108,25 +107,15 @@ def cost_of(attribution: Attribution, missing_share: float) -> ProfilerCost:
     return replace(cost.scaled(1 / (1 - missing_share)), frame_ns=cost.frame_ns)
 
 
-def untraced_step(attribution: Attribution, summary: TraceSummary) -> Interval | UntracedReason:
-    """Return the time of a step without the profiler, or why it cannot be estimated."""
+def untraced_reason(attribution: Attribution, summary: TraceSummary) -> UntracedReason:
+    """Return why the step without the profiler cannot be estimated, or ""."""
     if not attribution.steps:
         return "no steps"
     if summary.hardware_counters:
         return "hardware counters"
     if summary.is_unrecorded:
         return "device work is missing"
-    if not attribution.host.is_operator.any():
-        return "no operators"
-    return untraced_interval(trace_graph(attribution).graph, cost_of(attribution, summary.missing_share))
-
-
-def with_untraced_step(attribution: Attribution, summary: TraceSummary) -> TraceSummary:
-    """Return `summary` with the time of a step without the profiler, or the reason why it cannot be estimated."""
-    result = untraced_step(attribution, summary)
-    if isinstance(result, Interval):
-        return replace(summary, untraced_step_ns=result)
-    return replace(summary, untraced_reason=result)
+    return "" if attribution.host.is_operator.any() else "no operators"
 
 
 _MOST_SCALE: Final = 8.0

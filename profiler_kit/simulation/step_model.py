@@ -8,7 +8,7 @@ waited for it. Claimed waits of the host go. The replay then decides what the st
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_time
 from profiler_kit.attribution.launch_sites import Site, launch_sites
+from profiler_kit.attribution.rank_extract import RankExtract
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.lanes import ROOT_NAME
@@ -24,7 +25,15 @@ from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, WorkSit
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
-from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
+from profiler_kit.simulation.profiler_cost import (
+    LEAST,
+    MOST,
+    ProfilerCost,
+    cost_of,
+    untraced_interval,
+    untraced_reason,
+    without_profiler,
+)
 from profiler_kit.simulation.replay import simulate
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes
@@ -32,6 +41,8 @@ from profiler_kit.traces.table import NONE, Bytes
 # Work of which a change leaves less than this part is removed with its launches.
 _REMOVED_PART: Final = 0.1
 USUAL: Final = 0  # the index of the profiler's usual cost
+# A replay takes 2 us for each node, and a report asks for some fifty.
+MAX_NODES: Final = 50_000
 MAX_SITES: Final = 8  # of functions, and of operators
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
 # Idle time that is not the host's: work of other streams and ranks ends it.
@@ -215,9 +226,33 @@ def claimed_causes(names: Iterable[str]) -> list[int]:
     return sorted(number for cause, number in CAUSE_NUMBERS.items() if cause in causes)
 
 
-def step_model(attribution: Attribution, cost: ProfilerCost) -> StepModel:
-    """Return the model of the steps of a trace with device work."""
-    trace = trace_graph(attribution)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReplayedTrace(RankExtract):
+    """A trace whose summary has the figures of the replay, and the model for further questions.
+
+    `model`: None for a trace without device work, without steps, or with steps too long to ask often.
+    """
+
+    model: StepModel | None = None
+
+
+def replayed(attribution: Attribution, extract: RankExtract) -> ReplayedTrace:
+    """Return `extract` with the step without the profiler, or why it cannot be estimated, and what a step would save."""
+    summary, model = extract.summary, None
+    if reason := untraced_reason(attribution, summary):
+        summary = replace(summary, untraced_reason=reason)
+    else:
+        traced, cost = trace_graph(attribution), cost_of(attribution, summary.missing_share)
+        summary = replace(summary, untraced_step_ns=untraced_interval(traced.graph, cost))
+        if traced.graph.is_device.any() and len(traced.graph) <= MAX_NODES:
+            model = step_model(attribution, traced, cost)
+            summary = replace(summary, sites=work_sites(model))
+    columns = {field.name: getattr(extract, field.name) for field in fields(RankExtract)}
+    return ReplayedTrace(**columns | {"summary": summary}, model=model)
+
+
+def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) -> StepModel:
+    """Return the model of the steps of a trace with device work, recorded by a profiler of this cost."""
     labels, idle_ns, span_ns = _labels(attribution, trace)
     return StepModel(
         traced=trace.graph,
