@@ -19,7 +19,15 @@ from profiler_kit.diagnosis.trace_facts import extent_text
 from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleCause, IdleTime, SyncWait, TraceSummary
+from profiler_kit.records.traces import (
+    FIRST_STEP_FACTOR,
+    HostActivity,
+    IdleCause,
+    IdleTime,
+    SyncWait,
+    TraceSummary,
+    WorkSite,
+)
 from profiler_kit.units import text
 
 Match = TypeVar("Match")
@@ -84,6 +92,7 @@ class IdleStep:
     - `per_step`: the words after a time: ``in 3 steps``.
     - `with_stack`: stacks were recorded. `has_launches`: launches were recorded.
     - `facts`: the facts that the run or the trace shows about the program.
+    - `sites`: the places without which a step would save most.
     """
 
     name: str
@@ -109,6 +118,7 @@ class IdleStep:
     with_stack: bool = True
     has_launches: bool = True
     facts: Facts = field(default_factory=Facts)
+    sites: tuple[WorkSite, ...] = ()
 
     @property
     def prefix(self) -> str:
@@ -321,6 +331,7 @@ def _trace_step(trace: TraceSummary, name: str) -> IdleStep:
         with_stack=trace.with_stack,
         has_launches=trace.linked > 0,
         facts=facts_of(trace),
+        sites=trace.sites,
     )
 
 

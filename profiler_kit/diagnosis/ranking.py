@@ -145,7 +145,8 @@ def rank(
             i = _largest(remaining, amounts, TIE if savings is None else SAVING_TIE)
             i = _cause_of(i, remaining, symptoms, places)
             added = amounts[i]
-            finding = replace(remaining[i], share=account.share(remaining[i]))
+            share = account.share(remaining[i]) if remaining[i].saving is None else added
+            finding = replace(remaining[i], share=share)
             account.add(remaining.pop(i))
             is_minor = isinstance(report, TraceReport) and _is_minor(finding, added, alone[finding.rule] or 0.0)
             ordered.append(_at_most(finding, "low") if is_minor else finding)

@@ -159,6 +159,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
     elif finding.config is not None and finding.config.startswith("batch="):
         lines = (code_in(action), code_in(finding.advice))  # the factor of a trial does not suit every training
     code = next((line for line in lines if line), "")
+    estimate = finding.weight if finding.saving is None else finding.saving.high
     remedy = Remedy(
         action=action if code else first_sentence(finding.advice, cut_at_colon=False),
         code=code,
@@ -167,7 +168,7 @@ def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Reme
         about=_about(report, finding),
         config=finding.config,
         status="estimated" if finding.weight > 0.0 else "not tried",
-        gain_percent=100.0 * finding.weight if finding.weight > 0.0 else None,
+        gain_percent=100.0 * estimate if estimate > 0.0 else None,
         memory=", ".join(change.memory for change in changes if change.memory),
         numerics=", ".join(dict.fromkeys(change.numerics for change in changes if change.numerics)),
     )

@@ -118,6 +118,8 @@ class StepModel:
         return tuple(self.saving(claim, cost=cost) for cost in range(len(self.durations_ns)))
 
     def _without(self, graph: Graph, claim: Claim) -> Graph:
+        if (members := self._claimed_sites(claim.names)).any():
+            return self._without_nodes(graph, members)
         causes = claimed_causes(claim.names)
         device = self.claimed_work(claim.names)
         claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())
@@ -143,11 +145,23 @@ class StepModel:
 
     def saving_without(self, members: Mask, cost: int = USUAL) -> float:
         """Return the share of the step that goes with all work and waits of the nodes `members`."""
-        graph, step_ns = self.untraced(cost), self.steps_ns[cost]
+        step_ns = self.steps_ns[cost]
+        return 1.0 - simulate(self._without_nodes(self.untraced(cost), members)).step_ns / step_ns if step_ns else 0.0
+
+    def _without_nodes(self, graph: Graph, members: Mask) -> Graph:
         host = np.flatnonzero(members & ~graph.is_device)
         changed = remove(graph, np.flatnonzero(members & graph.is_device))
-        changed = shorten(drop_waits(changed, host), host, 0)
-        return 1.0 - simulate(changed).step_ns / step_ns if step_ns else 0.0
+        return shorten(drop_waits(changed, host), host, 0)
+
+    def _claimed_sites(self, names: Iterable[str]) -> Mask:
+        """Return which nodes belong to places that `names` claim: ``site:function:NAME``, ``site:operator:NAME``."""
+        claimed = set(names)
+        numbers = [
+            i
+            for i, site in enumerate(self.labels.sites)
+            if {f"site:function:{site.source}", f"site:operator:{site.operator}"} & claimed
+        ]
+        return np.isin(self.labels.site, numbers)
 
     def claimed_work(self, names: Iterable[str]) -> Mask:
         """Return which device nodes `names` claim."""

@@ -22,6 +22,7 @@ from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import kernels_of, median_kernel_ns, phase_shares
+from profiler_kit.diagnosis.work_sites import removable_sites, site_text, sites_sentence
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import idle_by_cause
@@ -42,6 +43,7 @@ TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has setti
 FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
 MAX_LISTED_CAUSES: Final = 3
+MIN_SITE_SAVING: Final = 0.05  # of places in a list
 
 _BATCH: Final = "a larger batch"
 _COMPILE: Final = "model = torch.compile(model)"
@@ -162,12 +164,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     yield RULE.finding(
         severity=_severity(share),
         title=f"{_degree(share)}: the device is busy for {percent(step.busy_share)} of the time and waits for launches "
-        f"for {percent(share)}",
+        f"for {percent(share)}{_largest_place(step, share)}",
         explanation=join_sentences(
             f"{step.prefix}The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "
             f"{plural(step.events, 'event')}.",
             f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
             f"Idle time by cause: {join_list(causes)}.",
+            sites_sentence(step.sites, MIN_SITE_SAVING),
             "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),
@@ -182,6 +185,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         weight=share,
         claims=LAUNCH_CLAIMS,
     )
+
+
+def _largest_place(step: IdleStep, share: float) -> str:
+    """Return the place that causes at least half of the share, as the end of a title; empty without one."""
+    sites = removable_sites(step.sites, max(MIN_SITE_SAVING, share / 2))
+    return f"; most come from {site_text(sites[0])}" if sites else ""
 
 
 def _trace_launch_share(step: IdleStep) -> float | None:

@@ -1,0 +1,77 @@
+"""A function or an operator without which a step would be much shorter, and that is not the model's products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.trace_facts import worst_trace
+from profiler_kit.diagnosis.work_sites import MAX_PRODUCT_SHARE, MAX_SAVING, removable_sites, site_text, sites_sentence
+from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.traces import TraceSummary, WorkSite
+from profiler_kit.units import percent
+
+MIN_SAVING: Final = 0.15
+LARGE_SAVING: Final = 0.4
+# From this number of launches per step on, fewer and larger operations are possible.
+MANY_LAUNCHES: Final = 50
+MIN_LISTED: Final = 0.05
+
+DOC = f"""
+Fires if the replay of a trace saves at least {limit_percent(MIN_SAVING)} of the step without the work of one function (with
+stacks) or one operator: its device work, its launches, and the host's waits there. `high` from {limit_percent(LARGE_SAVING)} on,
+`medium` below. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their device time in convolutions, matrix products,
+attention or recurrent layers do not count, and neither does a place without which nearly nothing is left
+({limit_percent(MAX_SAVING)}). It ranks after findings that say why the place takes time. Work of backward belongs to the place of
+its forward operator.
+"""
+
+
+def check_trace(report: TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the trace and the place with the largest saving."""
+    if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
+        return
+    site = worst.match
+    kind = "function" if site.source else "operator"
+    yield RULE.finding(
+        severity="high" if site.saving.median >= LARGE_SAVING else "medium",
+        title=f"The {kind} {site_text(site)} costs {percent(site.saving.median)} of the step",
+        explanation=join_sentences(
+            f"{worst.sentence_prefix}Without its work, its launches and the host's waits there, a replay of the step is that much "
+            "shorter.",
+            sites_sentence(worst.trace.sites, MIN_LISTED),
+            worst.others_sentence(),
+        ),
+        advice=_advice(site),
+        evidence=(
+            Evidence(name="saving without it", value=100.0 * site.saving.median, unit="percent", where=worst.where),
+            Evidence(name="launches per step", value=site.launches, unit="count", where=worst.where),
+        ),
+        weight=site.saving.median,
+        claims=(f"site:{kind}:{site.source or site.operator}",),
+    )
+
+
+def _largest_site(trace: TraceSummary) -> WorkSite | None:
+    return next(iter(removable_sites(trace.sites, MIN_SAVING)), None)
+
+
+def _advice(site: WorkSite) -> str:
+    if site.launches >= MANY_LAUNCHES:
+        return (
+            "Do this work in fewer, larger operations: one batched call instead of a loop, or torch.compile for the function; "
+            "or do it less often."
+        )
+    return "Do this work less often or with less data, or move it out of the step."
+
+
+RULE = Rule(
+    "costly_place",
+    DOC,
+    no_findings,
+    "place",
+    check_trace,
+    symptoms=("launch_bound", "host_overhead", "memory_bound"),
+)
