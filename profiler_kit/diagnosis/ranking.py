@@ -149,6 +149,7 @@ def rank(
             finding = replace(remaining[i], share=share)
             account.add(remaining.pop(i))
             is_minor = isinstance(report, TraceReport) and _is_minor(finding, added, alone[finding.rule] or 0.0)
+            is_minor |= finding.rule in places and _is_explained(finding, added)
             ordered.append(_at_most(finding, "low") if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
@@ -188,6 +189,11 @@ def _is_minor(finding: Finding, added: float, alone: float) -> bool:
         return False  # the mean of several traces hides what matters on one of them
     whole = alone if finding.saving is None else finding.saving.median
     return added < MIN_ADDED_SHARE or (added < LARGE_ADDED_SHARE and added < (1.0 - MAX_EXPLAINED_PART) * whole)
+
+
+def _is_explained(finding: Finding, added: float) -> bool:
+    """Return whether earlier findings explain a part of a saving, so that the finding only says where."""
+    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_SYMPTOM) * finding.saving.median
 
 
 def _cause_of(
