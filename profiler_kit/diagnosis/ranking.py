@@ -207,21 +207,24 @@ def _cause_of(
             j
             for j, finding in enumerate(findings)
             if (symptom.rule in symptoms.get(finding.rule, ()) or _explains_place(finding, symptom, places))
-            and finding.weight >= MIN_PART_OF_SYMPTOM * symptom.weight
+            and _size(finding) >= MIN_PART_OF_SYMPTOM * _size(symptom)
             and not (finding.severity == "low" and symptom.severity in SERIOUS)
             and j not in visited
         ]
         if not causes:
             return i
-        i = max(causes, key=lambda j: findings[j].weight)
+        i = max(causes, key=lambda j: _size(findings[j]))
         visited.add(i)
 
 
 def _explains_place(finding: Finding, symptom: Finding, places: Collection[str]) -> bool:
     """Return whether the symptom says where time goes, and the finding why a part of it does."""
-    if symptom.rule not in places or finding.rule in places or finding.saving is None or symptom.saving is None:
-        return False
-    return finding.saving.median >= MIN_PART_OF_SYMPTOM * symptom.saving.median
+    return symptom.rule in places and finding.rule not in places and finding.saving is not None
+
+
+def _size(finding: Finding) -> float:
+    """Return the saving of a finding, or without one the share that it affects."""
+    return finding.weight if finding.saving is None else finding.saving.median
 
 
 def _at_most(finding: Finding, severity: Severity) -> Finding:

@@ -130,7 +130,7 @@ def cause_is_bound(parts: StepParts, cause: Finding) -> bool:
     """Return whether `cause` claims time of the kind that bounds the step: busy or idle time."""
     is_busy = parts.bound in BUSY_BOUNDS or (parts.bound in EITHER_BOUNDS and parts.busy >= parts.idle)
     pools = {claim.partition(":")[0] for claim in cause.claims}
-    if parts.bound in EITHER_BOUNDS and not parts.on_device:
+    if "site" in pools or (parts.bound in EITHER_BOUNDS and not parts.on_device):
         return True
     return "busy" in pools if is_busy else not pools.isdisjoint(("idle", "host"))
 

@@ -11,21 +11,24 @@ from profiler_kit.units import percent
 
 # Convolutions and products are the model's purpose. A place that mostly computes them cannot be removed.
 MAX_PRODUCT_SHARE: Final = 0.25
-# A place without which nearly nothing is left is the step itself.
-MAX_SAVING: Final = 0.9
+# A place that launches nearly all work is the step itself.
+MAX_LAUNCH_SHARE: Final = 0.9
+# An operator that many layers call is no single place, unless it is a large part of the step.
+MIN_OPERATOR_SAVING: Final = 0.4
 
 
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
-    A function and an operator that save about the same are one place: the function stays.
+    Of a function and an operator that save about the same, the function comes first.
     """
-    result: list[WorkSite] = []
-    for site in sorted(sites, key=lambda site: (-round(site.saving.median, 2), not site.source)):
-        is_purpose = site.product_share > MAX_PRODUCT_SHARE or site.saving.median > MAX_SAVING
-        if not is_purpose and site.saving.median >= least:
-            result.append(site)
-    return result
+    ordered = sorted(sites, key=lambda site: (-round(site.saving.median, 2), not site.source))
+    return [site for site in ordered if _is_removable(site) and site.saving.median >= least]
+
+
+def _is_removable(site: WorkSite) -> bool:
+    is_purpose = site.product_share > MAX_PRODUCT_SHARE or site.launch_share > MAX_LAUNCH_SHARE
+    return not is_purpose and (site.source != "" or site.saving.median >= MIN_OPERATOR_SAVING)
 
 
 def site_text(site: WorkSite) -> str:

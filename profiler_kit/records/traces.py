@@ -324,15 +324,17 @@ class WorkSite:
     - `source`: the user's function (``train.py(12): augment``), or "" for an operator wherever it is called. Work of backward
       belongs to the place of its forward operator.
     - `operator`: the outermost operator or the autograd node, or "" for all work of a function.
-    - `phase`: the phase of its longest work. `launches`: its device work per step.
+    - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
     - `product_share`: the part of its device time in convolutions, matrix products, attention and recurrent layers.
-    - `saving`: what a step would save without the work, its launches, and the host's waits there.
+    - `saving`: what a step would save without the work, its launches, and the host's waits there. Of a function, the host's
+      work before each of its launches counts as well; of an operator, only the time in it.
     """
 
     source: str
     operator: str
     phase: TracePhase | Literal[""]
     launches: float
+    launch_share: float
     product_share: float
     saving: Saving
 

@@ -118,8 +118,8 @@ class StepModel:
         return tuple(self.saving(claim, cost=cost) for cost in range(len(self.durations_ns)))
 
     def _without(self, graph: Graph, claim: Claim) -> Graph:
-        if (members := self._claimed_sites(claim.names)).any():
-            return self._without_nodes(graph, members)
+        if (changed := self._without_sites(graph, claim.names)) is not None:
+            return changed
         causes = claimed_causes(claim.names)
         device = self.claimed_work(claim.names)
         claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())
@@ -143,25 +143,30 @@ class StepModel:
         nodes = np.flatnonzero(traced_ns > 0)
         return shorten(graph, nodes, (left * graph.duration_ns)[nodes].astype(np.int64))
 
-    def saving_without(self, members: Mask, cost: int = USUAL) -> float:
-        """Return the share of the step that goes with all work and waits of the nodes `members`."""
+    def saving_without(self, members: Mask, *, of_function: bool, cost: int = USUAL) -> float:
+        """Return the share of the step that goes with the work and the waits of the nodes `members`.
+
+        Of a function, all host work before its launches goes; of an operator, only the time in it.
+        """
         step_ns = self.steps_ns[cost]
-        return 1.0 - simulate(self._without_nodes(self.untraced(cost), members)).step_ns / step_ns if step_ns else 0.0
+        changed = self._without_nodes(self.untraced(cost), members, of_function=of_function)
+        return 1.0 - simulate(changed).step_ns / step_ns if step_ns else 0.0
 
-    def _without_nodes(self, graph: Graph, members: Mask) -> Graph:
-        host = np.flatnonzero(members & ~graph.is_device)
-        changed = remove(graph, np.flatnonzero(members & graph.is_device))
-        return shorten(drop_waits(changed, host), host, 0)
+    def _without_nodes(self, graph: Graph, members: Mask, *, of_function: bool) -> Graph:
+        changed = drop_waits(remove(graph, np.flatnonzero(members & graph.is_device)), np.flatnonzero(members))
+        return shorten(changed, np.flatnonzero(members & ~graph.is_device), 0) if of_function else changed
 
-    def _claimed_sites(self, names: Iterable[str]) -> Mask:
-        """Return which nodes belong to places that `names` claim: ``site:function:NAME``, ``site:operator:NAME``."""
-        claimed = set(names)
-        numbers = [
-            i
-            for i, site in enumerate(self.labels.sites)
-            if {f"site:function:{site.source}", f"site:operator:{site.operator}"} & claimed
-        ]
-        return np.isin(self.labels.site, numbers)
+    def _without_sites(self, graph: Graph, names: Iterable[str]) -> Graph | None:
+        """Return `graph` without the claimed place, ``site:function:NAME`` or ``site:operator:NAME``; None if none is claimed."""
+        for name in names:
+            pool, _, part = name.partition(":")
+            if pool == "site":
+                kind, _, text = part.partition(":")
+                is_function = kind == "function"
+                sites = enumerate(self.labels.sites)
+                numbers = [i for i, site in sites if text == (site.source if is_function else site.operator)]
+                return self._without_nodes(graph, np.isin(self.labels.site, numbers), of_function=is_function)
+        return None
 
     def claimed_work(self, names: Iterable[str]) -> Mask:
         """Return which device nodes `names` claim."""
@@ -204,13 +209,16 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
     for number in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
         members = group == number
         work = np.flatnonzero(members & is_device)
-        savings = [model.saving_without(members, cost) for cost in range(len(model.durations_ns))]
+        savings = [
+            model.saving_without(members, of_function=of_source, cost=cost) for cost in range(len(model.durations_ns))
+        ]
         rows.append(
             WorkSite(
                 source=unique[number] if of_source else "",
                 operator="" if of_source else unique[number],
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
+                launch_share=len(work) / max(int(is_device.sum()), 1),
                 product_share=float(ns[work] @ labels.is_product[work]) / max(int(ns[work].sum()), 1),
                 saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
             )

@@ -8,7 +8,14 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
-from profiler_kit.diagnosis.work_sites import MAX_PRODUCT_SHARE, MAX_SAVING, removable_sites, site_text, sites_sentence
+from profiler_kit.diagnosis.work_sites import (
+    MAX_LAUNCH_SHARE,
+    MAX_PRODUCT_SHARE,
+    MIN_OPERATOR_SAVING,
+    removable_sites,
+    site_text,
+    sites_sentence,
+)
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary, WorkSite
 from profiler_kit.units import percent
@@ -21,11 +28,11 @@ MIN_LISTED: Final = 0.05
 
 DOC = f"""
 Fires if the replay of a trace saves at least {limit_percent(MIN_SAVING)} of the step without the work of one function (with
-stacks) or one operator: its device work, its launches, and the host's waits there. `high` from {limit_percent(LARGE_SAVING)} on,
-`medium` below. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their device time in convolutions, matrix products,
-attention or recurrent layers do not count, and neither does a place without which nearly nothing is left
-({limit_percent(MAX_SAVING)}). It ranks after findings that say why the place takes time. Work of backward belongs to the place of
-its forward operator.
+stacks): its device work, its launches, and the host's waits there; or {limit_percent(MIN_OPERATOR_SAVING)} without one operator,
+wherever it is called. `high` from {limit_percent(LARGE_SAVING)} on, `medium` below. Work of backward belongs to the place of its
+forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their device time in convolutions, matrix products,
+attention or recurrent layers do not count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The
+finding ranks after those that say why the place takes time.
 """
 
 
@@ -39,8 +46,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if site.saving.median >= LARGE_SAVING else "medium",
         title=f"The {kind} {site_text(site)} costs {percent(site.saving.median)} of the step",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Without its work, its launches and the host's waits there, a replay of the step is that much "
-            "shorter.",
+            f"{worst.sentence_prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(worst.trace.sites, MIN_LISTED),
             worst.others_sentence(),
         ),
@@ -73,5 +79,5 @@ RULE = Rule(
     no_findings,
     "place",
     check_trace,
-    symptoms=("launch_bound", "host_overhead", "memory_bound"),
+    symptoms=("launch_bound", "memory_bound", "slow_preparation"),
 )
