@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recording": GROUND | {"records", "user_code", "meta", "worker"},
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
-    "diagnosis": GROUND | {"records", "statistics", "devices"},
+    "diagnosis": GROUND | {"records", "statistics", "devices", "configurations"},
     "comparison": GROUND | {"records", "statistics"},
     "gate": GROUND | {"process", "records"},
     "report": GROUND | {"records", "statistics"},

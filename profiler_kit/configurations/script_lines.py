@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from profiler_kit.configurations.naming import FLAG_CHANGES, change_of
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.tuning import CodeBlock, Place
 
 _AUTOCAST: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
-_FLAG_LINES: Final = {
-    "benchmark": "torch.backends.cudnn.benchmark = True",
-    "deterministic": "torch.backends.cudnn.deterministic = True",
-    "no-tf32": "torch.backends.cudnn.allow_tf32 = False",
-    "cudnn-off": "torch.backends.cudnn.enabled = False",
-    "benchmark_limit": "torch.backends.cudnn.benchmark_limit = {}",
-    "deterministic_algorithms": "torch.use_deterministic_algorithms(True)",
-    "matmul_tf32": "torch.backends.cuda.matmul.allow_tf32 = True",
-    "no_onednn": "torch.backends.mkldnn.enabled = False",
-}
+_AT_START: Final = (*FLAG_CHANGES, "benchmark_limit", "deterministic_algorithms", "matmul_tf32", "no_onednn")
 _HALF_OF_THREADS: Final = "torch.set_num_threads(max(1, torch.get_num_threads() // 2))"
 _CHECKPOINT: Final = """\
 def recompute_in_backward(module):
@@ -60,7 +52,8 @@ class _Writer:
 
     def start(self) -> CodeBlock | None:
         """Flags: before the model is built."""
-        lines = [(axis, line.format(self._value(axis))) for axis, line in _FLAG_LINES.items() if axis in self._axes]
+        changes = {axis: change_of(self._axes[axis]) for axis in _AT_START if axis in self._axes}
+        lines = [(axis, change.line) for axis, change in changes.items() if change is not None]
         if "threads" in self._axes:
             threads = self._value("threads")
             lines.append(("threads", _HALF_OF_THREADS if threads == "half" else f"torch.set_num_threads({threads})"))

@@ -9,7 +9,7 @@ from diagnose_cases import FFT, IM2COL, V0_STATIC, all_failed, conv, cpu, layer,
 from torch import nn
 
 from profiler_kit.counting.modules import config_text
-from profiler_kit.diagnosis.convolution import parse_convolution
+from profiler_kit.diagnosis.convolution import convolution_of
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
@@ -142,7 +142,7 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
         forward=Cost(macs=macs, flops=2 * macs),
         output_shape=(2, module.out_channels, *grid),
     )
-    found = parse_convolution(node)
+    found = convolution_of(node)
     assert found is not None
     assert (found.channels_in, found.channels_out, found.groups) == (module.in_channels, module.out_channels, groups)
     assert found.kernel == module.kernel_size
@@ -162,8 +162,8 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
     ],
 )
 def test_no_closed_form_is_claimed_where_the_count_differs(change: dict[str, object]) -> None:
-    assert parse_convolution(conv("c", 30, 50, 16, 256)) is not None
-    assert parse_convolution(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
+    assert convolution_of(conv("c", 30, 50, 16, 256)) is not None
+    assert convolution_of(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
 
 
 def test_the_networks_of_the_case_study_have_the_known_macs() -> None:
