@@ -52,11 +52,9 @@ class _Writer:
 
     def start(self) -> CodeBlock | None:
         """Flags: before the model is built."""
-        changes = {axis: change_of(self._axes[axis]) for axis in _AT_START if axis in self._axes}
-        lines = [(axis, change.line) for axis, change in changes.items() if change is not None]
+        lines = [(axis, self._line(axis)) for axis in _AT_START if axis in self._axes]
         if "threads" in self._axes:
-            threads = self._value("threads")
-            lines.append(("threads", _HALF_OF_THREADS if threads == "half" else f"torch.set_num_threads({threads})"))
+            lines.append(("threads", _HALF_OF_THREADS if self._value("threads") == "half" else self._line("threads")))
         if "memory_limit" in self._axes:
             size = self._config.setting("memory_limit")
             lines.append(
@@ -68,7 +66,7 @@ class _Writer:
         """Changes of the model, after it is on its device."""
         lines: list[tuple[str, str]] = []
         if "dtype" in self._axes:
-            lines.append(("dtype", f"model = model.to(torch.{self._value('dtype')})"))
+            lines.append(("dtype", self._line("dtype")))
         if "channels_last" in self._axes:
             lines.append(("channels_last", f"model = model.to(memory_format=torch.{self._layout()})"))
         if self._checkpoints:
@@ -76,9 +74,8 @@ class _Writer:
             lines.append(("checkpoint", "\n".join(["import torch.utils.checkpoint", "", "", _CHECKPOINT, "", *calls])))
         if "compile" in self._axes:
             mode = self._value("compile")
-            lines.append(
-                ("compile", f'model = torch.compile(model, mode="{mode}")' if mode else "model = torch.compile(model)")
-            )
+            line = self._line("compile")
+            lines.append(("compile", f'{line[:-1]}, mode="{mode}")' if mode else line))
         if "cuda_graph" in self._axes:
             lines.append(("cuda_graph", self._graph()))
         return self._block("model", lines)
@@ -152,6 +149,12 @@ class _Writer:
                 [f"checkpoint={path}" for path in self._checkpoints] if axis == "checkpoint" else [self._axes[axis]]
             )
         return CodeBlock(place=place, changes=tuple(dict.fromkeys(changes)), code="\n".join(line for _, line in lines))
+
+    def _line(self, axis: str) -> str:
+        """The line that applies `axis` wherever it stands in a script."""
+        change = change_of(self._axes[axis])
+        assert change is not None
+        return change.line
 
     def _value(self, axis: str) -> str:
         """The value of `axis` as written; empty for a switch."""

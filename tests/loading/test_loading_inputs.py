@@ -216,8 +216,11 @@ def test_a_guess_fits_its_layer_and_is_announced(folder: Path, layer: str, shape
     target = load_text(folder, HEAD + f"model = {layer}\n", device="meta")
     assert [(i.shape, i.dtype) for i in target.info.inputs] == [(shape, dtype)]
     assert target.info.inputs_from == "search"
-    (note,) = [note for note in map(str, target.info.notes) if note.startswith("inputs: guessed")]
-    assert ",".join(map(str, shape)) in note
+    (note,) = [note for note in target.info.notes if note.code == "guessed"]
+    (choice,) = target.info.choices
+    assert (note.subject, choice.subject) == ("inputs", "inputs")
+    assert ",".join(map(str, shape)) in choice.value
+    assert choice.value in note.text
     target.model(*target.batch.args)
 
 
