@@ -72,7 +72,7 @@ class StepControls(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a configuration changes in a script: the line to paste, and its usual effects on memory and on results.
+    """The change of a script by a configuration: the line to paste, and its usual effects on memory and on results.
 
     ``{}`` is the value, ``{device}`` the type of the device, ``{optimizer}`` the class of the optimizer. `in_training`: the
     effect on results exists in training only.
@@ -121,7 +121,7 @@ class Axis:
     `spec`: changes how the target is built.
     `runner`: changes the step, after the target is built and before the first step.
     `replicas`: options of DistributedDataParallel, where the model is wrapped in it.
-    `change`: the line that applies the axis in a script; None where there is no such line.
+    `change`: the line that applies the axis in a script; None where no line does.
     """
 
     name: str

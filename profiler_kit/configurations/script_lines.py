@@ -151,7 +151,7 @@ class _Writer:
         return CodeBlock(place=place, changes=tuple(dict.fromkeys(changes)), code="\n".join(line for _, line in lines))
 
     def _line(self, axis: str) -> str:
-        """The line that applies `axis` wherever it stands in a script."""
+        """The line that applies `axis`, which depends on no other change."""
         change = change_of(self._axes[axis])
         assert change is not None
         return change.line

@@ -25,10 +25,10 @@ class Note:
     """One remark for the reader of a report. ``str(note)`` is its line.
 
     - `subject`: the part of the target (one of `PARTS`), the configuration or the setting that it is about; empty for others.
-    - `code`: what the program decides on; empty where nothing depends on the note. ``guessed``: inputs that no file shows.
+    - `code`: for decisions; empty where nothing depends on the note. ``guessed``: inputs that no file shows.
       ``assumed``: arguments of the model that no file shows. ``compiled``, ``compiled_whole``: parts of the model, or all of
       it, are under ``torch.compile``. ``default_loss``: the target has no loss of its own. ``skipped``: a configuration that
-      did not run. ``revision``: what the report describes.
+      did not run. ``revision``: the code that the report describes.
     - `text`: for people, without the subject.
     """
 

@@ -84,7 +84,7 @@ def severity_after(severity: Severity, trial: Trial | None) -> Severity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What a finding advises: the configuration that applies it (empty: none), the line to paste (empty: none), and the action.
+    """The advice of a finding: the configuration that applies it, the line to paste (empty if there are none), and the action.
 
     `text`: the action in a few words, for people. The line follows it.
     """
@@ -104,7 +104,7 @@ class Finding:
       the first.
     - `trial`: the outcome of the advice; None where it was not measured.
     - `weight`: the share of the step (or of the peak) that is affected, 0 to 1. It sorts findings of one severity and topic.
-    - `remedy`: what the advice changes; None without advice, and in reports of earlier versions.
+    - `remedy`: the change that the advice asks for; None without advice, and in reports of earlier versions.
     - `computed`: True if the gain is computed, not measured.
     - `paths`: the modules that the finding is about.
     - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
@@ -177,7 +177,7 @@ class Report(Views, Saved, kind="report"):
 
     @property
     def revision(self) -> str:
-        """What the report describes, where the gate compares with it; empty elsewhere."""
+        """The revision or saved report that the gate compares with; empty elsewhere."""
         return next((note.text for note in self.notes if note.code == "revision"), "")
 
     def run(self, name: str) -> ConfigRun | None:

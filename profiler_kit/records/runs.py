@@ -111,7 +111,7 @@ class Failure:
     """The reason why a run has no samples. A failed run stays in the report.
 
     - `message`: what happened. `hint`: what to do; empty where unknown, and in files of earlier versions, whose message has it.
-    - `code`: what the program decides on. ``unused_parameters``: DistributedDataParallel waited for gradients that no loss
+    - `code`: for decisions. ``unused_parameters``: DistributedDataParallel waited for gradients that no loss
       gives. ``lost_peer``: a collective lost its other side. ``stopped``: another rank failed.
     - `log_tail`: the last lines of the process's output.
     """

@@ -180,7 +180,7 @@ def _advice(longest: SyncWait | None, facts: Facts) -> Advice:
     _, sentences, code = source
     rarely = "every few hundred steps only" if facts.has_steps else "once, at the end"
     if source is _READS_NUMBER and not facts.trains:
-        code = ""  # there is no loss to sum up
+        code = ""  # no loss to sum up
     return advise(sentences.format(keep=": {code}" if code else "", rarely=rarely, code="{code}"), code)
 
 
