@@ -11,7 +11,6 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -72,15 +71,20 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
     try:
         return _run(job, on_progress, gate or Gate())
     except KitError as error:
-        failure = Failure(kind="target", message=error.place_and_message, hint=error.hint or "")
+        failure = Failure(kind="target", message=error.place_and_message, hint=error.hint or "", code=_code_of(error))
         return ConfigRun(config=job.config, failure=failure)
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
         capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
         kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
         tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
-        codes: Iterator[FailureCode] = (code for code, words in _TORCH_MESSAGES.items() if words.search(str(error)))
-        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail), code=next(codes, ""))
+        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail), code=_code_of(error))
         return ConfigRun(config=job.config, failure=failure)
+
+
+def _code_of(error: BaseException) -> FailureCode:
+    """The code of a message of torch, which may be the cause of an error about the target."""
+    message = f"{error}\n{error.__cause__ or ''}"
+    return next((code for code, words in _TORCH_MESSAGES.items() if words.search(message)), "")
 
 
 def _run(job: RunJob, on_progress: OnProgress, gate: Gate) -> ConfigRun:
