@@ -50,6 +50,7 @@ EXCEPTIONS: Final = {
     "loading/input_search/repairs.py": "torch's messages",
     "loading/program/documents.py": "documents of the user's repository",
     "records/serde.py": "the messages of msgspec",
+    "worker/run.py": "torch's messages, which get a code here",
 }
 # Files that only put sentences together.
 LAYOUT: Final = {
