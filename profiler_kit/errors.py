@@ -39,8 +39,13 @@ class KitError(Exception):
         self.hint = hint
         self.where = where
 
+    @property
+    def place_and_message(self) -> str:
+        """What happened, and where."""
+        return f"{self.where}: {self.message}" if self.where else self.message
+
     def __str__(self) -> str:
-        text = f"{self.where}: {self.message}" if self.where else self.message
+        text = self.place_and_message
         return f"{text}\nhint: {self.hint}" if self.hint else text
 
 

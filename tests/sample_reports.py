@@ -25,6 +25,7 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
+from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (
     ConfigRun,
@@ -64,7 +65,7 @@ def v0_target() -> TargetInfo:
         loss="cross_entropy",
         optimizer="sgd",
         inputs_from="example_inputs",
-        notes=("inputs from example_inputs in models/convnet_v0.py", "optimizer sgd taken by default"),
+        notes=plain_notes(("inputs from example_inputs in models/convnet_v0.py", "optimizer sgd taken by default")),
     )
 
 
@@ -682,7 +683,7 @@ def hostile() -> Report:
     )
     return replace(
         report,
-        target=replace(report.target, name=EVIL, spec=EVIL, notes=(EVIL,)),
+        target=replace(report.target, name=EVIL, spec=EVIL, notes=plain_notes((EVIL,))),
         static=replace(report.static, modules=modules),
         runs=(replace(run, modules=layers, kernels=_totals(layers), notes=(EVIL,)), broken),
         findings=(finding,),
@@ -759,7 +760,9 @@ def uncountable() -> Report:
     """V0 on a CPU, measured without a static count."""
     report = v0_cpu()
     return replace(
-        report, static=None, notes=("the model cannot be traced on meta tensors: conv2 reads its input's values",)
+        report,
+        static=None,
+        notes=plain_notes(("the model cannot be traced on meta tensors: conv2 reads its input's values",)),
     )
 
 

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
     "simulation": GROUND | {"records", "traces", "attribution"},
-    "diagnosis": GROUND | {"records", "statistics", "devices"},
+    "diagnosis": GROUND | {"records", "statistics", "devices", "configurations", "simulation"},
     "comparison": GROUND | {"records", "statistics"},
     "gate": GROUND | {"process", "records"},
     "report": GROUND | {"records", "statistics"},

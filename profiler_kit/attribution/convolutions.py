@@ -6,7 +6,6 @@ gradient of the bias, and everything that is not a convolution.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,8 +33,6 @@ _PART_OPS: Final[Mapping[ConvolutionPart, ConvolutionOp]] = {
     "wgrad": "both gradients",
 }
 _PRODUCT_FAMILIES: Final = ("gemm", "gemm:complex")
-# The text that the static count writes for all subclasses of torch's convolutions: "30->50, k16, p7".
-_CONVOLUTION_CONFIG: Final = re.compile(r"\A\d+->\d+, k\d")
 
 
 class Part(NamedTuple):
@@ -166,7 +163,8 @@ def with_macs(convolutions: Iterable[ConvolutionTiming], static: StaticCount | N
 
 
 def _macs(timing: ConvolutionTiming, node: ModuleNode | None, calls: Mapping[Part, int]) -> int | None:
-    if node is None or not node.forward.macs or not _CONVOLUTION_CONFIG.match(node.config):
+    sizes = node.layer_sizes if node is not None else None
+    if node is None or not node.forward.macs or sizes is None or not sizes.kernel:
         return None
     if timing.calls == node.calls:
         return node.forward.macs

@@ -301,9 +301,9 @@ def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
         return
     for report in reports:
         if report.target.inputs_are_guessed:
-            for text in report.target.notes:
-                if "guess" in text.lower():
-                    terminal.print_message(f"warning: {text.removeprefix('warning: ')}")
+            for note in report.target.notes:
+                if note.code == "guessed":
+                    terminal.print_message(f"warning: {note}")
 
 
 def print_note(text: str, options: argparse.Namespace) -> None:

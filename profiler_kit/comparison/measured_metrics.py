@@ -84,7 +84,7 @@ def _title(metric: _MeasuredMetric, a_run: ConfigRun, b_run: ConfigRun) -> str:
 def failure_reason(a_run: ConfigRun, b_run: ConfigRun, sides: tuple[Side, Side]) -> str:
     """Which side failed and why; empty if none did."""
     failures = [
-        f"{side.label} failed ({run.failure.kind}): {run.failure.message}".replace("\nhint: ", "; ")
+        f"{side.label} failed ({run.failure.kind}): {run.failure.line}"
         for side, run in zip(sides, (a_run, b_run), strict=True)
         if run.failure is not None
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -71,6 +71,32 @@ class StepControls(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change of a script by a configuration: the line to paste, and its usual effects on memory and on results.
+
+    ``{}`` is the value, ``{device}`` the type of the device, ``{optimizer}`` the class of the optimizer. `in_training`: the
+    effect on results exists in training only.
+    """
+
+    line: str
+    memory: str = ""
+    numerics: str = ""
+    in_training: bool = False
+
+    def filled(self, **values: str) -> Change:
+        """This change with `values` in the place of their names; the name ``value`` is that of ``{}``."""
+        line, numerics = self.line, self.numerics
+        for name, value in values.items():
+            place = "{}" if name == "value" else f"{{{name}}}"
+            line, numerics = line.replace(place, value), numerics.replace(place, value)
+        return replace(self, line=line, numerics=numerics)
+
+
+SAME_PRECISION: Final = "same precision, other rounding"
+SAME_RESULTS: Final = "same results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """One entry of `AXES` in a file of `configurations/axes/`.
 
@@ -95,6 +121,7 @@ class Axis:
     `spec`: changes how the target is built.
     `runner`: changes the step, after the target is built and before the first step.
     `replicas`: options of DistributedDataParallel, where the model is wrapped in it.
+    `change`: the line that applies the axis in a script; None where no line does.
     """
 
     name: str
@@ -111,3 +138,4 @@ class Axis:
     spec: Callable[[str, TargetSpec], TargetSpec] | None = None
     runner: Callable[[str, StepControls], None] | None = None
     replicas: Callable[[str], Mapping[str, object]] | None = None
+    change: Change | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 import profiler_kit.configurations.axes as family
 from profiler_kit._family import members
-from profiler_kit.configurations.axis import ON, Axis
+from profiler_kit.configurations.axis import ON, SAME_PRECISION, Axis, Change
 from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.records.configs import NamedValue, RunConfig
 
@@ -19,6 +19,17 @@ CUDNN_FLAGS: Final = {
     "deterministic": "only bitwise reproducible cuDNN algorithms",
     "no-tf32": "float32 convolutions without TF32",
     OFF: "cuDNN disabled: torch's native convolutions",
+}
+FLAG_CHANGES: Final = {
+    "benchmark": Change(
+        line="torch.backends.cudnn.benchmark = True", memory="may use more workspace", numerics=SAME_PRECISION
+    ),
+    "deterministic": Change(
+        line="torch.backends.cudnn.deterministic = True", numerics="bitwise reproducible convolutions"
+    ),
+    "no-tf32": Change(line="torch.backends.cudnn.allow_tf32 = False", numerics="full float32"),
+    OFF: Change(line="torch.backends.cudnn.enabled = False", numerics=SAME_PRECISION),
+    DEFAULT_CONFIG: Change(line="torch.backends.cudnn.allow_tf32 = True", numerics="TF32 rounds inputs to 10 bits"),
 }
 
 _TWO_CONFIGURATIONS: Final = "measure two configurations: separate their names with a comma"
@@ -41,6 +52,17 @@ def axes_by_name() -> dict[str, Axis]:
                 raise TypeError(f"{member.__file__}: duplicate axis {axis.name!r}")
             axes[axis.name] = axis
     return dict(sorted(axes.items()))
+
+
+def change_of(word: str) -> Change | None:
+    """The change of one word of a configuration's name, with its value; None where no line applies it."""
+    if word in FLAG_CHANGES:
+        return FLAG_CHANGES[word]
+    name, _, value = word.partition("=")
+    axis = axes_by_name().get(name)
+    if axis is None or axis.change is None or (not value and "{}" in axis.change.line):
+        return None
+    return axis.change.filled(value=value)
 
 
 def axis_syntax(axis: Axis) -> str:

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from profiler_kit.configurations.naming import FLAG_CHANGES, change_of
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.tuning import CodeBlock, Place
 
 _AUTOCAST: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
-_FLAG_LINES: Final = {
-    "benchmark": "torch.backends.cudnn.benchmark = True",
-    "deterministic": "torch.backends.cudnn.deterministic = True",
-    "no-tf32": "torch.backends.cudnn.allow_tf32 = False",
-    "cudnn-off": "torch.backends.cudnn.enabled = False",
-    "benchmark_limit": "torch.backends.cudnn.benchmark_limit = {}",
-    "deterministic_algorithms": "torch.use_deterministic_algorithms(True)",
-    "matmul_tf32": "torch.backends.cuda.matmul.allow_tf32 = True",
-    "no_onednn": "torch.backends.mkldnn.enabled = False",
-}
+_AT_START: Final = (*FLAG_CHANGES, "benchmark_limit", "deterministic_algorithms", "matmul_tf32", "no_onednn")
 _HALF_OF_THREADS: Final = "torch.set_num_threads(max(1, torch.get_num_threads() // 2))"
 _CHECKPOINT: Final = """\
 def recompute_in_backward(module):
@@ -60,10 +52,9 @@ class _Writer:
 
     def start(self) -> CodeBlock | None:
         """Flags: before the model is built."""
-        lines = [(axis, line.format(self._value(axis))) for axis, line in _FLAG_LINES.items() if axis in self._axes]
+        lines = [(axis, self._line(axis)) for axis in _AT_START if axis in self._axes]
         if "threads" in self._axes:
-            threads = self._value("threads")
-            lines.append(("threads", _HALF_OF_THREADS if threads == "half" else f"torch.set_num_threads({threads})"))
+            lines.append(("threads", _HALF_OF_THREADS if self._value("threads") == "half" else self._line("threads")))
         if "memory_limit" in self._axes:
             size = self._config.setting("memory_limit")
             lines.append(
@@ -75,7 +66,7 @@ class _Writer:
         """Changes of the model, after it is on its device."""
         lines: list[tuple[str, str]] = []
         if "dtype" in self._axes:
-            lines.append(("dtype", f"model = model.to(torch.{self._value('dtype')})"))
+            lines.append(("dtype", self._line("dtype")))
         if "channels_last" in self._axes:
             lines.append(("channels_last", f"model = model.to(memory_format=torch.{self._layout()})"))
         if self._checkpoints:
@@ -83,9 +74,8 @@ class _Writer:
             lines.append(("checkpoint", "\n".join(["import torch.utils.checkpoint", "", "", _CHECKPOINT, "", *calls])))
         if "compile" in self._axes:
             mode = self._value("compile")
-            lines.append(
-                ("compile", f'model = torch.compile(model, mode="{mode}")' if mode else "model = torch.compile(model)")
-            )
+            line = self._line("compile")
+            lines.append(("compile", f'{line[:-1]}, mode="{mode}")' if mode else line))
         if "cuda_graph" in self._axes:
             lines.append(("cuda_graph", self._graph()))
         return self._block("model", lines)
@@ -159,6 +149,12 @@ class _Writer:
                 [f"checkpoint={path}" for path in self._checkpoints] if axis == "checkpoint" else [self._axes[axis]]
             )
         return CodeBlock(place=place, changes=tuple(dict.fromkeys(changes)), code="\n".join(line for _, line in lines))
+
+    def _line(self, axis: str) -> str:
+        """The line that applies `axis`, which depends on no other change."""
+        change = change_of(self._axes[axis])
+        assert change is not None
+        return change.line
 
     def _value(self, axis: str) -> str:
         """The value of `axis` as written; empty for a switch."""

@@ -9,6 +9,7 @@ from torch import nn
 
 from profiler_kit.counting.settings import settings_by_path, state_keys
 from profiler_kit.meta.packed_weights import packed_weights
+from profiler_kit.records.counts import LayerSizes
 
 CONFIG_WIDTH = 60
 
@@ -18,7 +19,7 @@ class ModuleFacts:
     """A module's names, class, description and parameters. A shared parameter belongs to its first module.
 
     `params` and `param_bytes` include the packed weights of quantized layers, which are not trainable.
-    `settings`, `state`: as in `ModuleNode`. `is_from_torch`: its code is part of torch.
+    `settings`, `state`, `sizes`: as in `ModuleNode`. `is_from_torch`: its code is part of torch.
     """
 
     path: str
@@ -30,6 +31,7 @@ class ModuleFacts:
     param_bytes: int
     settings: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
+    sizes: LayerSizes | None = None
     is_from_torch: bool = False
 
 
@@ -58,6 +60,7 @@ def describe_modules(
                 aliases=tuple(name for name in names[id(module)] if name != path),
                 class_name=type(module).__name__,
                 config=config_text(module),
+                sizes=layer_sizes(module),
                 params=sum(p.numel() for p in parameters) + sum(weights.elements for weights in packed.values()),
                 trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
                 param_bytes=sum(p.numel() * p.element_size() for p in parameters)
@@ -68,6 +71,23 @@ def describe_modules(
             )
         )
     return tuple(facts)
+
+
+def layer_sizes(module: nn.Module) -> LayerSizes | None:
+    """The sizes of a convolution, a linear or a recurrent layer; None for other modules."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return LayerSizes(
+            inputs=module.in_channels,
+            outputs=module.out_channels,
+            kernel=tuple(module.kernel_size),
+            groups=module.groups,
+            is_strided=any(step != 1 for step in module.stride),
+        )
+    if isinstance(module, nn.Linear):
+        return LayerSizes(inputs=module.in_features, outputs=module.out_features)
+    if isinstance(module, nn.RNNBase):
+        return LayerSizes(inputs=module.input_size, outputs=module.hidden_size)
+    return None
 
 
 def config_text(module: nn.Module) -> str:

@@ -143,6 +143,7 @@ def by_module(
             class_name=fact.class_name,
             aliases=fact.aliases,
             config=fact.config,
+            sizes=fact.sizes,
             calls=len(module_calls),
             params=fact.params,
             trainable_params=fact.trainable_params,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from profiler_kit.configurations.axis import ON
+from profiler_kit.configurations.naming import with_name
 from profiler_kit.devices.device import MIN_TF32_CAPABILITY
 from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
@@ -17,7 +19,6 @@ from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent
 
-ON: Final = "on"  # value of a setting that is only switched on or off
 _FLAG_WORDS: Final[dict[str, tuple[Flag, bool]]] = {
     "benchmark": ("benchmark", True),
     "deterministic": ("deterministic", True),
@@ -134,19 +135,7 @@ def with_option(config: RunConfig, word: str) -> RunConfig:
         setting = NamedValue(name=name, value=value if has_value else ON)
         settings = sorted([*without_setting(config, name).settings, setting], key=lambda item: item.name)
         config = replace(config, settings=tuple(settings))
-    return replace(config, name="+".join(_name_parts(config)) or "default")
-
-
-def _name_parts(config: RunConfig) -> Iterator[str]:
-    if config.enabled is False:
-        yield "cudnn-off"
-    else:
-        yield from (
-            word for word, (flag, on) in _FLAG_WORDS.items() if word != "default" and getattr(config, flag) is on
-        )
-    for item in config.settings:
-        for value in item.value.split(","):
-            yield item.name if value == ON else f"{item.name}={value}"
+    return with_name(config)
 
 
 def _applies(report: Report, run: ConfigRun, word: str) -> bool:

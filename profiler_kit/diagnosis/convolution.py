@@ -1,9 +1,8 @@
-"""Sizes of a convolution or linear layer, parsed from its module node, and the share that tensor cores pad."""
+"""Sizes of a convolution or linear layer, and the share that tensor cores pad."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,10 +12,7 @@ from profiler_kit.records.counts import ModuleNode
 CHANNEL_MULTIPLE: Final = 8
 # Images have up to 4 channels, which a model cannot change. Libraries have kernels for such a first layer.
 MAX_IMAGE_CHANNELS: Final = 4
-_CHANNELS: Final = re.compile(r"\A(?P<first>\d+)->(?P<second>\d+)(?:,.*?\bg(?P<groups>\d+))?")
 _CLASS_NAME_PARTS: Final = ("Conv", "Linear")
-# The count describes a convolution as "30->50, k16, p7" or "8->8, k3x5, s2, g8, no bias".
-_CONVOLUTION: Final = re.compile(r"\A(?P<cin>\d+)->(?P<cout>\d+), k(?P<kernel>\d+(?:x\d+)*)(?:,.*?\bg(?P<groups>\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +23,7 @@ class Convolution:
     channels_out: int
     kernel: tuple[int, ...]
     groups: int
+    is_strided: bool
     grid: tuple[int, ...]
     images: int
 
@@ -46,22 +43,28 @@ def join_sizes(sizes: tuple[int, ...]) -> str:
     return "x".join(map(str, sizes))
 
 
-def parse_convolution(node: ModuleNode) -> Convolution | None:
+def convolution_of(node: ModuleNode) -> Convolution | None:
     """Return the sizes of the convolution `node`; None if it is not one, or if its counted MACs differ from the formula."""
-    match = _CONVOLUTION.match(node.config)
-    shape = node.output_shape
-    if match is None or "Transpose" in node.class_name or shape is None or len(shape) < 3 or node.calls < 1:
+    sizes, shape = node.layer_sizes, node.output_shape
+    if (
+        sizes is None
+        or not sizes.kernel
+        or "Transpose" in node.class_name
+        or shape is None
+        or len(shape) < 3
+        or node.calls < 1
+    ):
         return None
     dimensions = len(shape) - 2
-    sizes = tuple(int(size) for size in match["kernel"].split("x"))
-    kernel = sizes * dimensions if len(sizes) == 1 else sizes
-    if len(kernel) != dimensions or shape[1] != int(match["cout"]):
+    kernel = sizes.kernel * dimensions if len(sizes.kernel) == 1 else sizes.kernel
+    if len(kernel) != dimensions or shape[1] != sizes.outputs:
         return None  # an unbatched input, or a subclass that returns something else
     convolution = Convolution(
-        channels_in=int(match["cin"]),
-        channels_out=int(match["cout"]),
+        channels_in=sizes.inputs,
+        channels_out=sizes.outputs,
         kernel=kernel,
-        groups=max(1, int(match["groups"] or 1)),
+        groups=sizes.groups,
+        is_strided=sizes.is_strided,
         grid=shape[2:],
         images=shape[0] * node.calls,
     )
@@ -98,9 +101,8 @@ def layer_channels(node: ModuleNode) -> Channels | None:
 
     None for other layers, for depthwise convolutions, and for a first layer on images.
     """
-    match = _CHANNELS.match(node.config)
-    if match is None or not any(part in node.class_name for part in _CLASS_NAME_PARTS):
+    sizes = node.layer_sizes
+    if sizes is None or not any(part in node.class_name for part in _CLASS_NAME_PARTS):
         return None
-    groups = max(1, int(match["groups"] or 1))
-    inputs, outputs = int(match["first"]) // groups, int(match["second"]) // groups
+    inputs, outputs = sizes.inputs // sizes.groups, sizes.outputs // sizes.groups
     return Channels(inputs, outputs) if inputs > MAX_IMAGE_CHANNELS and outputs > 1 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from profiler_kit.diagnosis.convolution import parse_convolution
+from profiler_kit.diagnosis.convolution import convolution_of
 from profiler_kit.diagnosis.step_work import StepWork
 from profiler_kit.records.counts import StaticCount
 
@@ -40,7 +40,7 @@ def timed_convolutions(work: StepWork, static: StaticCount | None) -> tuple[Time
 
 def _by_modules(work: StepWork, static: StaticCount) -> Iterator[TimedConvolution]:
     for node in static.modules:
-        layer = parse_convolution(node)
+        layer = convolution_of(node)
         if layer is not None and (ns := work.module_ns.get(node.path, 0)):
             yield TimedConvolution(
                 path=node.path,

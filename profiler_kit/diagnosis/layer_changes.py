@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -23,19 +22,20 @@ MIN_KERNEL_SIZE_TO_HALVE: Final = 5
 MIN_MACS_SAVING: Final = 0.25
 # If the device is busy for less than this share, the host limits the step, and a faster layer saves nothing.
 MIN_BUSY_SHARE: Final = 0.6
-_STRIDE: Final = re.compile(r",\s*s\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerChange:
     """One change of a convolution.
 
-    `description`: the change in words. `layer_macs`: forward MACs of the changed layer. `macs_share`, `bytes_share`: MACs
-    and bytes of the changed layer, as shares of the original. `intermediate_bytes`: bytes of a new tensor between two layers.
+    `name`: the change in words. `detail`: its sizes. `layer_macs`: forward MACs of the changed layer. `macs_share`,
+    `bytes_share`: MACs and bytes of the changed layer, as shares of the original. `intermediate_bytes`: bytes of a new tensor
+    between two layers.
     `shrinks_kernel`: the change makes the kernel smaller, so an FFT takes as long as before.
     """
 
-    description: str
+    name: str
+    detail: str
     layer_macs: int
     macs_share: float
     bytes_share: float = 1.0
@@ -61,7 +61,8 @@ def layer_changes(node: ModuleNode, conv: Convolution) -> Iterator[LayerChange]:
         half_kernel = tuple(size // 2 for size in conv.kernel)
         new_macs = macs * math.prod(half_kernel) // math.prod(conv.kernel)
         yield LayerChange(
-            description=f"half the kernel size ({join_sizes(half_kernel)}, same output size)",
+            name="half the kernel size",
+            detail=f"{join_sizes(half_kernel)}, same output size",
             layer_macs=new_macs,
             macs_share=new_macs / macs,
             shrinks_kernel=True,
@@ -70,19 +71,21 @@ def layer_changes(node: ModuleNode, conv: Convolution) -> Iterator[LayerChange]:
         half_grid = tuple(-(-size // 2) for size in conv.grid)
         new_macs = macs * math.prod(half_grid) // math.prod(conv.grid)
         yield LayerChange(
-            description=f"stride 2 before it (so that its output is {join_sizes(half_grid)})",
+            name="stride 2 before it",
+            detail=f"so that its output is {join_sizes(half_grid)}",
             layer_macs=new_macs,
             macs_share=new_macs / macs,
             bytes_share=new_macs / macs,
         )
-    if len(conv.kernel) == 2 and conv.groups == 1 and not _STRIDE.search(node.config):
+    if len(conv.kernel) == 2 and conv.groups == 1 and not conv.is_strided:
         height, width = conv.kernel
         weights = conv.channels_in * conv.channels_out * height * width
         factorized_weights = conv.channels_in * conv.channels_out * height + conv.channels_out**2 * width
         if factorized_weights <= (1 - MIN_MACS_SAVING) * weights:
             new_macs = macs * factorized_weights // weights
             yield LayerChange(
-                description=f"two layers instead of one ({height}x1, then 1x{width}, {conv.channels_out} channels between)",
+                name="two layers instead of one",
+                detail=f"{height}x1, then 1x{width}, {conv.channels_out} channels between",
                 layer_macs=new_macs,
                 macs_share=new_macs / macs,
                 intermediate_bytes=node.output_bytes,

@@ -1,8 +1,10 @@
-"""Format layers, phases, lists, shares and intervals for the text of findings."""
+"""The text of findings: advice with its line to paste; layers, phases, lists, shares and intervals in words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
@@ -11,6 +13,11 @@ from profiler_kit.records.samples import Interval
 from profiler_kit.units import percent, scaled, text
 from profiler_kit.units import plural as plural  # rules import it together with the words below
 
+MAX_ADVICE: Final = (
+    4_000  # characters that are searched for the end of a sentence: a name from a trace may have millions
+)
+_STOP: Final = re.compile(r"\.(?:\s|$)")
+_COLON: Final = re.compile(r"[.:;](?:\s|$)")
 _PSEUDO_LAYERS: Final = {
     "": "the model's own forward code",
     LOSS_PATH: "the loss function",
@@ -92,6 +99,32 @@ def work_text(value: float, unit: Literal["FLOP", "MACs"]) -> str:
 def interval_text(value: Interval) -> str:
     """Return a median with its interval: ``26.2 ms (26.1 ms to 26.3 ms)``."""
     return f"{text(value.median, 'ns')} ({text(value.low, 'ns')} to {text(value.high, 'ns')})"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, in sentences, and the line to paste that they contain; empty without one."""
+
+    text: str
+    code: str = ""
+
+    def then(self, *sentences: str) -> Advice:
+        """Return this advice, followed by `sentences`."""
+        return Advice(join_sentences(self.text, *sentences), self.code)
+
+    @property
+    def action(self) -> str:
+        """The first sentence without its full stop; before a line to paste only its part before a colon."""
+        masked = (
+            self.text[:MAX_ADVICE].replace(self.code, "x" * len(self.code)) if self.code else self.text[:MAX_ADVICE]
+        )
+        end = (_COLON if self.code else _STOP).search(masked)
+        return self.text[: end.start() if end is not None else MAX_ADVICE]
+
+
+def advise(text: str, code: str) -> Advice:
+    """Return the advice `text` with the line `code` in the place of ``{code}``."""
+    return Advice(text.replace("{code}", code), code)
 
 
 def join_sentences(*parts: str) -> str:

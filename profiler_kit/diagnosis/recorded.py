@@ -17,6 +17,7 @@ MAX_REASONS: Final = 2
 # Below this, the kernels of the last launches had not ended when the recording stopped.
 MIN_UNRECORDED_SHARE: Final = 0.02
 _RECORD: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{}])"
+BOTH_ACTIVITIES: Final = _RECORD.format("CUDA")
 _EVIDENCE: Final[dict[DeviceEvidence, str]] = {
     "copies": "the program calls {}",
     "operators": "the program calls {}, which runs on a device",

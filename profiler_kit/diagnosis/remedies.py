@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, Literal
 
+from profiler_kit.configurations.axis import Change
+from profiler_kit.configurations.naming import change_of
 from profiler_kit.diagnosis.advice import optimizer_class
+from profiler_kit.diagnosis.phrases import Advice
 from profiler_kit.diagnosis.ranking import PEAK
 from profiler_kit.diagnosis.registry import all_rules
-from profiler_kit.records.report import Finding, Report, TraceReport, Trial
-from profiler_kit.records.verdict import Remedy, RemedyStatus
+from profiler_kit.records.report import Finding, Remedy, Report, TraceReport, Trial
+from profiler_kit.records.verdict import RankedRemedy, RemedyStatus
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import digits, text
 
 # An estimate below this share of the step does not justify a change of code.
 MIN_ESTIMATE: Final = 0.03
-# Characters of advice that are searched for code: a name from a trace may have millions.
-MAX_ADVICE: Final = 4_000
 # Topics whose advice changes the program. The others say how to read the report.
 _TOPICS: Final = ("place", "cause", "remedy", "memory")
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """The line that applies a word of a configuration's name, and its usual effects. ``{}`` is the word's value."""
-
-    code: str
-    memory: str = ""
-    numerics: str = ""
-
-
-_OTHER_TRAINING: Final = "other training: adapt the learning rate"
-_SAME_PRECISION: Final = "same precision, other rounding"
-_CHANGES: Final[dict[str, _Change]] = {
-    "benchmark": _Change("torch.backends.cudnn.benchmark = True", "may use more workspace", _SAME_PRECISION),
-    "deterministic": _Change("torch.backends.cudnn.deterministic = True", numerics="bitwise reproducible convolutions"),
-    "default": _Change("torch.backends.cudnn.allow_tf32 = True", numerics="TF32 rounds inputs to 10 bits"),
-    "no-tf32": _Change("torch.backends.cudnn.allow_tf32 = False", numerics="full float32"),
-    "matmul_tf32": _Change('torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits"),
-    "amp_bf16": _Change(
-        'with torch.autocast("{device}", dtype=torch.bfloat16):',
-        "smaller activations",
-        "bfloat16 has 8 bits of precision",
-    ),
-    "amp_fp16": _Change(
-        'with torch.autocast("{device}", dtype=torch.float16):',
-        "smaller activations",
-        "float16 needs a gradient scaler",
-    ),
-    "dtype": _Change("model = model.to(torch.{})", "smaller tensors", "all arithmetic in {}"),
-    "channels_last": _Change("model = model.to(memory_format=torch.channels_last)", numerics=_SAME_PRECISION),
-    "compile": _Change("model = torch.compile(model)", numerics=_SAME_PRECISION),
-    "cuda_graph": _Change(
-        "model = torch.cuda.make_graphed_callables(model, (inputs,))", "a memory pool of its own", "same results"
-    ),
-    "fused_optimizer": _Change(
-        "optimizer = torch.optim.{optimizer}(model.parameters(), ..., fused=True)", numerics=_SAME_PRECISION
-    ),
-    "no_item": _Change("total_loss += loss.detach()", numerics="same results"),
-    "checkpoint": _Change(
-        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)", "smaller activations", "same results"
-    ),
-    "threads": _Change("torch.set_num_threads({})", numerics=_SAME_PRECISION),
-    "no_onednn": _Change("torch.backends.mkldnn.enabled = False", numerics=_SAME_PRECISION),
-    "batch": _Change("batch_size = {}", "larger activations", _OTHER_TRAINING),
-    "benchmark_limit": _Change("torch.backends.cudnn.benchmark_limit = {}", numerics=_SAME_PRECISION),
-    "deterministic_algorithms": _Change("torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
-}
-
-_ARGUMENTS: Final = r"\((?:[^()]|\([^()]*\))*\)"
-# Code in the text of advice, the most complete form first: quoted code, an assignment, a call of an attribute or a class,
-# an argument.
-_CODE: Final = (
-    re.compile(r"`([^`]+)`"),
-    re.compile(rf"(?<![\w.])[A-Za-z_][\w.]* \+?= [A-Za-z_0-9\"'][\w.\"':-]*(?:{_ARGUMENTS})?(?<![.:])"),
-    re.compile(rf"(?<![\w.])(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*{_ARGUMENTS}(?:\.\w+{_ARGUMENTS})*"),
-    re.compile(rf"(?<![\w.])[A-Z]\w+{_ARGUMENTS}"),
-    re.compile(r"(?<![\w.])[a-z_]\w*=[A-Za-z0-9_'\"][\w.'\"]*(?<!\.)"),
-)
-_STOP: Final = re.compile(r"\.(?:\s|$)")
-_COLON: Final = re.compile(r"[.:;](?:\s|$)")
-
-
-def remedies(report: Report | TraceReport, cause: int | None = None) -> tuple[tuple[Remedy, ...], tuple[Remedy, ...]]:
+def remedies(
+    report: Report | TraceReport, cause: int | None = None
+) -> tuple[tuple[RankedRemedy, ...], tuple[RankedRemedy, ...]]:
     """Return the ranked remedies of the findings of `report`, and the advice that was tried without gain.
 
     Measured ones come first, the largest gain first. Estimates follow in the order of their findings, which puts a cause before
@@ -93,7 +34,7 @@ def remedies(report: Report | TraceReport, cause: int | None = None) -> tuple[tu
     configuration, or the same action, share one remedy.
     """
     topics = {rule.name: rule.topic for rule in all_rules()}
-    by_action: dict[tuple[str, str | None], Remedy] = {}
+    by_action: dict[tuple[str, str | None], RankedRemedy] = {}
     for number, finding in enumerate(report.findings, start=1):
         if not finding.advice or finding.severity == "info" or not _applies_to_baseline(report, finding):
             continue
@@ -112,12 +53,12 @@ def remedies(report: Report | TraceReport, cause: int | None = None) -> tuple[tu
     return tuple(useful), without_gain
 
 
-def _rank(remedy: Remedy) -> tuple[bool, bool, float]:
+def _rank(remedy: RankedRemedy) -> tuple[bool, bool, float]:
     order = -(remedy.gain_percent or 0.0) if remedy.is_measured else remedy.findings[0]
     return not remedy.is_measured, remedy.about == "peak", order
 
 
-def _merged(first: Remedy, second: Remedy) -> Remedy:
+def _merged(first: RankedRemedy, second: RankedRemedy) -> RankedRemedy:
     return replace(
         first if _rank(first) <= _rank(second) else second,
         findings=tuple(sorted({*first.findings, *second.findings})),
@@ -144,24 +85,23 @@ def _applies_to_baseline(report: Report | TraceReport, finding: Finding) -> bool
     return trial is None or trial.tried or trial.before_ns == noise_of(report).compared_step(run)
 
 
-def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> Remedy:
+def _remedy(report: Report | TraceReport, finding: Finding, number: int) -> RankedRemedy:
     # a trial measures the configuration that it names, which may be another one of `tries`
     config = finding.trial.config if finding.trial is not None else finding.config
     changes = tuple(_changes(report, config))
-    action = first_sentence(finding.advice, cut_at_colon=True)
-    applied = "; ".join(change.code for change in changes)
+    advised = advised_remedy(finding)
+    action, applied = advised.text, "; ".join(change.line for change in changes)
     # the advice's own line is more specific, but a measured gain is that of the configuration
-    lines: tuple[str, ...] = (code_in(action), applied, code_in(finding.advice))
+    code = advised.code or applied
     if finding.trial is not None:
-        lines = (applied, *lines)
+        code = applied or advised.code
         if applied and finding.tries and config != finding.tries[0]:
             action = f'Use "{config}"'  # the advice is about the first of `tries`
     elif finding.config is not None and finding.config.startswith("batch="):
-        lines = (code_in(action), code_in(finding.advice))  # the factor of a trial does not suit every training
-    code = next((line for line in lines if line), "")
+        code = advised.code  # the factor of a trial does not suit every training
     estimate = finding.weight if finding.saving is None else finding.saving.high
-    remedy = Remedy(
-        action=action if code else first_sentence(finding.advice, cut_at_colon=False),
+    remedy = RankedRemedy(
+        action=action,
         code=code,
         paths=finding.paths,
         findings=(number,),
@@ -181,7 +121,7 @@ def _about(report: Report | TraceReport, finding: Finding) -> Literal["step", "p
     return "work" if isinstance(report, Report) and report.baseline() is None else "step"
 
 
-def _with_trial(remedy: Remedy, trial: Trial) -> Remedy:
+def _with_trial(remedy: RankedRemedy, trial: Trial) -> RankedRemedy:
     """Return `remedy` with the outcome of `trial`."""
     gain, low, high = trial.gain_percent, trial.gain_low_percent, trial.gain_high_percent
     status: RemedyStatus = "tried" if trial.tried else "measured"
@@ -222,7 +162,7 @@ def _numeric_effect(trial: Trial) -> str:
     return f"error {before} -> {after}" if before != after else "same error"
 
 
-def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Change]:
+def _changes(report: Report | TraceReport, config: str | None) -> Iterator[Change]:
     """Yield the changes that turn the baseline into the configuration `config`."""
     if config is None or not isinstance(report, Report):
         return
@@ -231,34 +171,15 @@ def _changes(report: Report | TraceReport, config: str | None) -> Iterator[_Chan
     device = run.environment.device.partition(":")[0] if run is not None and run.environment is not None else "cuda"
     for word in config.split("+"):
         name, _, value = word.partition("=")
-        if word in baseline_words or name not in _CHANGES:
+        change = change_of(
+            f"batch={value.removesuffix('x')} * batch_size" if name == "batch" and value.endswith("x") else word
+        )
+        if change is None or word in baseline_words:
             continue
-        change = _CHANGES[name]
-        if not value and "{}" in change.code:
-            continue
-        value = f"{value.removesuffix('x')} * batch_size" if name == "batch" and value.endswith("x") else value
-        names = {"{}": value, "{device}": device, "{optimizer}": optimizer_class(report) or "AdamW"}
-        numerics = "" if change.numerics == _OTHER_TRAINING and report.target.mode != "train" else change.numerics
-        yield replace(change, code=_filled(change.code, names), numerics=_filled(numerics, names))
+        change = change.filled(device=device, optimizer=optimizer_class(report) or "AdamW")
+        yield replace(change, numerics="") if change.in_training and report.target.mode != "train" else change
 
 
-def _filled(template: str, names: dict[str, str]) -> str:
-    for placeholder, value in names.items():
-        template = template.replace(placeholder, value)
-    return template
-
-
-def code_in(advice: str) -> str:
-    """Return the first code in the text `advice`, the most complete form; empty without any."""
-    matches: Iterable[re.Match[str] | None] = (pattern.search(advice[:MAX_ADVICE]) for pattern in _CODE)
-    match = next((match for match in matches if match is not None), None)
-    return "" if match is None else match[match.lastindex or 0]
-
-
-def first_sentence(advice: str, *, cut_at_colon: bool) -> str:
-    """Return the first sentence of `advice` without its full stop, or its part before a colon. Code is not cut."""
-    masked = advice[:MAX_ADVICE]
-    for pattern in _CODE[:-1]:
-        masked = pattern.sub(lambda match: "x" * len(match[0]), masked)
-    end = (_COLON if cut_at_colon else _STOP).search(masked)
-    return advice[: end.start() if end is not None else MAX_ADVICE]
+def advised_remedy(finding: Finding) -> Remedy:
+    """Return what `finding` advises, also for a finding of an earlier version, which has sentences alone."""
+    return finding.remedy or Remedy(text=Advice(finding.advice).action)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport, severity_after
+from profiler_kit.diagnosis.phrases import Advice, advise
+from profiler_kit.records.report import Evidence, Finding, Remedy, Report, Severity, TraceReport, severity_after
 from profiler_kit.units import Unit
 
 Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
@@ -25,7 +26,8 @@ class Rule:
     rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
     only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
     weight. `symptoms`: the rules whose findings this rule's cause explains, so that they rank after it. `check_trace`:
-    yields findings for the traces of `inspect`. A rule about traces only has `check=never`.
+    yields findings for the traces of `inspect`. A rule about traces only has `check=no_findings`.
+    `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Rule:
     topic: Topic = "note"
     check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
     symptoms: tuple[str, ...] = ()
+    states_share: bool = True
 
     def finding(
         self,
@@ -41,7 +44,8 @@ class Rule:
         severity: Severity,
         title: str,
         explanation: str,
-        advice: str,
+        advice: Advice | str,
+        code: str = "",
         evidence: Iterable[Evidence],
         paths: Iterable[str] = (),
         trials: AdviceTrials = NO_TRIALS,
@@ -54,14 +58,19 @@ class Rule:
         `claims`: the parts of the step (or of the peak) of which the finding explains the share `weight` (`Finding.claims`).
 
         `trials`: the configurations that try the advice, and their trials; without a gain, the severity is at most ``low``.
-        `computed`: the gain is computed, not measured.
+        `computed`: the gain is computed, not measured. `advice`: sentences; ``{code}`` in them is the
+        line to paste, `code`.
         """
+        advised = advice if isinstance(advice, Advice) else advise(advice, code)
         return Finding(
             rule=self.name,
             severity=severity_after(severity, trials.trial if trials.tries else None),
             title=title,
             explanation=explanation,
-            advice=advice,
+            advice=advised.text,
+            remedy=Remedy(setting=trials.config or "", code=advised.code, text=advised.action)
+            if advised.text
+            else None,
             evidence=tuple(evidence),
             paths=tuple(dict.fromkeys(paths)),
             config=trials.config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name_capitalized, phase_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, layer_name_capitalized, phase_name
 from profiler_kit.diagnosis.trace_facts import (
     MIN_BUSY_NS,
     compiled_sources,
@@ -50,7 +50,7 @@ class DominantLayer:
     claims: tuple[str, ...]
     title: str
     explanation: str
-    advice: str
+    advice: Advice | str
     evidence: tuple[Evidence, ...]
     paths: tuple[str, ...] = ()
 
@@ -181,14 +181,14 @@ def _longest_calls(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceOp
     return (layer, share) if layer and share >= min_share else None
 
 
-def _advice(trace: TraceSummary) -> str:
+def _advice(trace: TraceSummary) -> Advice:
     """Return advice to find the layer in a way that the trace does not offer yet, and to change it."""
-    by_module = (
-        "" if trace.with_stack else "record with `profile(with_stack=True)`, so that the trace has module names, or "
-    )
-    return (
-        f"Find the layer: {by_module}run `profiler-kit analyze` on the model. Then change this layer first: fewer channels, a "
-        "smaller kernel or input."
+    by_module = "" if trace.with_stack else "record with `{code}`, so that the trace has module names, or "
+    command = "profiler-kit analyze"
+    return advise(
+        f"Find the layer: {by_module}run `{command}` on the model. Then change this layer first: fewer channels, a smaller "
+        "kernel or input.",
+        command if trace.with_stack else "profile(with_stack=True)",
     )
 
 

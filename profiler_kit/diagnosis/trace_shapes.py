@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, Channels, join_sizes
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text, on_device, step_share, worst_trace
 from profiler_kit.diagnosis.trace_layers import DominantLayer, has_named_layers, unnamed_sentence
@@ -53,11 +53,7 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
             "" if is_single_layer else "These may be several layers of the same size.",
             worst.others_sentence(),
         ),
-        advice=join_sentences(
-            "Change this layer first: fewer channels or features, a smaller kernel or input.",
-            _half_kernel_sentence(operator),
-            "profiler-kit count MODEL predicts the work that remains after each change.",
-        ),
+        advice=_advice(operator),
         evidence=(
             Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=worst.where),
@@ -66,19 +62,26 @@ def dominant_shape(report: TraceReport, min_share: float) -> DominantLayer | Non
     )
 
 
-def _half_kernel_sentence(operator: ShapedOperator) -> str:
-    """Return a sentence with the line of a convolution of half the kernel size; empty for small kernels and other operators."""
+def _advice(operator: ShapedOperator) -> Advice:
+    """Return the advice to change the layer; for a large kernel with the line of a convolution of half the kernel size."""
+    half = _half_kernel(operator)
+    change = "Change this layer first: fewer channels or features, a smaller kernel or input."
+    predict = "profiler-kit count MODEL predicts the work that remains after each change."
+    return Advice(join_sentences(change, half.text, predict), half.code)
+
+
+def _half_kernel(operator: ShapedOperator) -> Advice:
     if _convolution(operator) is None or min(sizes := operator.shapes[1][2:]) < MIN_LARGE_KERNEL:
-        return ""
+        return Advice("")
     inputs, outputs = operator.shapes[0][1], operator.shapes[1][0]
     half = tuple(size // 2 for size in sizes)
     kernel_size = half[0] if len(set(half)) == 1 else half
     groups = inputs // operator.shapes[1][1]
     grouped = f", groups={groups}" if groups > 1 else ""
     work = math.prod(half) / math.prod(sizes)
-    return (
-        f"Half the kernel, `torch.nn.Conv{len(sizes)}d({inputs}, {outputs}, kernel_size={kernel_size}{grouped})`, does "
-        f"{percent(work)} of its work, with other results."
+    return advise(
+        f"Half the kernel, `{{code}}`, does {percent(work)} of its work, with other results.",
+        f"torch.nn.Conv{len(sizes)}d({inputs}, {outputs}, kernel_size={kernel_size}{grouped})",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
 from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
-from profiler_kit.diagnosis.remedies import first_sentence, remedies
+from profiler_kit.diagnosis.remedies import advised_remedy, remedies
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.counts import StaticCount
@@ -23,7 +22,7 @@ from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.verdict import Bound, Remedy, Verdict
+from profiler_kit.records.verdict import Bound, RankedRemedy, Verdict
 from profiler_kit.units import percent, text
 
 # Kinds of work that the verdict lists where no cause stands out, and the smallest share of a listed kind.
@@ -42,7 +41,7 @@ MIN_COLLECTIVES: Final = 0.1
 # A smaller unexplained share is not worth a sentence.
 MIN_UNEXPLAINED: Final = 0.05
 # A share that the title of the main cause states is not repeated.
-SAME_PERCENT: Final = 0.5
+SAME_SHARE: Final = 0.005
 NOT_FINITE: Final = "not_finite"
 BUSY_HOST: Final = "busy_host"
 COLD_START: Final = "cold_start"
@@ -55,7 +54,6 @@ MAX_DEVICES: Final = 8
 # Bounds that are busy time, and those that may be busy or idle time. All others are idle time.
 BUSY_BOUNDS: Final[tuple[Bound, ...]] = ("compute", "memory bandwidth", "copies", "kernels", "operators")
 EITHER_BOUNDS: Final[tuple[Bound, ...]] = ("overhead", "data", "communication")
-_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?) % of the (?:time|step|forward pass)")
 _BOUNDS: Final[dict[Bound, str]] = {
     "compute": "computation (matrix products and convolutions)",
     "memory bandwidth": "memory bandwidth (work with few operations per byte)",
@@ -144,7 +142,8 @@ def _how_to_record(report: Report | TraceReport) -> str:
     )
     if finding is None:
         return ""
-    return f"{first_sentence(finding.advice, cut_at_colon=False)} [{number}]."
+    advised = advised_remedy(finding)
+    return f"{_with_code(advised.text, advised.code)} [{number}]."
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
@@ -170,7 +169,7 @@ def _after_failure(findings: tuple[Finding, ...], cause: int | None) -> str:
     number = _first_serious(findings) if cause is None else None
     if number is None or findings[number - 1].rule != FAILED_RUNS:
         return ""
-    return f"Try first: {first_sentence(findings[number - 1].advice, cut_at_colon=False)} [{number}]."
+    return f"Try first: {advised_remedy(findings[number - 1]).text} [{number}]."
 
 
 def _is_cause(finding: Finding) -> bool:
@@ -269,14 +268,15 @@ def _cause(
     findings = report.findings
     if cause is not None:
         finding = findings[cause - 1]
-        topic = next((rule.topic for rule in all_rules() if rule.name == finding.rule), "")
+        rule = next((rule for rule in all_rules() if rule.name == finding.rule), None)
+        topic = rule.topic if rule is not None else ""
         if topic in ("reading", "note"):
             prefix = "Read first" if topic == "reading" else "Largest part"
             yield f"{prefix}: {_clause(finding.title)} [{cause}]."
             return
         several = isinstance(report, TraceReport) and len(report.traces) > 1
         share = finding.share or 0.0
-        is_stated = any(abs(float(stated) - 100.0 * share) < SAME_PERCENT for stated in _SHARE.findall(finding.title))
+        is_stated = rule is not None and rule.states_share and abs(finding.weight - share) < SAME_SHARE
         share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
         prefix = f"Main cause{share_text}"
         if is_bound is False:
@@ -333,14 +333,14 @@ def _clause(title: str) -> str:
     return title.removesuffix(".")
 
 
-def _remedy(useful: tuple[Remedy, ...], cause: int | None) -> str:
+def _remedy(useful: tuple[RankedRemedy, ...], cause: int | None) -> str:
     """The best remedy. One that was only estimated treats the main cause, or the sentence says that none does."""
     if not useful:
         return ""
     best = useful[0]
     action = best.code
     if best.config is None or not action or action.startswith("-"):
-        action = best.action if best.code in best.action else f"{best.action}: {best.code}"
+        action = _with_code(best.action, best.code)
     gain = best.gain_percent
     numbers = "".join(f" [{number}]" for number in best.findings[:1])
     if best.is_measured and gain is not None:
@@ -350,6 +350,10 @@ def _remedy(useful: tuple[Remedy, ...], cause: int | None) -> str:
         return f"Best measured: {action} saves {text(gain, 'percent')} of the {measure}{interval}{numbers}."
     untreated = "" if cause is None or cause in best.findings else f"No change is known to treat [{cause}]. "
     return f"{untreated}Try first: {action}{numbers}."
+
+
+def _with_code(action: str, code: str) -> str:
+    return action if code in action else f"{action}: {code}"
 
 
 def _unexplained(busy: float | None, idle: float | None) -> str:

@@ -30,6 +30,7 @@ from profiler_kit.gate.git import (
 )
 from profiler_kit.process import Outcome
 from profiler_kit.records.checkouts import Checkout
+from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import is_saved_report, loads_report, read_report
 
@@ -69,7 +70,7 @@ class CountCommand:
         if not outcome.ok:
             raise _base_error(outcome, self)
         report = loads_report(outcome.stdout, f"base {self.revision.commit[:SHORT_HASH_CHARS]}")
-        return replace(report, notes=(self.revision.description, *report.notes))
+        return replace(report, notes=(Note(code="revision", text=self.revision.description), *report.notes))
 
 
 def saved_base(rev: str | None, repo: Path) -> Report | None:
@@ -77,7 +78,8 @@ def saved_base(rev: str | None, repo: Path) -> Report | None:
     if rev is None or not is_saved_report(repo / rev):
         return None
     report = read_report(repo / rev)
-    return replace(report, notes=(f"saved report {rev}, created {report.created}", *report.notes))
+    note = Note(code="revision", text=f"saved report {rev}, created {report.created}")
+    return replace(report, notes=(note, *report.notes))
 
 
 def load_base(

@@ -23,7 +23,7 @@ from profiler_kit.records.check import (
     StepTimeCheck,
 )
 from profiler_kit.records.comparison import Comparison
-from profiler_kit.records.metrics import METRICS, reason_not_comparable
+from profiler_kit.records.metrics import METRICS, reason_not_comparable, reason_of_inputs
 from profiler_kit.records.report import Report
 from profiler_kit.records.uncounted import reason_of_lower_bound
 from profiler_kit.units import plural, text
@@ -65,7 +65,7 @@ def judge_budgets(
         notes=(*base_notes, *notes),
         comparison=comparison,
         spec=head.target.spec,
-        base=base.notes[0] if base is not None and base.notes else "",
+        base=base.revision if base is not None else "",
         posts=comparison is None or _is_changed(comparison) or any(row.outcome != "ok" for row in rows),
         time=time,
     )
@@ -302,7 +302,8 @@ def _refusal(
     # figures of a device depend on all that the predicted peak depends on, its step time also on the work
     other = FLOPS if _is_work(metric) else PEAK
     reason = reason_not_comparable(_of_modules(base, budget.module), head, counted or other, one_model=True)
-    return f"{reason}: give both sides the same shapes with -i" if reason.startswith("different inputs") else reason
+    is_of_inputs = reason != "" and reason == reason_of_inputs(base, head)
+    return f"{reason}: give both sides the same shapes with -i" if is_of_inputs else reason
 
 
 def _is_work(metric: GateMetric) -> bool:

@@ -38,6 +38,7 @@ from profiler_kit.meta.compilation import Wrapper
 from profiler_kit.meta.copies import copy_with_weights, meta_copy
 from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 from profiler_kit.user_code.environment import seeded
 from profiler_kit.user_code.locations import type_with_article, user_errors
@@ -61,11 +62,12 @@ def _with_model_label(
     purpose = f"so that forward stores {stored}" if stored else "so that the model returns its loss"
     if model_label.label is None:
         loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
-        note = f"labels: {name} from the batch, {purpose}"
+        note = Note(subject="labels", text=f"{name} from the batch, {purpose}")
         return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note)), losses
     label = model_label.make(spec.seed, device)
     batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
-    return replace(inputs, batch=batch, notes=(*inputs.notes, f"labels: random {model_label.text}, {purpose}")), losses
+    note = Note(subject="labels", text=f"random {model_label.text}, {purpose}")
+    return replace(inputs, batch=batch, notes=(*inputs.notes, note)), losses
 
 
 def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, TargetInputs, bool]:
@@ -124,7 +126,9 @@ def _create_objective(
     if loss_fn is None:
         losses: list[ScriptLoss | str] = [*own_losses] or (list(steps.losses()) if steps is not None else [])
         scripts = tuple(loss for loss in losses if not isinstance(loss, str))
-        problems = [f"loss: {loss}" for loss in losses if isinstance(loss, str)][:1] if not scripts else []
+        problems = (
+            [Note(subject="loss", text=loss) for loss in losses if isinstance(loss, str)][:1] if not scripts else []
+        )
         return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems))
     if not callable(loss_fn):
         raise TargetError(
@@ -140,7 +144,7 @@ def _create_objective(
 
 def _create_optimizer_recipe(
     spec: TargetSpec, model: nn.Module, configure: object, where: str | None, steps: ScriptSteps | None
-) -> tuple[OptimizerRecipe | None, tuple[str, ...]]:
+) -> tuple[OptimizerRecipe | None, tuple[Note, ...]]:
     """The recipe of the optimizer, and notes; None in ``infer`` mode.
 
     The first of these is used: ``--optimizer``, the file's ``configure_optimizer``, the optimizer of a training script, the
@@ -161,27 +165,28 @@ def _create_optimizer_recipe(
     return OptimizerRecipe(name="configure_optimizer", function=configure, where=where), ()
 
 
-def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[OptimizerRecipe, tuple[str, ...]]:
+def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[OptimizerRecipe, tuple[Note, ...]]:
     optimizer, failure = steps.optimizer() if steps is not None else (None, "")
     if optimizer is not None:
         recipe = OptimizerRecipe(name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where)
-        return recipe, (f"optimizer: {optimizer.text}, as at {optimizer.where}",)
+        return recipe, (Note(subject="optimizer", text=f"{optimizer.text}, as at {optimizer.where}"),)
     own = own_configuration(model)
     if own is not None:
         built, problem = optimizer_problem(own, model)
         if built is not None:
             recipe = OptimizerRecipe(name=type(built).__name__, function=own, where=None)
-            return recipe, (f"optimizer: {optimizer_text(built)}, from {type(model).__name__}.{CONFIGURE}()",)
+            text = f"{optimizer_text(built)}, from {type(model).__name__}.{CONFIGURE}()"
+            return recipe, (Note(subject="optimizer", text=text),)
         failure = failure or f"{CONFIGURE}(): {problem}"
     reason = f"{failure}; {DEFAULT} is used" if failure else "the target defines no configure_optimizer"
-    return OptimizerRecipe(name=DEFAULT), (f"optimizer: {DEFAULT} ({reason})",)
+    return OptimizerRecipe(name=DEFAULT), (Note(subject="optimizer", text=f"{DEFAULT} ({reason})"),)
 
 
 def assemble(
     finder: InputFinder,
     where: str,
     *,
-    notes: tuple[str, ...],
+    notes: tuple[Note, ...],
     again: Callable[..., Target] | None,
     loss_fn: object = None,
     loss_fn_at: str | None = None,
@@ -204,7 +209,8 @@ def assemble(
     """
     if finder.spec.mode == "train" and not any(p.requires_grad for p in finder.model.parameters()):
         finder = _without_training(finder, where, has_step=loss_fn is not None or configure is not None)
-        notes += (f"mode: infer, because {type(finder.model).__name__} has no trainable parameters",)
+        reason = f"{type(finder.model).__name__} has no trainable parameters"
+        notes += (Note(subject="mode", text=f"infer, because {reason}"),)
     spec, model, device = finder.spec, finder.model, finder.device
     finder, inputs, is_lightning_step = _find_inputs(finder, loss_fn)
     if is_lightning_step:
@@ -214,14 +220,15 @@ def assemble(
     if has_default_step and is_without_gradients(MetaTrials(model, inputs.batch, spec.seed)):
         finder = _without_training(finder, where, has_step=False)
         spec = finder.spec
-        notes += (f"mode: infer, because the output of {type(model).__name__} does not depend on its parameters",)
+        reason = f"the output of {type(model).__name__} does not depend on its parameters"
+        notes += (Note(subject="mode", text=f"infer, because {reason}"),)
     own_losses: tuple[ScriptLoss, ...] = ()
     if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
         passed = steps.passed_parameters() if steps is not None else frozenset()
         inputs, own_losses = _with_model_label(spec, model, inputs, device, passed)
     objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps, own_losses)
     tuning, optimizer_notes = _create_optimizer_recipe(spec, model, configure, configure_at, steps)
-    notes += inputs.notes + _materialize_lazy_layers(spec, model, inputs.batch)
+    notes += inputs.notes + plain_notes(_materialize_lazy_layers(spec, model, inputs.batch))
     notes += optimizer_notes
     if objective is not None:
         notes += objective.notes
@@ -242,6 +249,7 @@ def assemble(
         notes=notes,
         cudnn_flags=cudnn_flags,
         cudnn_off_lines=cudnn_off_lines,
+        choices=inputs.choices,
     )
     model = model.to(device)
     if objective is not None:

@@ -15,16 +15,19 @@ from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.method_models import defines_forward, give_forward
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, forward_of
-from profiler_kit.meta.compilation import COMPILED_NOTE, Wrapper, compiled_parts, unwrap_compiled
+from profiler_kit.meta.compilation import Wrapper, compiled_parts, unwrap_compiled
+from profiler_kit.records.notes import Code, Note
 from profiler_kit.records.target import TargetSpec
 
 COMPILED: Final = (
-    f"{COMPILED_NOTE}{{parts}} compiled. Counts describe the uncompiled model, and measured steps run compiled. "
+    "{parts} compiled. Counts describe the uncompiled model, and measured steps run compiled. "
     "The time of a compiled part is attributed to its outermost module"
 )
-SCRIPTED: Final = "scripted modules: counted as one module each, because TorchScript hides their layers"
-PARALLEL: Final = "{name}: counted and measured as the module inside, on one device"
-EXPORTED: Final = "exported program: counted as one module, in the mode of its export"
+SCRIPTED: Final = Note(
+    subject="scripted modules", text="counted as one module each, because TorchScript hides their layers"
+)
+PARALLEL: Final = "counted and measured as the module inside, on one device"
+EXPORTED: Final = Note(subject="exported program", text="counted as one module, in the mode of its export")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class BuiltModel:
 
     model: Any
     inputs: Any = NO_INPUTS
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     compiles: Wrapper | None = None
 
 
@@ -51,16 +54,18 @@ def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
         inputs = value.example_inputs
         example_inputs = NO_INPUTS if inputs is None else Batch(args=tuple(inputs[0]), kwargs=dict(inputs[1]))
         return BuiltModel(model=value.module(), inputs=example_inputs, notes=(EXPORTED,))
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if isinstance(value, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        notes = (PARALLEL.format(name=type(value).__name__),)
+        notes = (Note(subject=type(value).__name__, text=PARALLEL),)
         inner: nn.Module = value.module
         value = inner
     parts = compiled_parts(value)
-    notes += (COMPILED.format(parts=_listed(parts)),) if parts else ()
+    if parts:
+        code: Code = "compiled_whole" if parts == ("",) else "compiled"
+        notes += (Note(subject="torch.compile", code=code, text=COMPILED.format(parts=_listed(parts))),)
     model, compiles = unwrap_compiled(value)
     if not defines_forward(model) and (note := give_forward(model)):
-        notes += (note,)
+        notes += (Note(text=note),)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
     return BuiltModel(model=model, compiles=compiles, notes=notes)

@@ -24,7 +24,7 @@ from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.import_errors import missing_module
 from profiler_kit.loading.input_check import input_texts
-from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement
+from profiler_kit.loading.input_search.announcements import NO_GUESS_HINT, announcement, choice_of
 from profiler_kit.loading.input_search.evidence import DataSetInputs, Evidence
 from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
@@ -40,6 +40,7 @@ from profiler_kit.loading.source import Source, open_file
 from profiler_kit.loading.zoo import Recipe
 from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, batch_size, resized
 from profiler_kit.meta.copies import is_all_meta, meta_copy
+from profiler_kit.records.notes import Choice, Note
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.environment import seeded, user_code
 from profiler_kit.user_code.locations import display_path, one_line_message, type_with_article, user_place
@@ -49,14 +50,19 @@ from profiler_kit.user_code.locations import display_path, one_line_message, typ
 class TargetInputs:
     """A target's batch on the host or on meta, its origin (see `TargetInfo.inputs_from`), and notes for the report.
 
-    `pinned` are searched inputs as texts of ``-i``, for later loads of the same target.
+    `pinned` are searched inputs as texts of ``-i``, for later loads of the same target. `choices`: the searched inputs.
     """
 
     batch: Batch
     origin: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     loader: Loader | None = None
     pinned: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+
+
+def _note(text: str) -> Note:
+    return Note(subject="inputs", text=text)
 
 
 MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
@@ -89,10 +95,9 @@ class InputFinder:
             return inputs
         notes = inputs.notes
         if inputs.loader is not None:
-            notes += (
-                f"inputs: --batch {size} replaces the batch size of {inputs.loader.name}, whose other batches are not used",
-            )
-        return TargetInputs(batch=resized(inputs.batch, size), origin=inputs.origin, notes=notes, pinned=inputs.pinned)
+            replaced = f"the batch size of {inputs.loader.name}, whose other batches are not used"
+            notes += (_note(f"--batch {size} replaces {replaced}"),)
+        return replace(inputs, batch=resized(inputs.batch, size), notes=notes, loader=None)
 
     def _size(self, batch: Batch) -> int | None:
         """The requested batch size, as a number, a factor, or both; None if no change is requested."""
@@ -114,7 +119,7 @@ class InputFinder:
         if self.caller_batch is not None:
             return TargetInputs(batch=self.caller_batch, origin="caller")
         if self.spec.inputs:
-            notes = (f"inputs: -i replaces {self.loader.name}",) if self.loader is not None else ()
+            notes = (_note(f"-i replaces {self.loader.name}"),) if self.loader is not None else ()
             batch, input_notes = self._from_options() if self.recipe is None else self._from_recipe(self.recipe)
             return TargetInputs(batch=batch, origin="option", notes=(*input_notes, *notes))
         if self.loader is not None:
@@ -123,7 +128,7 @@ class InputFinder:
             return TargetInputs(
                 batch=batch,
                 origin="loader",
-                notes=(f"inputs: the first batch of {self.loader.name}",),
+                notes=(_note(f"the first batch of {self.loader.name}"),),
                 loader=self.loader,
             )
         if self.recipe is not None:
@@ -134,7 +139,7 @@ class InputFinder:
             return TargetInputs(batch=batch, origin="search", pinned=self.spec.pinned.inputs)
         return self._from_example() or self._from_evidence() or self._from_data_set() or self._search()
 
-    def _from_options(self) -> tuple[Batch, tuple[str, ...]]:
+    def _from_options(self) -> tuple[Batch, tuple[Note, ...]]:
         match = next(filter(None, map(FILE_INPUT.match, self.spec.inputs)), None)
         if match is None:
             return self._create(parse_inputs(self.spec.inputs))
@@ -152,7 +157,7 @@ class InputFinder:
             )
         return self._value(getattr(source.module, name), source, f"{path}:{name}"), ()
 
-    def _from_recipe(self, recipe: Recipe) -> tuple[Batch, tuple[str, ...]]:
+    def _from_recipe(self, recipe: Recipe) -> tuple[Batch, tuple[Note, ...]]:
         """The random inputs of `recipe`, with those of ``-i`` replaced."""
         if any(FILE_INPUT.match(text) for text in self.spec.inputs):
             return self._from_options()
@@ -160,10 +165,10 @@ class InputFinder:
         batch, _ = self._create(texts)
         if recipe.takes_list:
             batch = Batch(args=(list(batch.args),))
-        note = f"inputs: random, {' '.join(map(str, texts))} (sizes from {recipe.source})"
+        note = _note(f"random, {' '.join(map(str, texts))} (sizes from {recipe.source})")
         return Batch(args=batch.args, kwargs={**batch.kwargs, **extras}), (note,)
 
-    def _create(self, texts: tuple[InputText, ...]) -> tuple[Batch, tuple[str, ...]]:
+    def _create(self, texts: tuple[InputText, ...]) -> tuple[Batch, tuple[Note, ...]]:
         """The tensors of `texts`, with notes. The first integer input without a range gets the rows of the first embedding."""
         texts, notes = self._with_ranges(texts)
         device = self.device if self.device.type == "meta" else torch.device("cpu")
@@ -181,7 +186,7 @@ class InputFinder:
         )
         return Batch(args=args, kwargs=kwargs), notes
 
-    def _with_ranges(self, texts: tuple[InputText, ...]) -> tuple[tuple[InputText, ...], tuple[str, ...]]:
+    def _with_ranges(self, texts: tuple[InputText, ...]) -> tuple[tuple[InputText, ...], tuple[Note, ...]]:
         embedding = first_embedding(self.model)
         if embedding is None or any(text.is_integer and text.low is not None for text in texts):
             return texts, ()
@@ -189,7 +194,8 @@ class InputFinder:
         if index is None:
             return texts, ()
         path, rows = embedding
-        note = f"inputs: {texts[index]} has integers in [0, {rows}), the rows of the first embedding{f' {path}' if path else ''}"
+        layer = f" {path}" if path else ""
+        note = _note(f"{texts[index]} has integers in [0, {rows}), the rows of the first embedding{layer}")
         return (*texts[:index], replace(texts[index], low=0, high=rows), *texts[index + 1 :]), (note,)
 
     def _from_example(self) -> TargetInputs | None:
@@ -246,7 +252,7 @@ class InputFinder:
         if call is None:
             return None
         texts = " ".join(map(str, input_texts(call.batch, self.forward)))
-        note = f"inputs: {texts}, as {call.where} passes them"
+        note = _note(f"{texts}, as {call.where} passes them")
         return TargetInputs(batch=call.batch, origin="evidence", notes=(note,))
 
     @cached_property
@@ -281,9 +287,9 @@ class InputFinder:
             return TargetInputs(batch=batch, origin="data_set", notes=(note,), pinned=tuple(map(str, texts)))
         return None
 
-    def _data_set_note(self, loop: DataSetInputs, texts: tuple[InputText, ...]) -> str:
+    def _data_set_note(self, loop: DataSetInputs, texts: tuple[InputText, ...]) -> Note:
         size = f" in batches of {loop.size}" if loop.size > 1 else ""
-        return f"inputs: {' '.join(map(str, texts))}, from the training on {loop.use.name}{size} at {loop.use.where}"
+        return _note(f"{' '.join(map(str, texts))}, from the training on {loop.use.name}{size} at {loop.use.where}")
 
     def from_data_sets(self) -> Iterator[TargetInputs]:
         """Batches of the data sets that the user's files load, which may not fit forward."""
@@ -301,7 +307,10 @@ class InputFinder:
             return
         facts = facts_of(self.model, self.candidate.bound if self.candidate is not None else {})
         for text in _without_names(tuple(data_inputs("input", facts))):
-            yield TargetInputs(batch=self._resized((text,)), origin="search", notes=(f"inputs: guessed {text}",))
+            choice = Choice(subject="inputs", value=str(text))
+            yield TargetInputs(
+                batch=self._resized((text,)), origin="search", notes=(announcement(choice),), choices=(choice,)
+            )
 
     def _resized(self, texts: tuple[InputText, ...]) -> Batch:
         batch, _ = self._create(texts)
@@ -335,8 +344,9 @@ class InputFinder:
         if not self.spec.allow_guess:
             raise TargetError(message, where=where, hint=f"set it: {next_command(self.spec, inputs=texts)}")
         batch, _ = self._create(guess.texts)
-        note = announcement(guess, self.forward, next_command(self.spec, inputs=texts))
-        return TargetInputs(batch=batch, origin="search", notes=(note,), pinned=texts)
+        choice = choice_of(guess, self.forward)
+        note = announcement(choice, next_command(self.spec, inputs=texts))
+        return TargetInputs(batch=batch, origin="search", notes=(note,), pinned=texts, choices=(choice,))
 
     def _unavoidable(self, failure: Failure, where: str | None) -> TargetError:
         """The error for a `failure` of forward that no input avoids."""

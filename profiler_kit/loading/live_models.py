@@ -29,6 +29,7 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.forms import as_module, is_model
 from profiler_kit.meta.batch import NO_INPUTS, Batch, forward_of, tensors_in
 from profiler_kit.meta.compilation import uncompiled_path
+from profiler_kit.records.notes import Note
 from profiler_kit.temporary_files import temporary_folder
 from profiler_kit.user_code.locations import one_line_message, type_with_article
 
@@ -46,7 +47,7 @@ class LiveModel:
     batch: Batch
     loss_fn: Callable[..., Any] | None = None
     configure_optimizer: Callable[[nn.Module], Any] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

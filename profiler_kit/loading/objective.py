@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,10 @@ from profiler_kit.loading.losses import (
 from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.meta.batch import Batch, tensors_in
+from profiler_kit.records.notes import Note
 from profiler_kit.user_code.locations import type_with_article, user_errors
 
 AUTO = "auto"
-DEFAULT_LOSS: Final = "(the target defines no loss_fn)"  # the end of a note on a default loss
 
 # Loss modules with class labels or probabilities. All others compare with a tensor of the output's shape.
 _LABELS_OF: dict[type[nn.Module], LabelKind] = {
@@ -58,7 +58,7 @@ class Objective:
 
     name: str
     function: Callable[..., Any] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     where: str | None = None
     token_shapes: tuple[tuple[int, ...], ...] = ()
     scripts: tuple[ScriptLoss, ...] = ()
@@ -68,25 +68,26 @@ class Objective:
         """This objective with `AUTO` replaced by the loss for `output`, which `labels` of the batch may determine."""
         if self.name != AUTO or self.function is not None:
             return self
-        failure = ""
+        failure: tuple[Note, ...] = ()
         for script in self.scripts:
             fitted = script.fitted(output, batch, labels)
             if isinstance(fitted, ScriptLoss):
                 return replace(
                     self, name=fitted.name, script=fitted, where=fitted.where, notes=(*self.notes, fitted.note)
                 )
-            failure = (
-                failure or f"loss: the training step at {script.where} does not run here ({fitted}), so it is not used"
-            )
+            text = f"the training step at {script.where} does not run here ({fitted}), so it is not used"
+            failure = failure or (Note(subject="loss", text=text),)
         settled = self._default(output, labels)
-        return replace(settled, notes=(*settled.notes, failure)) if failure else settled
+        return replace(settled, notes=settled.notes + failure)
 
     def _default(self, output: object, labels: tuple[Any, ...]) -> Objective:
         own = loss_in_output(output)
         if own is not None:
-            return replace(self, name=own.name, notes=(*self.notes, f"loss: {own.name} {own.reason}"))
+            note = Note(subject="loss", text=f"{own.name} {own.reason}")
+            return replace(self, name=own.name, notes=(*self.notes, note))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
-        return replace(self, name=name, notes=(*self.notes, f"loss: {name} {reason} {DEFAULT_LOSS}"))
+        text = f"{name} {reason} (the target defines no loss_fn)"
+        return replace(self, name=name, notes=(*self.notes, Note(subject="loss", code="default_loss", text=text)))
 
     def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> Objective:
         """This objective for `model` on `device`, with its own modules replaced by ``change(module)``."""

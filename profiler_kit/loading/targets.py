@@ -36,19 +36,21 @@ from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.validation import check_options, parse_device
 from profiler_kit.loading.zoo import Recipe, open_zoo
 from profiler_kit.meta.batch import NO_INPUTS, Batch
-from profiler_kit.meta.compilation import COMPILED_NOTE, remove_compilation
+from profiler_kit.meta.compilation import remove_compilation
 from profiler_kit.meta.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.meta.device_moves import HOST, moves_redirected
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.checkouts import Checkout
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
 from profiler_kit.user_code.environment import parse_flag, seeded, user_code
 from profiler_kit.user_code.locations import type_with_article
 from profiler_kit.user_code.process_settings import settings_restored
 
-UNCOMPILED: Final = (
-    f"{COMPILED_NOTE}a model from Python is counted and measured without it. To measure it compiled, pass "
-    "experiments=ExperimentOptions(also=('compile',))"
+UNCOMPILED: Final = Note(
+    subject="torch.compile",
+    text="a model from Python is counted and measured without it. To measure it compiled, pass "
+    "experiments=ExperimentOptions(also=('compile',))",
 )
 
 
@@ -156,11 +158,18 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     if spec.mode == "train" and spec.sliced:
         builders = frozenset({type(model).__name__, candidate.name.rpartition(".")[2]})
         steps = ScriptSteps(source=source, model=model, forward=forward, builders=builders, site=candidate.site)
-    notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
+    notes = (
+        *([Note(subject="import", text=source.ran)] if source.ran else ()),
+        *plain_notes(dict.fromkeys((*source.notes, *build_notes))),
+        *built.notes,
+    )
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:
         notes += (
-            f"cuDNN flags: {source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
+            Note(
+                subject="cuDNN flags",
+                text=f"{source.name} sets {', '.join(flags)}; reset, because each configuration sets its own",
+            ),
         )
     return assemble(
         finder, place, notes=notes, compiles=built.compiles, ready=on_built, steps=steps,
@@ -224,7 +233,7 @@ def _from_file_of_live_model(spec: TargetSpec, where: torch.device, on_built: Ca
         live = read_model(Path(spec.live), lazily=where.type == "meta")
     target = _from_model(
         live.model, live.batch, live.loss_fn, live.configure_optimizer, spec, str(where),
-        notes=tuple(UNCOMPILED if note.startswith(COMPILED_NOTE) else note for note in live.notes),
+        notes=tuple(UNCOMPILED if note.code in ("compiled", "compiled_whole") else note for note in live.notes),
         is_owned=where.type != "meta", on_built=on_built,
     )  # fmt: skip
     target.rebuild = lambda device, **options: load(replace(spec, **options), device=device)
@@ -239,7 +248,7 @@ def _from_model(
     spec: TargetSpec,
     device: str,
     *,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
     is_owned: bool = False,
     on_built: Callable[[], None] | None = None,
 ) -> Target:

@@ -13,6 +13,7 @@ from typing import Final
 from profiler_kit.configurations.axes.algorithms import exact_size_text
 from profiler_kit.configurations.naming import DEFAULT_CONFIG, all_axes, axes_by_name, parse_config, with_name
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
@@ -46,7 +47,7 @@ class Plan:
     """
 
     configs: tuple[RunConfig, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     optional: tuple[RunConfig, ...] = ()
 
 
@@ -90,7 +91,7 @@ def make_plan(
         configs = [*configs, replace(configs[0], name=f"{configs[0].name} (again)", repeat_of=configs[0].name)]
     if backend == "cpu" and not parser.notes():
         notes = []  # nobody expects cuDNN on a CPU; the note explains why a requested configuration is skipped
-    return Plan(configs=tuple(configs), notes=(*notes, *parser.notes()), optional=tuple(optional))
+    return Plan(configs=tuple(configs), notes=(*plain_notes(notes), *parser.notes()), optional=tuple(optional))
 
 
 def with_memory_limit(config: RunConfig, limit_bytes: int) -> RunConfig:
@@ -110,7 +111,7 @@ class _ConfigParser:
         self._device = device
         self._info = info
         self._same: list[str] = []
-        self._notes: list[str] = []
+        self._notes: list[Note] = []
 
     def read(self, name: str) -> RunConfig | None:
         """The configuration `name` on this device; None if it has no effect here or equals the default."""
@@ -122,20 +123,22 @@ class _ConfigParser:
             config = with_name(replace(plain, settings=config.settings))  # the flags have no effect here
         reason = self._reason_to_skip(config)
         if reason is not None:
-            self._notes.append(f"Skipped {everywhere.name}: {reason}.")
+            self._notes.append(Note(subject=everywhere.name, code="skipped", text=f"{reason}."))
             return None
         if config.name == everywhere.name:
             return config
         if config == plain:
             self._same.append(everywhere.name)
             return None
-        self._notes.append(f"{everywhere.name} runs as {config.name}: its other parts have no effect here.")
+        text = "its other parts have no effect here."
+        self._notes.append(Note(subject=f"{everywhere.name} runs as {config.name}", text=text))
         return config
 
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """A note on the configurations that equal the default, and one on each that has no effect."""
         same = ", ".join(dict.fromkeys(self._same))
-        first = (f"Skipped {same}: the same as {self._defaults[0].name} here.",) if same else ()
+        text = f"the same as {self._defaults[0].name} here."
+        first = (Note(subject=same, code="skipped", text=text),) if same else ()
         return (*first, *dict.fromkeys(self._notes))
 
     def _reason_to_skip(self, config: RunConfig) -> str | None:

@@ -31,12 +31,7 @@ from profiler_kit.temporary_files import replacement, temporary_folder
 POLL_S: Final = 0.25
 # From the end of one rank's process to that of another one, which writes and sends a trace.
 RESULT_S: Final = 60.0
-STOPPED: Final = "stopped, because another rank failed"
 TRACE: Final = "trace.json.gz"
-# What a rank says about a collective whose other side is gone.
-_LOST_PEER: Final = re.compile(
-    r"connection (closed|reset|refused)|broken pipe|remote process exited|nccl|gloo", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +140,8 @@ def run_watched(
     outcome = child.finish(0)
     run = read_result(folder, ConfigRun)
     if run is None and is_stopped and outcome.timed_out:
-        return ConfigRun(config=job.config, failure=Failure(kind="crash", message=STOPPED))
+        stopped = Failure(kind="crash", code="stopped", message="stopped, because another rank failed")
+        return ConfigRun(config=job.config, failure=stopped)
     if run is None:
         run = ConfigRun(config=job.config, failure=failure_of(outcome, limit_s, late=late))
     if run.failure is not None:
@@ -165,7 +161,7 @@ def first_cause(failures: Sequence[Failure | None]) -> Failure | None:
         return failed[0][1]  # it concerns all ranks, such as a wrong shape
 
     def is_effect(failure: Failure) -> int:
-        return 2 if failure.message == STOPPED else int(_LOST_PEER.search(failure.message) is not None)
+        return 2 if failure.code == "stopped" else int(failure.code == "lost_peer")
 
     rank, cause = min(failed, key=lambda entry: (is_effect(entry[1]), entry[1].kind == "timeout", entry[0]))
     return replace(cause, message=f"rank {rank}: {cause.message}")

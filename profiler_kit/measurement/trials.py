@@ -15,6 +15,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement.session import Session, measure_interleaved
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
@@ -61,7 +62,7 @@ def run_trials(
     if not trials:
         session.on_progress("no trials: no finding advises a configuration")
     # `report` lacks the notes of a last round that ran no trial
-    notes = (*report.notes, *(note for note in session.notes if note not in report.notes))
+    notes = (*report.notes, *(note for note in plain_notes(session.notes) if note not in report.notes))
     findings = tuple(_with_trial(finding, trials, stated) for finding in report.findings)
     return replace(report, findings=findings, notes=notes)
 

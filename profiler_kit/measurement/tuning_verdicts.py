@@ -39,7 +39,7 @@ class Verdicts:
             (run.failure for run in group if run.config.name == config.name and run.failure is not None), None
         )
         if failure is not None:
-            return "failed", failure.message.partition("\n")[0]
+            return "failed", failure.first_line
         if gain is None:
             return "failed", "no samples"
         if gain.outcome == "worse":
@@ -68,9 +68,9 @@ class Verdicts:
         error = run.max_relative_error
         if limit is None:
             reason = "the error of the baseline against float64 is unknown (--tolerance any accepts all errors)"
-            return f"{reason}. {_error_note(base)}".strip()
+            return f"{reason}. {base.error_note}".strip()
         if error is None:
-            return f"its error against float64 is unknown. {_error_note(run)}".strip()
+            return f"its error against float64 is unknown. {run.error_note}".strip()
         if error > limit:
             allowed = f"the limit of {error_text(limit)} (baseline {error_text(base.max_relative_error)})"
             return f"error {error_text(error)}, above {allowed}"
@@ -163,11 +163,6 @@ def product(gains: Sequence[Gain]) -> Gain | None:
         before_processes=min(gain.before_processes for gain in gains),
         after_processes=min(gain.after_processes for gain in gains),
     )
-
-
-def _error_note(run: ConfigRun) -> str:
-    """Why the error of `run` is unknown; empty without a note."""
-    return next((note for note in run.notes if "float64" in note), "")
 
 
 def _memory_gain(before: Sequence[ConfigRun], after: Sequence[ConfigRun]) -> Gain | None:

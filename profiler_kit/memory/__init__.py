@@ -17,7 +17,6 @@ from profiler_kit.memory.measured_workspace import MeasuredWorkspace, with_measu
 from profiler_kit.memory.prediction import predict, predict_on_device
 from profiler_kit.memory.steps import Setup, record_steps
 from profiler_kit.memory.workspace import LibraryConfig
-from profiler_kit.meta.compilation import COMPILED_NOTE
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
@@ -38,7 +37,7 @@ def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | Non
             target, lambda variant: predict(record_steps(variant, device, setup or Setup()), device)
         )
     notes = list(result.value.notes)
-    if any(note.startswith(COMPILED_NOTE) for note in target.info.notes):
+    if target.info.has_note("compiled", "compiled_whole"):
         notes.append("memory simulated without torch.compile: compiled code allocates and saves other tensors")
     if result.note:
         notes.append(f"memory simulated {result.note}")

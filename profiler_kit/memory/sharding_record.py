@@ -146,7 +146,7 @@ def other_modules(model: nn.Module, planned: set[str]) -> Iterator[ReplicatedMod
     notable = {name: paths for name, paths in owners.items() if numbers[name] >= NOTABLE_SHARE * total}
     for name, paths in notable.items():
         reason = f"parallelize_module shards nn.Linear and nn.Embedding, and {name} has weights of its own"
-        yield ReplicatedModules(paths=tuple(paths), reason=reason)
+        yield ReplicatedModules(paths=tuple(paths), reason=reason, has_own_weights=True)
     mentioned = set(itertools.chain(*notable.values()))
     rest = tuple(path for path in layers if path.rpartition(".")[0] not in mentioned)  # their owner uses their weights
     if rest:

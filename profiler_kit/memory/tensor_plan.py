@@ -174,9 +174,7 @@ def _nothing_to_shard(target: Target, ranks: int, kinds: Sequence[PairKind], lar
     fsdp2 = f"--parallel fsdp2={ranks}, which shards any model"
     failures = [kind.failure for kind in kinds if kind.failure is not None]
     if not failures:
-        reasons = [
-            other.reason for other in other_modules(target.model, set()) if other.reason.startswith("parallelize")
-        ]
+        reasons = [other.reason for other in other_modules(target.model, set()) if other.has_own_weights]
         reason = (
             "; ".join(reasons) or "it has no linear layers whose results go to one other that returns to their width"
         )

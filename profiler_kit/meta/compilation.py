@@ -11,8 +11,6 @@ _ORIGINAL: Final = "_orig_mod"  # attribute of the original module in torch.comp
 _IN_PLACE: Final = "_compiled_call_impl"  # set by module.compile()
 _DECORATED: Final = "_torchdynamo_orig_callable"  # set by @torch.compile on a function
 
-COMPILED_NOTE: Final = "torch.compile: "  # prefix of the note of a target with compiled modules
-
 Wrapper = Callable[[nn.Module], nn.Module]
 
 

@@ -26,6 +26,7 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule
 from profiler_kit.records.lanes import Annotation, StepTimeline
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.progress import OnProcess, ignore_processes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -223,7 +224,7 @@ def _analyze_spec(
         plan = plan_of(only=configs, also=experiments.also)
     if counted.target is not None:
         spec = counted.target.spec  # with the choices of this load, so that every process loads the same
-    notes = (*plan.notes, *_missing_device_note(counted, device_name))
+    notes = (*plan.notes, *plain_notes(_missing_device_note(counted, device_name)))
     traced_runs: list[Traced] = []
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
@@ -286,7 +287,7 @@ def _answer(session: Session, counted: Counted, on_answer: OnAnswer) -> None:
 def _measured_report(
     session: Session,
     counted: Counted,
-    notes: Sequence[str],
+    notes: Sequence[Note],
     experiments: ExperimentOptions,
     schedules: tuple[ShapeSchedule, ...],
 ) -> Report:
@@ -299,7 +300,7 @@ def _measured_report(
         session.interrupted = True
     runs = with_counted_work(configurations.with_tuning(session.runs), counted.by_kit)
     report = replace(
-        new_report(counted.info, counted.static, runs=runs, notes=(*notes, *session.notes)),
+        new_report(counted.info, counted.static, runs=runs, notes=(*notes, *plain_notes(session.notes))),
         asked=experiments if experiments != ExperimentOptions() else None,
         schedules=schedules,
         sweep=session.time,
@@ -338,11 +339,9 @@ def all_failed(report: Report) -> KitError | None:
         return None
     first = report.runs[0].failure
     assert first is not None
-    message, _, hint = first.message.partition("\nhint: ")
-    if not hint:
-        hint = "see the log in the report" if first.log_tail else "see the report"
+    hint = first.hint or ("see the log in the report" if first.log_tail else "see the report")
     summary = "the run failed" if len(report.runs) == 1 else "every configuration failed; the first error is"
-    return TargetError(f"{summary}: {message}", hint=hint)
+    return TargetError(f"{summary}: {first.message}", hint=hint)
 
 
 def computes_float32(info: TargetInfo) -> bool:

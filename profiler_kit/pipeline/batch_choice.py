@@ -14,6 +14,7 @@ from profiler_kit.devices.registry import peaks_of
 from profiler_kit.errors import TargetError
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.notes import Note
 from profiler_kit.records.target import Pinned, TargetInfo, TargetSpec
 
 BATCHES: Final = (8, 4, 2)
@@ -55,9 +56,11 @@ def with_chosen_batch(
         return counted  # the model works with one example only
     if larger.static is None:
         return counted
-    note = f"batch: {batch}, the largest of 1, 2, 4 and 8 that surely fits into {budget_s:g} s (--batch sets another)"
+    note = f"{batch}, the largest of 1, 2, 4 and 8 that surely fits into {budget_s:g} s (--batch sets another)"
     # The notes of the first count say where the inputs come from; those of the second say that they are pinned.
-    info = replace(larger.info, notes=(*counted.info.notes, note), inputs_from=counted.info.inputs_from)
+    first = counted.info
+    notes = (*first.notes, Note(subject="batch", text=note))
+    info = replace(larger.info, notes=notes, choices=first.choices, inputs_from=first.inputs_from)
     return replace(larger, info=info)
 
 

@@ -35,6 +35,7 @@ from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.check import Budget, CheckResult, CheckResults, StepTimeCheck
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.counts import DEFAULT_CONVENTION
+from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
 from profiler_kit.records.target import TargetSpec
@@ -391,7 +392,7 @@ def _result(
     if isinstance(base, KitError):
         return finished(failed_result(name, spec, "base", base, budgets))
     if base is None:  # nothing differs
-        base = replace(head, notes=(revision.description, *head.notes))
+        base = replace(head, notes=(Note(code="revision", text=revision.description), *head.notes))
     notes = _strict_notes(head) if strict else ()
     return finished(check_reports(base, head, budgets, notes=notes, time=time, untimed=untimed))
 
@@ -414,7 +415,7 @@ def _check_against_report(
 ) -> CheckResult:
     on_progress("counting")
     head = _attempt(lambda: _count_here(target, convention, timeout_s))
-    revision = Revision("", base.notes[0])
+    revision = Revision("", base.revision)
     return _result(
         _Plan(target=target, base_text=target.spec.spec), head, base, revision, settings, strict, None, SAVED_BASE
     )

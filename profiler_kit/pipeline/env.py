@@ -65,7 +65,7 @@ def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: On
         simd=environment.simd_name(),
         devices=devices,
         configs=plan.configs,
-        config_notes=plan.notes,
+        config_notes=tuple(map(str, plan.notes)),
         ceilings=peaks,
         roofs=roofs(description.device_name, peaks),
         cache=str(folder) if folder is not None else None,

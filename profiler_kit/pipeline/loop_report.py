@@ -15,6 +15,7 @@ from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, PhaseTiming
 from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
@@ -55,7 +56,7 @@ def loop_report(
     if observed.trace is not None:
         run, _, timeline = attribute_run_trace(run, observed.trace)
     runs = with_counted_work([run], by_kit)
-    report = new_report(info, static, runs=runs, notes=notes)
+    report = new_report(info, static, runs=runs, notes=plain_notes(notes))
     # peaks of the device are not measured here, because the loop needs it
     report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)))
     return LoopReport(for_python(report), timeline)
@@ -203,14 +204,12 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
 
 def _loop_info(info: TargetInfo) -> TargetInfo:
     """`info` of the counted copy in terms of the loop, which has its own loss and labels."""
-    from profiler_kit.loading.objective import DEFAULT_LOSS
-
     info = replace(info, inputs_from="loop")
-    notes = [note for note in info.notes if not note.endswith(DEFAULT_LOSS)]
-    if len(notes) == len(info.notes):
+    if not info.has_note("default_loss"):
         return info
-    notes.append(f"The loss of the loop is not counted; {info.loss} takes its place. Pass loss_fn to count it.")
-    return replace(info, loss="of the loop", notes=tuple(notes))
+    text = f"The loss of the loop is not counted; {info.loss} takes its place. Pass loss_fn to count it."
+    notes = (*(note for note in info.notes if note.code != "default_loss"), Note(text=text))
+    return replace(info, loss="of the loop", notes=notes)
 
 
 def _info_without_target(model: nn.Module, observed: Observations) -> TargetInfo:

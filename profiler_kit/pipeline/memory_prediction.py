@@ -14,6 +14,7 @@ from profiler_kit.errors import KitError
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.counts import MemoryOptions, StaticCount
+from profiler_kit.records.notes import Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -76,7 +77,7 @@ def counted_if_possible(spec: TargetSpec, convention: str, device: str, timeout_
         else:
             info = target.info  # read after counting, because the first output determines the loss
             return Counted(info=info, static=static, by_kit=by_kit, target=target)
-    return Counted(info=replace(target.info, notes=(*target.info.notes, note)))
+    return Counted(info=replace(target.info, notes=(*target.info.notes, Note(text=note))))
 
 
 def with_memory(

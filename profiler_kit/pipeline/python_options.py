@@ -10,7 +10,8 @@ from typing import Final
 
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.reports import with_verdict
-from profiler_kit.records.report import Report
+from profiler_kit.records.notes import Note
+from profiler_kit.records.report import Remedy, Report
 from profiler_kit.records.runs import ConfigRun
 
 _EXPERIMENTS: Final = {  # fields of ExperimentOptions
@@ -56,11 +57,16 @@ def for_python(report: Report) -> Report:
     """`report` with the advice of its findings, its notes and its failures in terms of Python arguments."""
     report = replace(
         report,
-        target=replace(report.target, notes=tuple(map(python_text, report.target.notes))),
-        notes=tuple(map(python_text, report.notes)),
+        target=replace(report.target, notes=_notes_for_python(report.target.notes)),
+        notes=_notes_for_python(report.notes),
         runs=tuple(map(_run_for_python, report.runs)),
         findings=tuple(
-            replace(finding, explanation=python_text(finding.explanation), advice=python_text(finding.advice))
+            replace(
+                finding,
+                explanation=python_text(finding.explanation),
+                advice=python_text(finding.advice),
+                remedy=_remedy_for_python(finding.remedy) if finding.remedy is not None else None,
+            )
             for finding in report.findings
         ),
         verdict=None,
@@ -68,10 +74,18 @@ def for_python(report: Report) -> Report:
     return with_verdict(report)
 
 
+def _remedy_for_python(remedy: Remedy) -> Remedy:
+    return replace(remedy, code=python_text(remedy.code), text=python_text(remedy.text))
+
+
+def _notes_for_python(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    return tuple(replace(note, text=python_text(note.text)) for note in notes)
+
+
 def _run_for_python(run: ConfigRun) -> ConfigRun:
     failure = run.failure
     if failure is not None:
-        failure = replace(failure, message=python_text(failure.message))
+        failure = replace(failure, message=python_text(failure.message), hint=python_text(failure.hint))
     return replace(run, failure=failure, notes=tuple(map(python_text, run.notes)))
 
 

@@ -18,6 +18,7 @@ from profiler_kit.pipeline.memory_prediction import Counted, with_parallel
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.process.protocol import ignore_progress
 from profiler_kit.records.experiments import ExperimentOptions
+from profiler_kit.records.notes import Note
 from profiler_kit.records.parallel import ParallelPlan, Strategy
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.target import TargetSpec
@@ -105,7 +106,7 @@ def counted_for_ranks(counted: Counted, plan: ParallelPlan) -> Counted:
         predicted = with_parallel(static, target, [plan])
     except KitError as error:
         note = f"The peak of one rank is not predicted: {error.message}."
-        return replace(counted, info=replace(info, notes=(*info.notes, note)))
+        return replace(counted, info=replace(info, notes=(*info.notes, Note(text=note))))
     if by_kit is not None and by_kit.memory is not None and predicted.memory is not None:
         by_kit = replace(by_kit, memory=replace(by_kit.memory, parallel=predicted.memory.parallel))
     return replace(counted, info=info, static=predicted, by_kit=by_kit)

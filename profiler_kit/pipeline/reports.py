@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from profiler_kit._version import VERSION
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report, Tool, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
@@ -19,7 +20,7 @@ TOOL = Tool(name="profiler_kit", version=VERSION)
 
 
 def new_report(
-    info: TargetInfo, static: StaticCount | None, runs: Sequence[ConfigRun] = (), notes: Sequence[str] = ()
+    info: TargetInfo, static: StaticCount | None, runs: Sequence[ConfigRun] = (), notes: Iterable[Note] = ()
 ) -> Report:
     """A report of counts and runs, without rooflines and findings."""
     return Report(

@@ -10,6 +10,7 @@ from profiler_kit.devices.registry import devices_with_peaks, find_device
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof
 from profiler_kit.records.target import TargetInfo
@@ -42,7 +43,7 @@ def with_hardware_roofline(report: Report, hardware: str | None, on_progress: On
     else:
         roofs = (_datasheet_roof(hardware),)
     lines = tuple(roofline(report.static, report.target, roof) for roof in roofs)
-    return replace(report, roofline=lines, notes=(*report.notes, *notes))
+    return replace(report, roofline=lines, notes=(*report.notes, *plain_notes(notes)))
 
 
 def recompute_time(
@@ -76,7 +77,8 @@ def with_measured_roofline(report: Report, device: str, on_progress: OnProgress)
         return report
     ceilings, notes = ceilings_of(device, limit_s=ANALYZE_LIMIT_S, on_progress=on_progress)
     lines = rooflines(report, ceilings)
-    return replace(report, roofline=lines, notes=(*report.notes, *_peak_notes(notes, ceilings, has_roof=bool(lines))))
+    peaks = plain_notes(_peak_notes(notes, ceilings, has_roof=bool(lines)))
+    return replace(report, roofline=lines, notes=(*report.notes, *peaks))
 
 
 def _datasheet_roof(hardware: str) -> Roof:

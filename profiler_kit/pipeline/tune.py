@@ -191,8 +191,8 @@ def tune_spec(
         plan = plan_of(only=[name])
         if plan.configs[0] != baseline or name == baseline.name:
             return plan.configs[0]
-        skipped = [note for note in plan.notes if note.startswith("Skipped ")]
-        return skipped[-1].partition(": ")[2].rstrip(".") if skipped else "no effect here"
+        reasons = [note.text for note in plan.notes if note.code == "skipped"]
+        return reasons[-1].rstrip(".") if reasons else "no effect here"
 
     changes = options.changes or first_changes(
         backend, options.goal, info.mode, _checkpoint_paths(counted.by_kit), has_loader=info.has_loader
@@ -221,8 +221,7 @@ def tune_spec(
         if base is None:
             raise KeyboardInterrupt  # nothing was measured
         if base.failure is not None:
-            message, _, hint = base.failure.message.partition("\nhint: ")
-            raise TargetError(f"the baseline failed: {message}", hint=hint)
+            raise TargetError(f"the baseline failed: {base.failure.message}", hint=base.failure.hint)
         search.run(changes)
         result = measure_result(search)
     return Tuning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -110,11 +111,31 @@ class SavedTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSizes:
+    """The sizes of a convolution, a linear or a recurrent layer: inputs and outputs are channels or features.
+
+    `kernel`: one size per dimension, or one for all of them; empty for other layers than convolutions.
+    """
+
+    inputs: int
+    outputs: int
+    kernel: tuple[int, ...] = ()
+    groups: int = 1
+    is_strided: bool = False
+
+
+# Reports before 2026-11-27 have the sizes in `ModuleNode.config` alone: "30->50, k16, p7" or "8->8, k3x5, s2, g8, no bias".
+_SIZES: Final = re.compile(
+    r"(?P<inputs>\d+)->(?P<outputs>\d+)(, k(?P<kernel>\d+(x\d+)*))?(?P<stride>, s\d)?(.*?\bg(?P<groups>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleNode:
     """The figures of one module excluding children ("self"). Totals are computed where they are displayed.
 
     - `path`: the name in ``named_modules()``; ``""`` for the root. `aliases`: further names of the same module.
-    - `config`: the constructor arguments of the layer as text.
+    - `config`: the constructor arguments of the layer as text. `sizes`: those of them that are sizes, where it has some.
     - `settings`: its public plain attributes, each as ``name=value``; of the root also those of its ``config`` object.
     - `state`: its own keys in ``state_dict()`` with shapes, each as ``weight 64x3x7x7``; None in older reports.
     - `forward_ops`: the ops that its own code calls in forward, with the number per call of the module (``aten.relu x2``),
@@ -148,6 +169,20 @@ class ModuleNode:
     state: tuple[str, ...] | None = None
     forward_ops: tuple[str, ...] = ()
     order: int | None = None
+    sizes: LayerSizes | None = None
+
+    @property
+    def layer_sizes(self) -> LayerSizes | None:
+        """The sizes of the layer, also for a report of an earlier version; None where it has none."""
+        if self.sizes is not None or (match := _SIZES.match(self.config)) is None:
+            return self.sizes
+        return LayerSizes(
+            inputs=int(match["inputs"]),
+            outputs=int(match["outputs"]),
+            kernel=tuple(map(int, match["kernel"].split("x"))) if match["kernel"] else (),
+            groups=max(1, int(match["groups"] or 1)),
+            is_strided=match["stride"] is not None,
+        )
 
     def cost(self, phase: CountPhase) -> Cost:
         """The module's cost in `phase`, excluding children."""
@@ -405,11 +440,13 @@ class ReplicatedModules:
     """Modules that tensor parallelism could not shard, and the reason.
 
     - `paths`: all of them. `where`: the place in the model's code that prevents it; None where it is not known.
+    - `has_own_weights`: they are of a class with weights of its own, which ``parallelize_module`` cannot shard.
     """
 
     paths: tuple[str, ...]
     reason: str
     where: str | None = None
+    has_own_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

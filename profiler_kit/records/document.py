@@ -15,7 +15,7 @@ from profiler_kit.units import Unit
 
 if TYPE_CHECKING:  # every --help lists the formats and must not load the report records
     from profiler_kit.records.report import Finding
-    from profiler_kit.records.verdict import Remedy
+    from profiler_kit.records.verdict import RankedRemedy
 
 Value = int | float | str | bool | None
 
@@ -78,7 +78,7 @@ class FindingList:
 class RemedyList:
     """Remedies in display order."""
 
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[RankedRemedy, ...]
 
 
 ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline", "tree"]
@@ -142,11 +142,15 @@ Block = Table | Paragraph | FindingList | RemedyList | Chart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A titled sequence of blocks. A section with `detail` is left out of a one-screen summary."""
+    """A titled sequence of blocks. A section with `detail` is left out of a one-screen summary.
+
+    `is_result`: it holds the result, so a comment on a pull request shows it unfolded.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     detail: bool = False
+    is_result: bool = False
 
     @property
     def is_drawn(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, Literal, get_args
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule, SweepTime
+from profiler_kit.records.notes import Note
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -82,6 +83,18 @@ def severity_after(severity: Severity, trial: Trial | None) -> Severity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """The advice of a finding: the configuration that applies it, the line to paste (empty if there are none), and the action.
+
+    `text`: the action in a few words, for people. The line follows it.
+    """
+
+    setting: str = ""
+    code: str = ""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The result of a rule: sentences, and the numbers behind them.
 
@@ -91,6 +104,7 @@ class Finding:
       the first.
     - `trial`: the outcome of the advice; None where it was not measured.
     - `weight`: the share of the step (or of the peak) that is affected, 0 to 1. It sorts findings of one severity and topic.
+    - `remedy`: the change that the advice asks for; None without advice, and in reports of earlier versions.
     - `computed`: True if the gain is computed, not measured.
     - `paths`: the modules that the finding is about.
     - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
@@ -116,6 +130,7 @@ class Finding:
     tries: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     share: float | None = None
+    remedy: Remedy | None = None
     saving: Saving | None = None
 
 
@@ -152,7 +167,7 @@ class Report(Views, Saved, kind="report"):
     static: StaticCount | None
     runs: tuple[ConfigRun, ...] = ()
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     roofline: tuple[Roofline, ...] = ()
     asked: ExperimentOptions | None = None
     schedules: tuple[ShapeSchedule, ...] = ()
@@ -163,6 +178,11 @@ class Report(Views, Saved, kind="report"):
     def baseline(self) -> ConfigRun | None:
         """The run that others are compared with: the first successful one that is not a repeat, preferably without settings."""
         return baseline_of(self.runs)
+
+    @property
+    def revision(self) -> str:
+        """The revision or saved report that the gate compares with; empty elsewhere."""
+        return next((note.text for note in self.notes if note.code == "revision"), "")
 
     def run(self, name: str) -> ConfigRun | None:
         """The run of the configuration `name`, successful or failed; None where there is none."""

@@ -14,6 +14,7 @@ from profiler_kit.records.saved import Saved
 from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
+FailureCode = Literal["", "unused_parameters", "lost_peer", "stopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +110,28 @@ class PeakMemory:
 class Failure:
     """The reason why a run has no samples. A failed run stays in the report.
 
-    - `message`: what happened. `log_tail`: the last lines of the process's output.
+    - `message`: what happened. `hint`: what to do; empty where unknown, and in files of earlier versions, whose message has it.
+    - `code`: for decisions. ``unused_parameters``: DistributedDataParallel waited for gradients that no loss
+      gives. ``lost_peer``: a collective lost its other side. ``stopped``: another rank failed.
+    - `log_tail`: the last lines of the process's output.
     """
 
     kind: FailureKind
     message: str
     log_tail: str = ""
+    hint: str = ""
+    code: FailureCode = ""
+
+    @property
+    def first_line(self) -> str:
+        """The first line of the message; the report's log has the others."""
+        return next(iter(self.message.strip().splitlines()), "")
+
+    @property
+    def line(self) -> str:
+        """What happened and what to do, in one line."""
+        message = " ".join(self.message.split())
+        return f"{message}; {self.hint}" if self.hint else message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +255,7 @@ class ConfigRun(Saved, kind="run"):
     needed_ns: int | None = None
     trace: str | None = None
     notes: tuple[str, ...] = ()
+    error_note: str = ""
 
     @property
     def as_repeat(self) -> Repeat:

@@ -21,6 +21,7 @@ from profiler_kit.errors import ReportError
 from profiler_kit.records.check import CheckResult, CheckResults
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.machine import Machine
+from profiler_kit.records.notes import Note, note_of_line
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, Saved, kind_words
 from profiler_kit.records.sweeps import Sweep
@@ -167,7 +168,13 @@ def _decode(record: type[T], text: str | bytes, where: str) -> T:
         data = text.encode() if isinstance(text, str) else text
         # Files written before 2026-11-23 have another spelling of this idle cause.
         data = data.replace(b'"synchronisation"', b'"synchronization"')  # codespell:ignore synchronisation
-        decoded = msgspec.json.decode(data, type=record)
+        try:
+            decoded = msgspec.json.decode(data, type=record)
+        except msgspec.ValidationError:
+            older = _older(record, data)
+            if older is None:
+                raise
+            decoded = msgspec.convert(older, type=record)
         if _LONG in data.translate(_DIGITS):  # 14 times faster than a pattern
             _refuse_large(msgspec.json.decode(data), where)
     except msgspec.ValidationError as error:
@@ -175,6 +182,32 @@ def _decode(record: type[T], text: str | bytes, where: str) -> T:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ReportError(f"not JSON: {error}", where=where, hint=HINT_REWRITE_FILE) from error
     return decoded
+
+
+def _older(record: type, data: bytes) -> Any:
+    """The content of `data` in the form of this version; None unless an older version wrote it."""
+    import msgspec
+
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return None
+    current = _with_notes(record, content)
+    return current if current != content else None
+
+
+def _with_notes(kind: Any, value: Any) -> Any:
+    """JSON `value` of type `kind` with the notes that older files have as lines (before 2026-11-27)."""
+    if kind is Note and isinstance(value, str):
+        return to_json(note_of_line(value))
+    if _is_union(kind):
+        kind = next(member for member in typing.get_args(kind) if member is not type(None))
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        hints = typing.get_type_hints(kind)
+        return {name: _with_notes(hints.get(name), item) for name, item in value.items()}
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        return [_with_notes(typing.get_args(kind)[0], item) for item in value]
+    return value
 
 
 def _refuse_large(data: Any, where: str, path: str = "") -> None:

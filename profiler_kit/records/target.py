@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.configs import NamedValue
+from profiler_kit.records.notes import Choice, Code, Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.units import shape_text
 
@@ -92,7 +93,7 @@ class TargetInfo:
     - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``evidence`` (a call of the model
       in the user's files), ``data_set`` (one that the user's files name), ``search`` (inputs that run), ``config`` (of a model
       zoo), ``caller``, or ``loop`` (a training loop that was recorded). Older reports have ``smoke_test`` and ``guess``.
-    - `notes`: defaults that were applied, and shapes that were read or guessed.
+    - `notes`: defaults that were applied, and shapes that were read or guessed. `choices`: values that no file shows.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
     - `parallel`: how several ranks train it together; None in one process. `inputs` are those of one rank.
@@ -109,15 +110,20 @@ class TargetInfo:
     channels_last: bool = False
     inputs_from: str = "caller"
     has_loader: bool = False
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     cudnn_flags: tuple[NamedValue, ...] = ()
     cudnn_off_lines: tuple[int, ...] = ()
     parallel: ParallelPlan | None = None
+    choices: tuple[Choice, ...] = ()
 
     @property
     def inputs_are_guessed(self) -> bool:
         """Whether nobody passed the shapes of the inputs, and no file of the user shows them."""
         return self.inputs_from in ("search", "guess")
+
+    def has_note(self, *codes: Code) -> bool:
+        """Whether a note has one of `codes`."""
+        return any(note.code in codes for note in self.notes)
 
     @property
     def is_loop(self) -> bool:

@@ -15,8 +15,8 @@ RemedyStatus = Literal["tried", "measured", "estimated", "not tried"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """One thing to do.
+class RankedRemedy:
+    """One thing to do, from one or several findings.
 
     - `action`: what to do. `code`: the line to paste; empty where the action is not a line of code.
     - `findings`: the numbers of the findings that advise it; the first finding of a report has number 1.
@@ -73,5 +73,5 @@ class Verdict:
     unexplained_idle: float | None = None
     cause: int | None = None
     cause_is_bound: bool | None = None
-    remedies: tuple[Remedy, ...] = ()
-    without_gain: tuple[Remedy, ...] = ()
+    remedies: tuple[RankedRemedy, ...] = ()
+    without_gain: tuple[RankedRemedy, ...] = ()

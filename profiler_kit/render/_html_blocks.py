@@ -15,7 +15,7 @@ from profiler_kit.units import text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
-    from profiler_kit.records.verdict import Remedy
+    from profiler_kit.records.verdict import RankedRemedy
 
 _CODE: Final = re.compile(r"`([^`]+)`")
 _REFERENCE: Final = re.compile(r"\[(\d+)\]")
@@ -134,7 +134,7 @@ def remedy_list(block: RemedyList) -> str:
     return f'<ol class="remedies">{"".join(map(_remedy, block.remedies))}</ol>'
 
 
-def _remedy(remedy: Remedy) -> str:
+def _remedy(remedy: RankedRemedy) -> str:
     from profiler_kit.report.verdict import remedy_sentence
 
     pasted = f'<div class="paste"><code>{text_markup(remedy.code)}</code></div>' if remedy.code else ""

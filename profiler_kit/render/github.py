@@ -14,7 +14,6 @@ MARKER: Final = "<!-- profiler-kit -->"  # a bot finds its own comment by it
 LONGEST: Final = 65_000  # characters; GitHub refuses 65,536, and a job adds its own lines
 ROWS: Final = (20, 10, 5, 2)  # of a table; fewer if the comment is too long
 LONGEST_TEXT: Final = (2_000, 500, 200, 80)  # characters of a cell or a paragraph, for the same cases
-UNFOLDED: Final = ("Budgets", "Targets", "Why", "Verdict", "What to do", "Step time")
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -41,7 +40,7 @@ def _comment(document: Document, sections: tuple[Section, ...], rows: int, chara
         Section(
             title=_cut(section.title, characters),
             blocks=tuple(piece for block in section.blocks for piece in _shortened(block, rows, characters)),
-            detail=not section.title.endswith(UNFOLDED),
+            detail=not section.is_result,
         )
         for section in sections
     )

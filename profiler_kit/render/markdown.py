@@ -13,7 +13,7 @@ from profiler_kit.units import text
 
 if TYPE_CHECKING:
     from profiler_kit.records.report import Finding
-    from profiler_kit.records.verdict import Remedy
+    from profiler_kit.records.verdict import RankedRemedy
 
 # An underscore inside a word needs no escape, so names stay readable in the source.
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<#|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
@@ -119,7 +119,7 @@ def _finding(finding: Finding, number: int) -> str:
     return _list_item(number, rows)
 
 
-def _remedy(remedy: Remedy, number: int) -> str:
+def _remedy(remedy: RankedRemedy, number: int) -> str:
     from profiler_kit.report.verdict import remedy_sentence
 
     pasted = f": {code(remedy.code)}" if remedy.code else ""

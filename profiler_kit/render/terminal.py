@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from profiler_kit.records.report import Finding
-    from profiler_kit.records.verdict import Remedy
+    from profiler_kit.records.verdict import RankedRemedy
 
 NARROWEST: Final = 60
 SUMMARY_FINDINGS: Final = 3  # the first findings of a summary have explanation and advice, the others a title only
@@ -203,7 +203,7 @@ class _Page:
             out += self._wrap(f"{folded} more {'finding' if folded == 1 else 'findings'} (--detail)", style=DIM)
         return out
 
-    def _remedies(self, remedies: Sequence[Remedy]) -> list[Text]:
+    def _remedies(self, remedies: Sequence[RankedRemedy]) -> list[Text]:
         """One numbered remedy each: the action with the line to paste, then gain, effects and status."""
         from profiler_kit.report.verdict import remedy_sentence
 

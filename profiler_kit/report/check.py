@@ -44,7 +44,7 @@ def checks_document(results: CheckResults) -> Document:
         )
         for result in ordered
     )
-    sections = [Section(title="Targets", blocks=summary)]
+    sections = [Section(title="Targets", blocks=summary, is_result=True)]
     for result in ordered:
         name = result.name or result.target
         sections += [
@@ -61,11 +61,14 @@ def checks_document(results: CheckResults) -> Document:
 
 def _sections(result: CheckResult) -> list[Section]:
     compared = result.comparison
-    sections = [Section(title="Budgets", blocks=_budget_blocks(result))]
+    sections = [Section(title="Budgets", blocks=_budget_blocks(result), is_result=True)]
     if result.time is not None:
-        sections.append(Section(title="Step time", blocks=(Paragraph(text=time_sentence(result.time)),)))
+        sections.append(
+            Section(title="Step time", blocks=(Paragraph(text=time_sentence(result.time)),), is_result=True)
+        )
     if compared is not None:
-        sections.append(Section(title="Why", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)))
+        reasons = tuple(Paragraph(text=sentence) for sentence in compared.sentences)
+        sections.append(Section(title="Why", blocks=reasons, is_result=True))
         sections.append(Section(title="Edits and affected layers", blocks=group_blocks(compared, TOP_LAYERS)))
         sections.append(Section(title="Checkpoints", blocks=checkpoint_blocks(compared)))
         sections.append(Section(title="Layers", blocks=layer_blocks(compared, None), detail=bool(compared.groups)))

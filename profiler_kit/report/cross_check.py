@@ -18,7 +18,7 @@ from profiler_kit.report.columns.cross_check import (
 )
 from profiler_kit.units import text
 
-ATTRIBUTION: Final = "attribution"
+_ATTRIBUTION: Final = "attribution"
 HOOKS: Final = (
     " Its hooks follow the positional input and output tensors of modules. Where a module returns its input, works in place, or "
     "takes keyword arguments, backward work is attributed to another module."
@@ -58,8 +58,8 @@ def _blocks(report: Report, check: CrossCheck, top: int | None) -> Iterator[Bloc
             caption += f", {top:,} of {len(layers):,}"
         table = page_table(f"cross_check_{check.peer}_layers", caption, CROSS_CHECK_LAYER_COLUMNS, layers[:top], report)
         yield table
-    if any(ATTRIBUTION in row.reason for row in layers):
-        note = f"{ATTRIBUTION}: {check.peer} attributes work to another module than profiler_kit does."
+    if any(_is_attributed_otherwise(row.layer) for row in layers):
+        note = f"{_ATTRIBUTION}: {check.peer} attributes work to another module than profiler_kit does."
         yield Paragraph(text=note + HOOKS if "backward" in check.covers else note)
     yield from (Paragraph(text=f"{note}.", role="note", detail=True) for note in check.notes)
 
@@ -98,9 +98,13 @@ def _reason(check: CrossCheck, layer: CrossCheckLayer) -> str:
     if layer.expected_macs != layer.kit_macs:
         inside = (row for row in check.rows if row.reason and _is_within(row.path, layer.path))
         parts.append(", ".join(dict.fromkeys(row.op for row in inside)))
-    if layer.peer_macs is not None and layer.peer_macs != layer.expected_macs:
-        parts.append(ATTRIBUTION)
+    if _is_attributed_otherwise(layer):
+        parts.append(_ATTRIBUTION)
     return "; ".join(part for part in parts if part)
+
+
+def _is_attributed_otherwise(layer: CrossCheckLayer) -> bool:
+    return layer.peer_macs is not None and layer.peer_macs != layer.expected_macs
 
 
 def _is_within(path: str, ancestor: str) -> bool:

@@ -132,9 +132,8 @@ def _configurations(report: Report) -> Iterator[Section]:
         blocks.append(Paragraph(text=sentences.sweep(report.sweep), detail=True))
     for run in report.runs:
         if run.failure is not None:
-            message = " ".join(run.failure.message.split())
             kind = run.failure.kind.replace("_", " ")
-            blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {message}", role="warning"))
+            blocks.append(Paragraph(text=f"{run.config.name} failed ({kind}): {run.failure.line}", role="warning"))
     yield Section(title="Configurations", blocks=(*charts.configuration_chart(report), *blocks))
 
 

@@ -9,6 +9,7 @@ from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import FindingList, Paragraph, Role, Section
 from profiler_kit.records.experiments import SweepTime
+from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -17,16 +18,6 @@ from profiler_kit.report.columns.column import WorkUnit
 from profiler_kit.statistics.noise import Sample, noise_of
 from profiler_kit.units import digits, percent, plural, text
 
-WARNING = "warning: "
-_SUBJECTS: Final = (
-    "model",
-    "mode",
-    "inputs",
-    "labels",
-    "loss",
-    "optimizer",
-    "import",
-)  # of assumptions about the target
 ESTIMATES: Final = {  # of processes that took turns, in the words of the table's explanation
     Sample.LOW_OF_TURNS: "the lower decile of their steps, which varied least between processes",
     Sample.MEAN_OF_TURNS: "the mean of their steps without the longest tenth, which varied least between processes",
@@ -43,21 +34,18 @@ def header(report: Report, run: ConfigRun | None, unit: WorkUnit = "flop") -> tu
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=sentence) for sentence in _measured(report, run))]
     if report.static is not None:
         lines += _counts(report, report.static, unit)
-    notes = list(dict.fromkeys(_notes(report, run)))
-    details = set(run.notes if run is not None else ()) - set(report.notes)  # about the measurement of one run
-    for note in sorted(notes, key=_rank):
-        role: Role = "warning" if note.startswith(WARNING) else "note"
-        lines.append(Paragraph(text=note.removeprefix(WARNING), role=role, detail=note in details))
+    warnings = [*_guesses(report), *plain_notes(_warnings(report, run))]
+    details = (
+        plain_notes(filter(None, (*run.notes, run.error_note))) if run is not None else ()
+    )  # about the measurement of one run
+    notes = dict.fromkeys(
+        (*warnings, *report.target.notes, *report.notes, *plain_notes(_static_notes(report)), *details)
+    )
+    # the assumptions about the target in the order of a step, other notes, then warnings
+    for note in sorted(notes, key=lambda note: (note.rank, note in warnings)):
+        role: Role = "warning" if note in warnings else "note"
+        lines.append(Paragraph(text=str(note), role=role, detail=note in details and note not in report.notes))
     return tuple(lines)
-
-
-def _rank(note: str) -> int:
-    """The place of a note: the assumptions about the target in the order of a step, other notes, then warnings."""
-    text = note.removeprefix(WARNING)
-    subject = "inputs" if text.startswith("GUESSED") else text.partition(":")[0]
-    if subject in _SUBJECTS:
-        return _SUBJECTS.index(subject)
-    return len(_SUBJECTS) + note.startswith(WARNING)
 
 
 def _counts(report: Report, static: StaticCount, unit: WorkUnit) -> Iterator[Paragraph]:
@@ -143,28 +131,30 @@ def _disagreement(run: ConfigRun) -> str:
     return f" Without the profiler, the traced steps would take {times}: they differ from the timed steps."
 
 
-def _notes(report: Report, run: ConfigRun | None) -> Iterator[str]:
-    guessed = report.target.inputs_are_guessed
-    guess_notes = [note for note in report.target.notes if guessed and "guess" in note.lower()]
-    if guessed:
-        yield from (WARNING + note for note in guess_notes or ["the input shapes are guessed: pass yours with -i"])
+def _guesses(report: Report) -> tuple[Note, ...]:
+    """The notes on guessed inputs."""
+    if not report.target.inputs_are_guessed:
+        return ()
+    notes = tuple(note for note in report.target.notes if note.code == "guessed")
+    return notes or plain_notes(["the input shapes are guessed: pass yours with -i"])
+
+
+def _static_notes(report: Report) -> tuple[str, ...]:
+    return report.static.notes if report.static is not None else ()
+
+
+def _warnings(report: Report, run: ConfigRun | None) -> Iterator[str]:
     if run is not None and len(run.steps_ns) < MIN_STEPS:
         more = "a longer loop" if report.target.is_loop else "a longer --budget"
-        yield f"{WARNING}only {plural(len(run.steps_ns), 'timed step')}: {more} gives a narrower interval"
+        yield f"only {plural(len(run.steps_ns), 'timed step')}: {more} gives a narrower interval"
     if report.static is None:
-        yield f"{WARNING}the model ran but could not be counted"
+        yield "the model ran but could not be counted"
     elif report.static.uncounted:
         ops = report.static.uncounted
         calls = sum(op.calls for op in ops)
-        yield f"{WARNING}{plural(len(ops), 'op')} without a formula ({plural(calls, 'call')}): FLOPs are a lower bound"
+        yield f"{plural(len(ops), 'op')} without a formula ({plural(calls, 'call')}): FLOPs are a lower bound"
     for bound in report.static.bounds if report.static is not None else ():
-        yield f"{WARNING}FLOPs, bytes and memory are {BOUNDS[bound.kind]}: {bound_text(bound)}"
-    yield from (note for note in report.target.notes if note not in guess_notes)
-    yield from report.notes
-    if report.static is not None:
-        yield from report.static.notes
-    if run is not None:
-        yield from run.notes
+        yield f"FLOPs, bytes and memory are {BOUNDS[bound.kind]}: {bound_text(bound)}"
 
 
 def _counted(report: Report, static: StaticCount, unit: WorkUnit) -> str:

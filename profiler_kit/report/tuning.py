@@ -50,7 +50,7 @@ def _sections(tuning: Tuning) -> Iterator[Section]:
     if tuning.attempts:
         table = page_table("tuning_attempts", "every change and round", ATTEMPT_COLUMNS, tuning.attempts)
         yield Section(title="Search", blocks=(table,), detail=True)
-    notes = (*tuning.target.notes, *tuning.notes)
+    notes = (*map(str, tuning.target.notes), *tuning.notes)
     yield Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in dict.fromkeys(notes)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from profiler_kit.records.document import Block, Paragraph, RemedyList, Section
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Finding
-from profiler_kit.records.verdict import Remedy, Verdict
+from profiler_kit.records.verdict import RankedRemedy, Verdict
 from profiler_kit.units import percent, text
 
 MAX_PATHS = 2
@@ -17,14 +17,14 @@ def verdict_sections(verdict: Verdict | None, warnings: Iterable[Block], *, reme
     """The verdict with `warnings` about the whole report, then what to do, then the advice that did not help."""
     verdict = verdict or Verdict(sentences=())  # reports of earlier versions have none
     sentences = (Paragraph(text=sentence) for sentence in verdict.sentences)
-    yield Section(title="Verdict", blocks=(*sentences, *warnings))
+    yield Section(title="Verdict", blocks=(*sentences, *warnings), is_result=True)
     if verdict.remedies and remedies:
-        yield Section(title="What to do", blocks=(RemedyList(remedies=verdict.remedies),))
+        yield Section(title="What to do", blocks=(RemedyList(remedies=verdict.remedies),), is_result=True)
     if verdict.without_gain and remedies:
         yield Section(title="Tried, no gain", blocks=(RemedyList(remedies=verdict.without_gain),))
 
 
-def remedy_sentence(remedy: Remedy) -> str:
+def remedy_sentence(remedy: RankedRemedy) -> str:
     """The gain of `remedy`, its effects on memory and numerics, and whether it was tried: one line below the action."""
     effects = [effect for effect in (remedy.memory, remedy.numerics) if effect]
     layers = [shown_path(path) for path in remedy.paths[:MAX_PATHS]] if not remedy.code else []
@@ -34,7 +34,7 @@ def remedy_sentence(remedy: Remedy) -> str:
     return f"{'; '.join([*parts, _gain(remedy), *effects, status])}."
 
 
-def _gain(remedy: Remedy) -> str:
+def _gain(remedy: RankedRemedy) -> str:
     """The measured gain with its interval, or the limit of an estimate."""
     gain = remedy.gain_percent
     if remedy.outcome == "failed":

@@ -46,7 +46,7 @@ def pair_trial(
         return None
     if not after_runs:
         failure = next((run.failure for run in after if run.failure is not None), None)
-        note = failure.message.partition("\n")[0] if failure is not None else "no samples"
+        note = failure.first_line if failure is not None else "no samples"
         before_ns = median_interval([ns for run in before_runs for ns in run.steps_ns])
         return Trial(
             config=config.name, before_ns=before_ns, after_ns=before_ns, verdict="failed", note=note, tried=True

@@ -43,7 +43,7 @@ def serve(kind: type[Job], work: Callable[[Job, OnProgress], Saved], *, under_pr
 def failure_line(error: BaseException) -> str:
     """The error in one line, with its place in the user's code where known: ``net.py:41: ValueError: no``."""
     if isinstance(error, KitError):
-        return str(error).partition("\n")[0]
+        return error.place_and_message
     text = exit_message(error) if isinstance(error, SystemExit) else one_line_message(error)
     place = user_place(error)
     return f"{place}: {text}" if place else text

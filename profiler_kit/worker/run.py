@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -19,7 +21,7 @@ from profiler_kit.errors import KitError
 from profiler_kit.loading import example_count, explain_forward_failure
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.jobs import RunJob
-from profiler_kit.records.runs import ConfigRun, Failure, FailureKind
+from profiler_kit.records.runs import ConfigRun, Failure, FailureCode, FailureKind
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import text
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
@@ -43,8 +45,16 @@ TIMED_SHARE = 0.5  # share of the budget for timed steps; the rest is for warm-u
 TRACED_STEPS = 3
 SLOW_STEP_NS = 1_000_000_000  # steps of this duration or more are traced only once
 NO_ENGINE = "unable to find an engine"  # cuDNN's error if no algorithm fits into the available memory
+# What torch says: of a model that leaves out parameters, and of a collective whose other side is gone.
+_TORCH_MESSAGES: Final[dict[FailureCode, re.Pattern[str]]] = {
+    "unused_parameters": re.compile("find_unused_parameters"),
+    "lost_peer": re.compile(
+        r"connection (closed|reset|refused)|broken pipe|remote process exited|nccl|gloo", re.IGNORECASE
+    ),
+}
 RESERVED = "The peak is the allocator's reserved memory, because memory inside CUDA graphs appears in no other figure."
 LOG_LINES = 40  # the last lines of a traceback
+_ERROR_CHECK: Final = "The error against float64"
 CHECK_STEPS = 10  # the cost of the checks in steps: three passes for reproducibility, and the slower float64 pass
 
 
@@ -61,13 +71,20 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
     try:
         return _run(job, on_progress, gate or Gate())
     except KitError as error:
-        return ConfigRun(config=job.config, failure=Failure(kind="target", message=str(error)))
+        failure = Failure(kind="target", message=error.place_and_message, hint=error.hint or "", code=_code_of(error))
+        return ConfigRun(config=job.config, failure=failure)
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
         capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
         kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
         tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
-        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail))
+        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail), code=_code_of(error))
         return ConfigRun(config=job.config, failure=failure)
+
+
+def _code_of(error: BaseException) -> FailureCode:
+    """The code of a message of torch, which may be the cause of an error about the target."""
+    message = f"{error}\n{error.__cause__ or ''}"
+    return next((code for code, words in _TORCH_MESSAGES.items() if words.search(message)), "")
 
 
 def _run(job: RunJob, on_progress: OnProgress, gate: Gate) -> ConfigRun:
@@ -237,18 +254,19 @@ def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progres
             repeatable_loss=reproducibility.loss,
             repeatable_gradients=reproducibility.gradients,
         )
-        check = "The error against float64"
+        check = _ERROR_CHECK
         on_progress("error against float64")
         errors = accuracy.error_against_float64(runner, start)
     except Exception as error:  # noqa: BLE001 the user's code again, from the start and in float64
-        return _with_note(run, f"{check} could not be checked: {one_line_message(error)}")
+        note = f"{check} could not be checked: {one_line_message(error)}"
+        return replace(run, error_note=note) if check == _ERROR_CHECK else _with_note(run, note)
     run = replace(
         run,
         max_relative_error=errors.max_relative,
         l2_relative_error=errors.l2_relative,
         gradient_l2_relative_error=errors.gradient_l2_relative,
     )
-    return _with_note(run, errors.note) if errors.note is not None else run
+    return replace(run, error_note=errors.note or "")
 
 
 def _with_digests(run: ConfigRun, digests: checks.Digests) -> ConfigRun:

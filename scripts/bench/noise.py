@@ -255,7 +255,7 @@ def run_of(report: Report, config: str) -> ConfigRun:
     """The successful run of `config`. Raises SystemExit without one."""
     run = report.run(config)
     if run is None:
-        raise SystemExit(f"{config}: the report has no run of this configuration. {' '.join(report.notes)}")
+        raise SystemExit(f"{config}: the report has no run of this configuration. {' '.join(map(str, report.notes))}")
     if run.failure is not None:
         raise SystemExit(f"{config}: the run failed: {run.failure.message}")
     return run

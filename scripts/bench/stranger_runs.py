@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from profiler_kit.records.notes import Note
+from profiler_kit.records.serde import from_json
 from scripts.bench.stranger_expectations import Shape
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -139,7 +141,7 @@ def read_answer(text: str) -> Answer | None:
             parameters=static["params"],
             inputs=tuple((tuple(tensor["shape"]), tensor["dtype"]) for tensor in target["inputs"]),
             macs=static["forward"]["macs"],
-            notes=tuple(target["notes"]),
+            notes=tuple(str(from_json(Note, note)) for note in target["notes"]),
         )
     except (ValueError, KeyError, IndexError, TypeError):
         return None

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Union
 
 import msgspec
 
+from profiler_kit.records.notes import Note
 from profiler_kit.records.saved import SCHEMA, Saved
 from profiler_kit.records.serde import SAVED_KINDS
 from profiler_kit.render.markdown import code
@@ -55,6 +56,8 @@ def json_schema(record: type[Saved]) -> str:
     for definition in schema["$defs"].values():  # Python removes the indentation of docstrings from 3.13 on
         if "description" in definition:
             definition["description"] = inspect.cleandoc(definition["description"])
+    if Note.__name__ in schema["$defs"]:  # a line in files before 2026-11-27
+        schema["$defs"][Note.__name__]["type"] = ["object", "string"]
     fields = schema["$defs"][record.__name__]
     fields["properties"] = {"kind": {"const": record.kind}, "schema": {"const": SCHEMA}} | fields["properties"]
     fields["required"] = ["schema", *fields["required"]]

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler_kit.configurations.naming import parse_config  # noqa: E402
+from profiler_kit.configurations.naming import FLAG_CHANGES, all_axes, change_of, parse_config  # noqa: E402
 from profiler_kit.configurations.script_lines import code_blocks  # noqa: E402
 from profiler_kit.measurement.tuning_candidates import configuration_name, first_changes  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
@@ -230,3 +230,24 @@ def replace_mode(target: TargetInfo) -> TargetInfo:
 def test_volumes_use_their_own_layout() -> None:
     code = blocks("channels_last", target=info(InputInfo(name="x", shape=(2, 3, 4, 8, 8), dtype="float32")))[0].code
     assert code == "model = model.to(memory_format=torch.channels_last_3d)"
+
+
+@pytest.mark.parametrize("word", ["benchmark", "no-tf32", "matmul_tf32", "dtype=float16", "threads=3", "compile"])
+def test_the_line_of_a_setting_is_that_of_its_axis(word: str) -> None:
+    change = change_of(word)
+    assert change is not None
+    assert blocks(word)[0].code == change.line
+
+
+@pytest.mark.parametrize(
+    "word",
+    [*FLAG_CHANGES, "dtype=float16", *(f"{axis.name}={axis.bare or 4}" for axis in all_axes() if axis.name != "dtype")],
+)
+def test_every_line_to_paste_is_python(word: str) -> None:
+    change = change_of(word)
+    if change is None:
+        assert word.partition("=")[0] in {"memory_limit", "loader_workers", "pin_memory", "bucket_mb", "find_unused"}
+        return
+    line = change.filled(device="cuda", optimizer="AdamW").line
+    assert ast.parse(f"{line} pass" if line.endswith(":") else line)
+    assert "{" not in line

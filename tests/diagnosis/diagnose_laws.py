@@ -32,6 +32,11 @@ def sound_finding(finding: Finding) -> None:
     assert finding.explanation.endswith(".")
     assert finding.advice.endswith(".")
     assert not finding.title.endswith(".")
+    assert finding.remedy is not None
+    assert finding.remedy.setting == (finding.config or "")
+    assert finding.remedy.code in finding.advice
+    assert finding.advice.startswith(finding.remedy.text)
+    assert "{code}" not in finding.advice
     assert states_main_number(finding, f"{finding.title}\n{finding.explanation}")
 
 

@@ -8,13 +8,13 @@ import pytest
 from diagnose_cases import FFT, IM2COL, V0_STATIC, all_failed, conv, cpu, layer, v0, v1
 from torch import nn
 
-from profiler_kit.counting.modules import config_text
-from profiler_kit.diagnosis.convolution import parse_convolution
+from profiler_kit.counting.modules import config_text, layer_sizes
+from profiler_kit.diagnosis.convolution import convolution_of
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
 from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
 
@@ -142,11 +142,28 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
         forward=Cost(macs=macs, flops=2 * macs),
         output_shape=(2, module.out_channels, *grid),
     )
-    found = parse_convolution(node)
+    found = convolution_of(node)
     assert found is not None
     assert (found.channels_in, found.channels_out, found.groups) == (module.in_channels, module.out_channels, groups)
     assert found.kernel == module.kernel_size
     assert found.macs_per_image * found.images == macs
+    assert convolution_of(replace(node, config="", sizes=layer_sizes(module))) == found
+    assert found.is_strided == (module.stride[0] > 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "sizes"),
+    [
+        (nn.Linear(3, 5), LayerSizes(inputs=3, outputs=5)),
+        (nn.LSTM(7, 2), LayerSizes(inputs=7, outputs=2)),
+        (nn.BatchNorm2d(4), None),
+    ],
+)
+def test_the_count_gives_the_sizes_of_a_layer_that_older_reports_have_as_text(
+    module: nn.Module, sizes: LayerSizes | None
+) -> None:
+    assert layer_sizes(module) == sizes
+    assert ModuleNode(path="", class_name="", config=config_text(module)).layer_sizes == sizes
 
 
 @pytest.mark.parametrize(
@@ -162,8 +179,8 @@ def test_reads_a_convolution_as_the_count_writes_it(module: nn.Conv1d | nn.Conv2
     ],
 )
 def test_no_closed_form_is_claimed_where_the_count_differs(change: dict[str, object]) -> None:
-    assert parse_convolution(conv("c", 30, 50, 16, 256)) is not None
-    assert parse_convolution(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
+    assert convolution_of(conv("c", 30, 50, 16, 256)) is not None
+    assert convolution_of(replace(conv("c", 30, 50, 16, 256), **change)) is None  # type: ignore[arg-type]
 
 
 def test_the_networks_of_the_case_study_have_the_known_macs() -> None:

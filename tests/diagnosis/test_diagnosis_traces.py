@@ -31,7 +31,7 @@ from trace_reports import (
 
 import profiler_kit.diagnosis.rules as family
 from profiler_kit.diagnosis import all_rules, diagnose_traces, step_work
-from profiler_kit.diagnosis.rules.data_bound import LOADER_ADVICE
+from profiler_kit.diagnosis.rules.data_bound import loader_advice
 from profiler_kit.diagnosis.trace_shapes import operator_text
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import (
@@ -170,11 +170,11 @@ def test_operators_in_words_with_their_sizes(operator: ShapedOperator, expected:
 @pytest.mark.parametrize(
     ("loaders", "explanation", "advice"),
     [
-        ((), "", LOADER_ADVICE.format(pin=", pin_memory=True")),
+        ((), "", loader_advice("", pins=True).text),
         (("_SingleProcessDataLoaderIter",), "num_workers=0", "num_workers=4"),
         (("_MultiProcessingDataLoaderIter",), "workers", "more workers"),
         (("_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"), "workers", "prefetch_factor"),
-        (("MyIter",), "", LOADER_ADVICE.format(pin=", pin_memory=True")),
+        (("MyIter",), "", loader_advice("", pins=True).text),
     ],
 )
 def test_the_kind_of_loader_decides_what_to_do_about_waiting(

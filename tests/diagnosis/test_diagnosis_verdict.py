@@ -10,12 +10,12 @@ from sample_reports import count_only, failed, v0_cpu, v0_h100
 from trace_reports import Idle, Phases, empty, host_only, ms, steps, trace, traces, two_ranks
 
 from profiler_kit.diagnosis import diagnose_traces
+from profiler_kit.diagnosis.phrases import advise
 from profiler_kit.diagnosis.ranking import rank
-from profiler_kit.diagnosis.remedies import code_in
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost
-from profiler_kit.records.report import Finding, Report, TraceReport, Trial
+from profiler_kit.records.report import Finding, Remedy, Report, TraceReport, Trial
 from profiler_kit.records.samples import Interval, Outcome
 from profiler_kit.records.traces import IdleTime, TraceOperator
 from profiler_kit.records.verdict import Verdict
@@ -188,21 +188,19 @@ def test_the_smallest_estimates_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("advice", "code"),
+    ("sentences", "code", "action"),
     [
-        ("Set torch.backends.cudnn.benchmark = True: cuDNN searches.", "torch.backends.cudnn.benchmark = True"),
-        ("Use `x = x.contiguous()` before it.", "x = x.contiguous()"),
-        ("CUDA graphs (torch.compile(mode='reduce-overhead')) help.", "torch.compile(mode='reduce-overhead')"),
-        ("Load ahead: DataLoader(num_workers=4, pin_memory=True).", "DataLoader(num_workers=4, pin_memory=True)"),
-        ("Fuse the optimizer (fused=True).", "fused=True"),
-        ("Sum up loss.detach() instead.", "loss.detach()"),
-        ("Use optimizer = torch.optim.AdamW(model.parameters(), fused=True).",
-         "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"),
-        ("Use a larger batch, e.g. 2.5 times. Then measure.", ""),
+        ("Set {code}: cuDNN searches.", "torch.backends.cudnn.benchmark = True", "Set torch.backends.cudnn.benchmark = True"),
+        ("Use float32: `{code}`. Look for more.", "model = model.float(); x = x.float()", "Use float32"),
+        ("Split once, `{code}` instead of x[:, i]. Then wait.", "for row in x.unbind(1):",
+         "Split once, `for row in x.unbind(1):` instead of x[:, i]"),
+        ("Use a larger batch: 2.5 times. Then measure.", "", "Use a larger batch: 2.5 times"),
     ],
 )  # fmt: skip
-def test_the_line_to_paste_is_in_the_advice(advice: str, code: str) -> None:
-    assert code_in(advice) == code
+def test_advice_has_its_line_and_its_action(sentences: str, code: str, action: str) -> None:
+    advice = advise(sentences, code)
+    assert (advice.code, advice.action) == (code, action)
+    assert code in advice.text
 
 
 def test_an_estimate_is_the_affected_share_and_needs_time_of_its_own() -> None:
@@ -277,8 +275,10 @@ def test_a_measured_gain_shows_the_line_of_its_configuration() -> None:
     tried = replace(trial(report, "batch=2x", 30.0, "better"), per_example=True)
     (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x", trial=tried)).remedies
     assert remedy.code == "batch_size = 2 * batch_size"
-    (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x")).remedies
-    assert remedy.code == "model = torch.compile(model)"
+    remedy = Remedy(setting="batch=2x", code="model = torch.compile(model)", text="Use fewer calls")
+    untried = replace(finding("small_operators", advice, 0.5, config="batch=2x"), remedy=remedy)
+    (ranked,) = judged(report, untried).remedies
+    assert ranked.code == remedy.code
     swept = finding(
         "optimizer_bound", "Use the fused optimizer.", 0.5, config="batch=2x", tries=("fused_optimizer", "batch=2x"),
         trial=trial(report, "fused_optimizer", 0.0, "same"),

@@ -113,7 +113,7 @@ def test_the_base_is_counted_in_a_worktree_and_says_so(repo: Repo) -> None:
     assert fake.argv[2] == str(os.getpid())
     assert fake.argv[5:] == ["count", "models/net.py", "--batch", "4", "--timeout", "600s", "--quiet", "-f", "json"]
     commit = repo.git("rev-parse", "main")
-    assert found.notes[0] == f"commit {commit[:10]} (merge base of HEAD and main)"
+    assert found.revision == f"commit {commit[:10]} (merge base of HEAD and main)"
     assert not fake.cwd.exists()
 
 
@@ -278,7 +278,7 @@ def test_a_saved_report_is_a_base_without_git(tmp_path: Path, monkeypatch: pytes
     for rev in ("report.json", str(tmp_path / "report.json"), "."):
         found = load_base(rev, ["net.py"], repo=tmp_path, runner=Fake())
         assert found.static == saved.static
-        assert found.notes[0] == f"saved report {rev}, created {saved.created}"
+        assert found.revision == f"saved report {rev}, created {saved.created}"
     with pytest.raises(ReportError):
         load_base("missing.json", ["net.py"], repo=tmp_path, runner=Fake())
 

@@ -121,7 +121,7 @@ def test_accumulation_and_autocast(tmp_path: Path) -> None:
     report, run = recorded(s)
     assert report.target.amp == "bfloat16"
     assert run.samples == 12
-    assert any("3 times per step" in note for note in report.notes)
+    assert any("3 times per step" in note for note in map(str, report.notes))
 
 
 def test_inference(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_several_models(tmp_path: Path) -> None:
             s.step()
     report, run = recorded(s)
     assert report.static is None
-    assert any("several models: Net, Linear" in note for note in report.notes)
+    assert any("several models: Net, Linear" in note for note in map(str, report.notes))
     assert {layer.path for layer in run.modules} >= {"0.conv", "1"}
 
 
@@ -245,7 +245,7 @@ def test_beside_another_profiler(tmp_path: Path) -> None:
             s.step()
     report, run = recorded(s)
     assert run.traced_steps == 0
-    assert any("another profiler" in note for note in report.notes)
+    assert any("another profiler" in note for note in map(str, report.notes))
 
 
 def test_wrong_use(tmp_path: Path) -> None:

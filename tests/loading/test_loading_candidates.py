@@ -41,7 +41,7 @@ def chosen(target: str, *kwargs: str) -> tuple[str, int]:
 
 
 def note(target: str, *kwargs: str) -> str:
-    return next((text for text in loaded(target, *kwargs).info.notes if text.startswith("model: ")), "")
+    return next((text for text in map(str, loaded(target, *kwargs).info.notes) if text.startswith("model: ")), "")
 
 
 FACTORIES = HEAD + module("ResNet", "block, depth", "depth", extra="        self.layer = block()\n")
@@ -305,4 +305,4 @@ def test_a_candidate_that_takes_too_long_gives_way_to_the_next(write: Write) -> 
     )
     target = load(TargetSpec(spec="net.py", inputs=("2,3",), import_timeout_s=60))
     assert target.model.fc.out_features == 6
-    assert any("slow_net() still running after 20 s" in text for text in target.info.notes)
+    assert any("slow_net() still running after 20 s" in text for text in map(str, target.info.notes))

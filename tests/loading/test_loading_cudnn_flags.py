@@ -38,7 +38,7 @@ def test_flags_set_at_import_and_while_building_are_told_and_put_back(tmp_path: 
     text = write(tmp_path, "torch.backends.cudnn.enabled = False", "torch.backends.cudnn.benchmark = True")
     info = load(TargetSpec(spec=text)).info
     assert info.cudnn_flags == (NamedValue(name="enabled", value="False"), NamedValue(name="benchmark", value="True"))
-    assert any("cudnn.enabled=False, cudnn.benchmark=True" in note for note in info.notes)
+    assert any("cudnn.enabled=False, cudnn.benchmark=True" in note for note in map(str, info.notes))
     assert (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark) == before
 
 

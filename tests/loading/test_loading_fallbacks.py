@@ -50,7 +50,7 @@ def chosen(target: str) -> tuple[str, int]:
 
 
 def note(target: str) -> str:
-    return next((text for text in loaded(target, "2,3").info.notes if text.startswith("model: ")), "")
+    return next((text for text in map(str, loaded(target, "2,3").info.notes) if text.startswith("model: ")), "")
 
 
 def test_a_function_with_keywords_needs_what_its_class_needs(write: Write) -> None:

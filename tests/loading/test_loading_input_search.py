@@ -364,7 +364,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 def inputs_of(**options: object) -> tuple[list[tuple[int, ...]], str, str]:
     """(shapes, source, notes) of the inputs of net.py."""
     target = load(TargetSpec(spec="net.py:Net", **options))  # type: ignore[arg-type]
-    notes = " | ".join(note for note in target.info.notes if note.startswith("inputs:"))
+    notes = " | ".join(note for note in map(str, target.info.notes) if note.startswith("inputs:"))
     return [tensor.shape for tensor in target.info.inputs], target.info.inputs_from, notes
 
 
@@ -501,7 +501,7 @@ def test_the_data_set_of_an_imported_module(tmp_path: Path, monkeypatch: pytest.
     )
     target = load(TargetSpec(spec="net.py"))
     assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(1, 1, 784)]
-    assert any("MNIST" in note for note in target.info.notes)
+    assert any("MNIST" in note for note in map(str, target.info.notes))
 
 
 class Forecast(nn.Module):

@@ -176,7 +176,7 @@ def test_a_smoke_test_is_read_and_announced(folder: Path, body: str, expected: s
     target = load_text(folder, CONV + function + SMOKE + body)
     assert ",".join(map(str, target.info.inputs[0].shape)) == expected
     assert target.info.inputs_from == "evidence"
-    assert any(", as net.py:" in note for note in target.info.notes)
+    assert any(", as net.py:" in note for note in map(str, target.info.notes))
 
 
 def test_a_smoke_test_of_another_model_is_not_taken(folder: Path) -> None:
@@ -216,8 +216,11 @@ def test_a_guess_fits_its_layer_and_is_announced(folder: Path, layer: str, shape
     target = load_text(folder, HEAD + f"model = {layer}\n", device="meta")
     assert [(i.shape, i.dtype) for i in target.info.inputs] == [(shape, dtype)]
     assert target.info.inputs_from == "search"
-    (note,) = [note for note in target.info.notes if note.startswith("inputs: guessed")]
-    assert ",".join(map(str, shape)) in note
+    (note,) = [note for note in target.info.notes if note.code == "guessed"]
+    (choice,) = target.info.choices
+    assert (note.subject, choice.subject) == ("inputs", "inputs")
+    assert ",".join(map(str, shape)) in choice.value
+    assert choice.value in note.text
     target.model(*target.batch.args)
 
 
@@ -225,7 +228,7 @@ def test_tokens_stay_inside_the_first_embedding(folder: Path) -> None:
     target = load_text(folder, TOKENS, "64,64:int64", "mask=64,64:int64")
     assert 40 < target.batch.args[0].max() < 50
     assert target.batch.kwargs["mask"].max() == 1
-    assert any("[0, 50)" in note for note in target.info.notes)
+    assert any("[0, 50)" in note for note in map(str, target.info.notes))
 
 
 def test_batch_replaces_the_leading_dimension_they_share(folder: Path) -> None:
@@ -261,7 +264,9 @@ def test_amp_autocasts_on_a_real_device(folder: Path) -> None:
         assert target.model(*target.batch.args).dtype == torch.bfloat16
     assert {p.dtype for p in target.model.parameters()} == {torch.float32}
     meta = load_text(folder, CONV, "2,3,4,4", amp="bfloat16", device="meta")
-    assert not any("--amp" in note for note in meta.info.notes)  # the count knows whether its bytes include autocast
+    assert not any(
+        "--amp" in note for note in map(str, meta.info.notes)
+    )  # the count knows whether its bytes include autocast
 
 
 def test_a_model_without_trainable_parameters_is_counted_as_inference(tmp_path: Path) -> None:
@@ -270,7 +275,7 @@ def test_a_model_without_trainable_parameters_is_counted_as_inference(tmp_path: 
     )
     target = load(TargetSpec(spec=str(tmp_path / "net.py"), inputs=("2,4",)))
     assert (target.info.mode, target.info.loss, target.model.training) == ("infer", None, False)
-    assert any(note.startswith("mode: infer, because Sequential") for note in target.info.notes)
+    assert any(note.startswith("mode: infer, because Sequential") for note in map(str, target.info.notes))
 
 
 IMAGES, SEQUENCE = torch.zeros(8, 3, 4, 4), torch.zeros(53, 2, 5)

@@ -93,7 +93,7 @@ def test_the_batch_has_the_structure_that_the_step_reads(body: tuple[str, ...], 
     assert shapes(target.batch.args[0]) == batch
     assert abs(value_of(target)) > 0
     assert target.info.optimizer == "SGD"
-    assert any(note.startswith("step: training_step(batch, batch_idx)") for note in target.info.notes)
+    assert any(note.startswith("step: training_step(batch, batch_idx)") for note in map(str, target.info.notes))
 
 
 def test_the_step_is_counted_with_its_loss() -> None:

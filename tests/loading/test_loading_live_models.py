@@ -133,11 +133,13 @@ def test_compiled_and_parallel_wrappers_are_removed() -> None:
     plain = Net()
     wrapped = live_model(nn.DataParallel(plain), X)
     assert wrapped.model is plain
-    assert wrapped.notes == ("DataParallel: counted and measured as the module inside, on one device",)
+    assert [*map(str, wrapped.notes)] == ["DataParallel: counted and measured as the module inside, on one device"]
     compiled = nn.Sequential(torch.compile(Net()), nn.Linear(8, 2))
     target = loaded(live_model(compiled, X, optimizer=torch.optim.SGD(compiled.parameters(), lr=1.0)))
     assert next(name for name, _ in target.model.named_parameters()) == "0.body.0.weight"
-    assert any(note.startswith("torch.compile: ") and "ExperimentOptions" in note for note in target.info.notes)
+    assert any(
+        note.startswith("torch.compile: ") and "ExperimentOptions" in note for note in map(str, target.info.notes)
+    )
     assert len(target.make_optimizer().param_groups[0]["params"]) == len(list(compiled.parameters()))
 
 

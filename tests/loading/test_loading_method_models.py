@@ -44,7 +44,7 @@ def loaded(tmp_path: Path, text: str) -> Target:
 
 def test_the_methods_of_an_actor_critic_run_one_after_the_other(tmp_path: Path) -> None:
     target = loaded(tmp_path, ACTOR_CRITIC.replace("{more}", VALUE))
-    assert "ActorCritic defines no forward: pi(x) and v(x) run one after the other" in target.info.notes
+    assert "ActorCritic defines no forward: pi(x) and v(x) run one after the other" in map(str, target.info.notes)
     batch = target.batch
     assert [tuple(tensor.shape) for tensor in batch.args] == [(1, 4)]
     policy, value = target.model(*batch.args)
@@ -61,7 +61,7 @@ UNIMPLEMENTED = """
 @pytest.mark.parametrize("more", ["", UNIMPLEMENTED])
 def test_a_single_method_is_the_forward(tmp_path: Path, more: str) -> None:
     target = loaded(tmp_path, ACTOR_CRITIC.replace("{more}", more))
-    assert "ActorCritic defines no forward: pi(x) runs" in target.info.notes
+    assert "ActorCritic defines no forward: pi(x) runs" in map(str, target.info.notes)
 
 
 def test_a_model_whose_methods_call_no_layer_is_refused(tmp_path: Path) -> None:

@@ -94,13 +94,13 @@ def test_the_loss_of_a_tuple_is_not_computed_twice() -> None:
     assert target.info.loss == "output[1]"
     assert loss.grad_fn is not None
     assert "mean" in type(loss.grad_fn).__name__.lower()
-    assert any(note == "loss: output[1] (the output contains its loss)" for note in target.info.notes)
+    assert any(note == "loss: output[1] (the output contains its loss)" for note in map(str, target.info.notes))
 
 
 def test_other_scalars_are_listed_with_their_option() -> None:
     target = load_text(NET.format("y, y.mean(), y.sum()"), "2,3")
     loss_of(target)
-    (note,) = (note for note in target.info.notes if note.startswith("loss: "))
+    (note,) = (note for note in map(str, target.info.notes) if note.startswith("loss: "))
     assert note == "loss: output[1] (the output contains its loss; other scalars: --loss 'output[2]')"
 
 
@@ -143,7 +143,7 @@ def test_labels_are_supplied_if_they_turn_the_loss_on(device: str) -> None:
     assert loss_of(target).dim() == 0
     assert target.info.loss == "output[1]"
     note = "labels: random targets=2,5:int64[0:30], so that the model returns its loss"
-    assert note in target.info.notes
+    assert note in map(str, target.info.notes)
     if device == "cpu":
         assert int(target.batch.kwargs["targets"].max()) > 2
 
@@ -178,7 +178,7 @@ def test_labels_have_the_kind_that_the_loss_needs(loss: str, text: str) -> None:
         f"        return {loss}, y\n"
     )
     target = load_text(net, "2,3", device="cpu")
-    assert any(note.startswith(f"labels: random {text}, ") for note in target.info.notes)
+    assert any(note.startswith(f"labels: random {text}, ") for note in map(str, target.info.notes))
     assert torch.isfinite(loss_of(target))
 
 

@@ -182,7 +182,7 @@ def test_cudnn_flags_set_on_import_are_put_back_and_named(write: Write) -> None:
     target = loaded("net.py")
     assert not before
     assert torch.backends.cudnn.benchmark == before
-    assert any("cudnn.benchmark=True" in note for note in target.info.notes)
+    assert any("cudnn.benchmark=True" in note for note in map(str, target.info.notes))
 
 
 def test_an_inputs_file_shares_the_targets_modules(write: Write) -> None:
@@ -271,14 +271,14 @@ def test_a_constructor_reads_values_of_small_tensors_and_large_weights_stay_on_m
         write({"net.py": NET.replace("Block(width)", f"Block({text} * width)")})
         target = loaded("net.py")
         assert {p.device.type for p in target.model.parameters()} == {"meta"}
-        assert not any("built on the CPU" in note for note in target.info.notes)
+        assert not any("built on the CPU" in note for note in map(str, target.info.notes))
 
 
 def test_a_constructor_that_reads_values_of_large_tensors_is_built_on_the_cpu_and_says_so(write: Write) -> None:
     write({"net.py": NET.replace("Block(width)", "Block(int(torch.ones(1 << 17).mean().item()) * width)")})
     target = loaded("net.py")
     assert {p.device.type for p in target.model.parameters()} == {"meta"}
-    assert any("built on the CPU" in note for note in target.info.notes)
+    assert any("built on the CPU" in note for note in map(str, target.info.notes))
 
 
 def test_tensors_in_plain_attributes_are_on_meta_too(write: Write) -> None:
@@ -309,7 +309,7 @@ def test_lazy_layers_get_their_shapes(write: Write) -> None:
         target = loaded("net.py", device=device)
         assert target.model[0].weight.shape == (4, 3)
         assert target.model[2].weight.shape == (2, 4)
-        assert any("lazy layers" in note for note in target.info.notes)
+        assert any("lazy layers" in note for note in map(str, target.info.notes))
 
 
 def test_a_compiled_model_is_taken_as_written(write: Write) -> None:
@@ -317,4 +317,4 @@ def test_a_compiled_model_is_taken_as_written(write: Write) -> None:
     for target in (loaded("net.py"), from_model(torch.compile(nn.Linear(3, 3)), torch.ones(2, 3))):
         assert "" in target.paths().values()
         assert target.info.name in ("Net", "Linear")
-        assert any("torch.compile: the whole model is compiled" in note for note in target.info.notes)
+        assert any("torch.compile: the whole model is compiled" in note for note in map(str, target.info.notes))

@@ -101,7 +101,7 @@ def test_the_loss_of_the_training_loop_is_used(lines: str, name: str, kind: str,
     target = load_text(train_script(*lines.splitlines()), "3,6", device=device)
     loss, (label,) = step(target)
     assert target.info.loss == name
-    assert any(note.startswith("loss: ") and ", as at net.py:" in note for note in target.info.notes)
+    assert any(note.startswith("loss: ") and ", as at net.py:" in note for note in map(str, target.info.notes))
     assert torch.isfinite(torch.tensor(loss))
     if kind == "class":
         assert (tuple(label.shape), label.dtype) == ((3,), torch.int64)
@@ -170,7 +170,7 @@ def train(train_loader):
     target = load_text(text, "3,6")
     loss, labels = step(target)
     assert target.info.loss == "loss_function"
-    assert "loss: loss_function(recon_batch, data, mu), as at net.py:23" in target.info.notes
+    assert "loss: loss_function(recon_batch, data, mu), as at net.py:23" in map(str, target.info.notes)
     assert loss > 0  # the input is compared with probabilities, so it was replaced by values in [0, 1]
     assert [tuple(label.shape) for label in labels] == [(3, 6)]
     assert target.info.optimizer == "Adam"
@@ -184,7 +184,7 @@ def test_the_loss_of_an_importing_script() -> None:
     target = load_text(NET, "3,6")
     _, (label,) = step(target)
     assert target.info.loss == "MultiLabelSoftMarginLoss"
-    assert any("as at train.py:9" in note for note in target.info.notes)
+    assert any("as at train.py:9" in note for note in map(str, target.info.notes))
     assert tuple(label.shape) == (3, 4)
 
 
@@ -193,7 +193,7 @@ def test_a_loss_that_does_not_run_here_is_replaced_by_the_default() -> None:
     target = load_text(text, "3,6")
     step(target)
     assert target.info.loss == "cross_entropy"
-    assert any(note.startswith("loss: the training step at net.py:") for note in target.info.notes)
+    assert any(note.startswith("loss: the training step at net.py:") for note in map(str, target.info.notes))
 
 
 def test_a_loss_of_another_network_is_not_used() -> None:
@@ -217,7 +217,7 @@ for x in []:
     step(target)
     assert target.info.loss == "cross_entropy"
     note = "loss: the training step at net.py:18 is not used, because it needs another network, critic"
-    assert note in target.info.notes
+    assert note in map(str, target.info.notes)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,9 @@ def test_the_optimizer_of_the_script(device: str) -> None:
     optimizer = target.make_optimizer()
     assert isinstance(optimizer, torch.optim.SGD)
     assert (optimizer.defaults["lr"], optimizer.defaults["momentum"]) == (0.5, 0.9)
-    assert any(note.startswith("optimizer: SGD(lr=0.5, momentum=0.9), as at net.py:") for note in target.info.notes)
+    assert any(
+        note.startswith("optimizer: SGD(lr=0.5, momentum=0.9), as at net.py:") for note in map(str, target.info.notes)
+    )
     assert {id(p) for p in target.model.parameters()} == {id(p) for g in optimizer.param_groups for p in g["params"]}
 
 
@@ -253,7 +255,7 @@ def test_lbfgs_needs_a_closure_and_is_not_used() -> None:
     text = NET + "model = Net()\noptimizer = optim.LBFGS(model.parameters())\n"
     target = load_text(text, "3,6")
     assert isinstance(target.make_optimizer(), torch.optim.AdamW)
-    assert any("LBFGS" in note for note in target.info.notes)
+    assert any("LBFGS" in note for note in map(str, target.info.notes))
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])
@@ -304,7 +306,7 @@ def test_a_lightning_module(configured: str, returned: str) -> None:
     assert not labels
     assert value == pytest.approx(torch.log(torch.tensor(4.0)), abs=1)
     assert target.info.optimizer == "RMSprop"
-    assert any("configure_optimizers()" in note for note in target.info.notes)
+    assert any("configure_optimizers()" in note for note in map(str, target.info.notes))
 
 
 def test_a_criterion_with_moves_to_a_gpu() -> None:
@@ -367,7 +369,7 @@ class Features(nn.Module):
 def test_a_model_without_gradients_is_counted_as_inference(returned: str) -> None:
     target = load_text(FROZEN.format(returned=returned), "3,6", target="net.py:Features", device="meta")
     assert target.spec.mode == "infer"
-    assert any(note.startswith("mode: infer, because the output of Features") for note in target.info.notes)
+    assert any(note.startswith("mode: infer, because the output of Features") for note in map(str, target.info.notes))
     assert count_target(target).forward.macs == 3 * 6 * 4
 
 

@@ -146,7 +146,7 @@ def test_skipped_lines_and_replaced_weights_are_in_the_notes(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     text = NET.format(act=f"self.load_state_dict(torch.hub.load_state_dict_from_url({URL!r}))")
     (tmp_path / "net.py").write_text(text + "Net()(torch.ones(2, 3)).sum().backward()\n")
-    notes = load(TargetSpec(spec="net.py", inputs=("2,3",))).info.notes
+    notes = [*map(str, load(TargetSpec(spec="net.py", inputs=("2,3",))).info.notes)]
     assert "import: ran 3 of 4 top-level statements of net.py; skipped line 10 (training loop)" in notes
     assert "weights: weights.pth not downloaded, random weights instead" in notes
 

@@ -66,7 +66,7 @@ TRAINING = NET + (
 
 def test_a_training_script_is_imported_without_its_training(opened: Open) -> None:
     source = opened(TRAINING)
-    assert source.ran == "import: ran 4 of 10 top-level statements of net.py; skipped lines 10-18 (training loop)"
+    assert source.ran == "ran 4 of 10 top-level statements of net.py; skipped lines 10-18 (training loop)"
     assert source.names["WIDTH"] == 3
     assert "net" not in source.names
     assert list(Path.cwd().iterdir()) == [Path.cwd() / "net.py"]

@@ -58,15 +58,15 @@ def test_the_default_loss_fits_the_output(
     _, made = step(target)
     assert [tuple(label.shape) for label in made] == ([] if labels is None else [labels])
     assert target.info.loss == loss
-    assert any(note.startswith(f"loss: {loss} ") and "no loss_fn" in note for note in target.info.notes)
-    assert any(note.startswith("optimizer: adamw") for note in target.info.notes)
+    assert any(note.startswith(f"loss: {loss} ") and "no loss_fn" in note for note in map(str, target.info.notes))
+    assert any(note.startswith("optimizer: adamw") for note in map(str, target.info.notes))
 
 
 def test_language_model_labels_lie_in_the_vocabulary(folder: Path) -> None:
     target = load_text(folder, "model = nn.Sequential(nn.Embedding(300, 4), nn.Linear(4, 300))\n", "4,64:int64")
     _, (label,) = step(target)
     assert 200 < label.max() < 300
-    assert any("300 classes of the last dimension" in note for note in target.info.notes)
+    assert any("300 classes of the last dimension" in note for note in map(str, target.info.notes))
 
 
 def test_an_output_that_brings_its_loss_needs_no_labels(folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_scalar_that_begins_a_tuple_is_the_loss(folder: Path) -> None:
         assert target.labels_for(output) == ()
         assert target.loss(output, target.batch, ()) is output[0]
         assert target.info.loss == "output[0]"
-        assert any("output[0]" in note for note in target.info.notes)
+        assert any("output[0]" in note for note in map(str, target.info.notes))
     other = load_text(folder, text.format("torch.ones(()), y"), "2,3")  # a scalar that nothing can be trained towards
     _, labels = step(other)
     assert [tuple(label.shape) for label in labels] == []
@@ -269,7 +269,7 @@ def test_a_shuffling_loader_gives_every_process_the_same_first_batch(folder: Pat
 def test_a_loader_function_that_needs_arguments_is_not_the_targets_loader(folder: Path) -> None:
     target = load_text(folder, NET.format("x") + "def get_loader(path):\n    1 / 0\n", "3,4")
     assert target.loader is None
-    assert not any("get_loader" in note for note in target.info.notes)
+    assert not any("get_loader" in note for note in map(str, target.info.notes))
 
 
 def test_one_batch_starts_no_workers(folder: Path) -> None:
@@ -291,7 +291,7 @@ def test_given_inputs_put_the_loader_aside_and_say_so(folder: Path) -> None:
         assert target.loader is None
         assert target.info.inputs[0].shape == (7, 4)
         assert not target.info.has_loader
-        assert any("train_loader" in note for note in target.info.notes)
+        assert any("train_loader" in note for note in map(str, target.info.notes))
 
 
 def test_to_device_moves_casts_and_formats(folder: Path) -> None:

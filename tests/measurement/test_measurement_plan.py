@@ -10,6 +10,7 @@ from profiler_kit.configurations.naming import parse_config
 from profiler_kit.errors import UsageError
 from profiler_kit.measurement.plan import AGAIN, make_plan, with_memory_limit, with_tuning
 from profiler_kit.records.configs import Backend, RunConfig
+from profiler_kit.records.notes import Note
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
@@ -53,13 +54,13 @@ def test_no_two_configurations_have_the_same_flags() -> None:
 def test_other_devices_run_fewer_configurations_and_one_note_says_why(backend: Backend, count: int, word: str) -> None:
     made = make_plan(backend, again=False)
     assert len(made.configs) == count
-    assert [word in note for note in made.notes] == [True]
-    assert all(note.endswith(".") for note in made.notes)
+    assert [word in note for note in map(str, made.notes)] == [True]
+    assert all(note.endswith(".") for note in map(str, made.notes))
 
 
 def test_a_cpu_has_a_note_on_cudnn_only_if_its_flags_are_requested() -> None:
     assert make_plan("cpu", again=False).notes == ()
-    notes = make_plan("cpu", only=["benchmark"], again=False).notes
+    notes = [*map(str, make_plan("cpu", only=["benchmark"], again=False).notes)]
     assert ["have no effect on a CPU" in note for note in notes] == [True, False]
 
 
@@ -74,7 +75,7 @@ def test_tf32_configurations_are_skipped_where_the_flag_has_no_effect(has_tf32: 
 def test_a_model_without_a_cudnn_op_needs_one_configuration() -> None:
     made = make_plan("cudnn", uses_cudnn=False)
     assert [c.name for c in made.configs] == ["default"]
-    assert "no convolution" in made.notes[0]
+    assert "no convolution" in str(made.notes[0])
 
 
 def test_only_keeps_the_order_of_the_plan() -> None:
@@ -95,7 +96,7 @@ def test_only_an_unknown_name_is_an_error_that_lists_the_choices() -> None:
 def test_only_with_a_configuration_without_effect_is_a_note() -> None:
     made = make_plan("cpu", only=["benchmark"])
     assert [c.name for c in made.configs] == ["default"]
-    assert any("benchmark" in note and "default" in note for note in made.notes)
+    assert any("benchmark" in note and "default" in note for note in map(str, made.notes))
 
 
 def test_only_accepts_any_name_and_drops_duplicates() -> None:
@@ -113,8 +114,8 @@ def test_also_adds_to_the_devices_own_and_nothing_twice() -> None:
 def test_a_flag_that_the_device_does_not_have_is_left_out_of_a_name() -> None:
     made = make_plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
     assert names(made.configs) == ["default", "channels_last", AGAIN]
-    assert any(note.startswith("no-tf32+channels_last runs as channels_last") for note in made.notes)
-    assert any(note.startswith("Skipped no-tf32:") for note in made.notes)
+    assert any(note.startswith("no-tf32+channels_last runs as channels_last") for note in map(str, made.notes))
+    assert any(note.startswith("Skipped no-tf32:") for note in map(str, made.notes))
 
 
 def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
@@ -140,11 +141,11 @@ def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
 def test_a_configuration_without_effect_is_a_note(name: str, reason: str) -> None:
     info = dataclasses.replace(
         INFO, inputs=(InputInfo(name="x", shape=(8, 4), dtype="float32"),), mode="infer", amp="bfloat16",
-        notes=("torch.compile: the whole model is compiled.",),
+        notes=(Note(code="compiled_whole", text="the whole model is compiled"),),
     )  # fmt: skip
     made = make_plan("cudnn", only=["default"], also=[name], info=info)
     assert names(made.configs) == ["default"]
-    assert [name in note and reason in note for note in made.notes] == [True]
+    assert [name in note and reason in note for note in map(str, made.notes)] == [True]
 
 
 def test_a_cpu_has_optional_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,13 +234,13 @@ def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
     bare = make_plan("native")
     assert [(c.name, c.enabled, c.benchmark, c.allow_tf32) for c in bare.configs] == [("default", None, None, None)]
     assert bare.optional == ()
-    (note,) = bare.notes
+    (note,) = map(str, bare.notes)
     assert "no cuDNN" in note
     asked = make_plan(
         "native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO
     )
     assert names(asked.configs) == ["default", "channels_last", AGAIN]
-    assert any(note.startswith("Skipped benchmark, cudnn-off, no-tf32:") for note in asked.notes)
+    assert any(note.startswith("Skipped benchmark, cudnn-off, no-tf32:") for note in map(str, asked.notes))
 
 
 def test_a_target_with_a_loader_of_its_own_has_no_batch_to_choose() -> None:
@@ -251,4 +252,4 @@ def test_a_target_with_a_loader_of_its_own_has_no_batch_to_choose() -> None:
     assert "batch=2x" in {config.name for config in free.configs}
     fed = make_plan("cpu", also=["batch=2x"], only=["default"], info=dataclasses.replace(info, has_loader=True))
     assert {config.name for config in fed.configs} == {"default"}
-    assert any("loader" in note for note in fed.notes)
+    assert any("loader" in note for note in map(str, fed.notes))

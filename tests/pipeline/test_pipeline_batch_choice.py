@@ -42,7 +42,7 @@ def test_the_largest_batch_that_fits_the_time(
     )  # 24 steps: four examples fit at 5,000 FLOP/s
     assert chosen.info.inputs[0].shape == (batch, 64)
     assert chosen.info.inputs_from == "search"
-    assert any(note.startswith(f"batch: {batch}") for note in chosen.info.notes) == (batch > 1)
+    assert any(note.startswith(f"batch: {batch}") for note in map(str, chosen.info.notes)) == (batch > 1)
     assert chosen.target is not None
     assert chosen.target.spec.pinned is not None
     assert chosen.target.spec.pinned.batch == (batch if batch > 1 else None)

@@ -236,7 +236,7 @@ def test_an_optional_configuration_that_is_much_slower_is_ended(place: Place, mo
     kind, message = failure(runs["a"])
     assert kind == "timeout"
     assert re.match(r'much slower than "default": .* \d+ s, .* \d+\.\d s\. .* --also ', message)
-    (note,) = [note for note in report.notes if "--budget" in note]
+    (note,) = [note for note in map(str, report.notes) if "--budget" in note]
     assert note.startswith("Skipped ")
     assert ": b." in note
 
@@ -250,7 +250,7 @@ def test_optional_configurations_are_not_tried_beside_a_baseline_that_failed(
     planned(monkeypatch, DEFAULT, optional=(A, B))
     report = analyze_spec(place.spec, device="cpu", steps=3).report
     assert [run.config.name for run in report.runs] == ["default"]
-    assert any(note.startswith('Skipped because "default" failed: a, b') for note in report.notes)
+    assert any(note.startswith('Skipped because "default" failed: a, b') for note in map(str, report.notes))
     assert all_failed(report) is not None
 
 
@@ -318,7 +318,7 @@ def test_ctrl_c_during_trials(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
     report = place.report()
     assert [run.config.name for run in report.runs] == ["default"]
     assert len(report.runs[0].steps_ns) == 3
-    assert any(note.startswith("Interrupted") and "1 of 4" in note for note in report.notes)
+    assert any(note.startswith("Interrupted") and "1 of 4" in note for note in map(str, report.notes))
     assert [finding.trial for finding in report.findings] == [None]
     assert place.visits() == ["default", "default", "a"]
     place.assert_tidy()
@@ -463,7 +463,7 @@ def test_ctrl_c_while_shapes_change(place: Place, monkeypatch: pytest.MonkeyPatc
     report = place.report()
     assert len(report.runs[0].steps_ns) == 3
     assert report.schedules == ()
-    assert any(note.startswith("Interrupted") and '"default"' in note for note in report.notes)
+    assert any(note.startswith("Interrupted") and '"default"' in note for note in map(str, report.notes))
     place.assert_tidy()
 
 
@@ -498,7 +498,7 @@ def test_everything_asked_at_once_on_a_cpu(place: Place) -> None:
         "No runs with a memory limit of 1 GiB:",
         "Hardware counters were not read:",
     ):
-        assert sum(note.startswith(start) for note in report.notes) == 1, report.notes
+        assert sum(note.startswith(start) for note in map(str, report.notes)) == 1, report.notes
     (schedule,) = report.schedules
     assert schedule.failure is None
     assert [step.shape for step in schedule.steps] == [(6, 4)] * 3

@@ -94,7 +94,7 @@ def test_the_report_is_that_of_the_model() -> None:
     assert report.static.forward.macs == 4 * 8 * 8 == profiler_kit.count(net, X).static.forward.macs
     assert torch.equal(net.weight, weight)
     assert not net.training
-    assert not any("--" in note for note in (*report.notes, *report.target.notes))
+    assert not any("--" in note for note in map(str, (*report.notes, *report.target.notes)))
 
 
 class Failing(nn.Linear):

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from profiler_kit.cli import main
+from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report
-from profiler_kit.records.serde import dumps, loads_saved, read_report, read_saved
+from profiler_kit.records.serde import dumps, from_json, loads_saved, read_report, read_saved
 
 FROZEN = Path(__file__).parent.parent / "fixtures" / "frozen"
 # file -> its kind, the start of its SHA-256, a text on its page
@@ -53,7 +54,12 @@ def test_a_frozen_file_opens_with_show(name: str, capsys: pytest.CaptureFixture[
 
 
 def assert_holds(new: Any, old: Any, where: str) -> None:
-    """`new` has all values of `old` at the same places; names that only `new` has hold their defaults."""
+    """`new` has all values of `old` at the same places; names that only `new` has hold their defaults.
+
+    A note was a line, and is a record whose line is the same.
+    """
+    if isinstance(old, str) and isinstance(new, dict):
+        new = str(from_json(Note, new))
     if isinstance(old, dict):
         assert set(old) <= set(new), where
         for key in set(new) - set(old):

@@ -176,3 +176,11 @@ def test_a_comment_says_how_many_rows_are_left_out() -> None:
     text = renderer_by_name("github").render(Document(title="t" * 99_999, sections=huge, json="{}"), RenderOptions())
     assert len(text) <= LONGEST
     assert "more sections" in text
+
+
+def test_a_comment_unfolds_results_whatever_their_titles() -> None:
+    rows = (Paragraph(text="one " * 400),) * 4
+    sections = (Section(title="Findings", blocks=rows, is_result=True), Section(title="Why", blocks=rows))
+    text = renderer_by_name("github").render(Document(title="t", sections=sections, json="{}"), RenderOptions())
+    assert text.count("<details>") == 1
+    assert text.index("Findings") < text.index("Why") < text.index("<details>")

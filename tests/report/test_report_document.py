@@ -11,6 +11,7 @@ from sample_reports import CONVENTION, FOLDER, SAMPLES, transformer, v0_cpu, v0_
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.notes import Note, note_of_line
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps, loads_report
@@ -195,12 +196,13 @@ def test_warnings_are_set_apart(v0_cpu_report: Report) -> None:
 def test_the_targets_own_word_on_its_guess_is_the_warning() -> None:
     report = transformer()
     own = "GUESSED inputs 1,3,224,224 from the first layer"
-    document = report_document(replace(report, target=replace(report.target, notes=(own, "loss: sum"))))
+    notes = (note_of_line(own), Note(subject="loss", text="sum"), Note(subject="model", text="GuessingGame()"))
+    document = report_document(replace(report, target=replace(report.target, notes=notes)))
     blocks = (*section(document, "Verdict").blocks, *section(document, "Target").blocks)
     messages = [(block.role, block.text) for block in blocks if isinstance(block, Paragraph) and block.role != "text"]
     assert ("warning", own) in messages
     assert ("note", "loss: sum") in messages
-    assert sum("guess" in text.lower() for _, text in messages) == 1
+    assert ("note", "model: GuessingGame()") in messages
 
 
 def test_many_steps_are_no_warning(v0_report: Report) -> None:

@@ -11,17 +11,17 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.document import Document, FindingList, RemedyList, Section
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.serde import dumps, loads_report
-from profiler_kit.records.verdict import Remedy
+from profiler_kit.records.verdict import RankedRemedy
 from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import report_document
 from profiler_kit.report.verdict import remedy_sentence
 
-MEASURED = Remedy(
+MEASURED = RankedRemedy(
     action="Set it", code="torch.backends.cudnn.benchmark = True", findings=(1, 2), status="measured", outcome="better",
     config="benchmark", gain_percent=38.0, gain_low_percent=37.0, gain_high_percent=39.0, memory="same peak",
     numerics="same error",
 )  # fmt: skip
-ESTIMATED = Remedy(
+ESTIMATED = RankedRemedy(
     action="Change the layer", code="", findings=(3,), status="estimated", gain_percent=20.0, paths=("a", "b", "c")
 )
 
@@ -32,7 +32,7 @@ def finding(title: str) -> Finding:
     )
 
 
-def page(name: str, *remedies: Remedy, detail: bool = False) -> str:
+def page(name: str, *remedies: RankedRemedy, detail: bool = False) -> str:
     sections = (
         Section(title="Verdict", blocks=()),
         Section(title="What to do", blocks=(RemedyList(remedies=remedies),)),
@@ -60,7 +60,7 @@ SLOWER = replace(PLAIN, outcome="worse", gain_percent=-5.0, gain_low_percent=-6.
         (SLOWER, "5.0 % more time (4.0 to 6.0 %); measured."),
     ],
 )
-def test_a_remedy_has_gain_effects_and_status(remedy: Remedy, sentence: str) -> None:
+def test_a_remedy_has_gain_effects_and_status(remedy: RankedRemedy, sentence: str) -> None:
     assert remedy_sentence(remedy) == sentence
 
 

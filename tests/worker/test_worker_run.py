@@ -217,6 +217,22 @@ def test_a_wrong_shape_has_the_same_message_as_in_count(tmp_path: Path, monkeypa
     assert done.failure is not None
     assert done.failure.kind == "target"
     assert "net.py:12: shape mismatch in fc (Linear): got 2x3, needs 2x4" in done.failure.message
+    assert done.failure.hint
+    assert done.failure.hint not in done.failure.message
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("Expected to have finished reduction. `find_unused_parameters=True` enables it", "unused_parameters"),
+        ("[gloo/transport/tcp/pair.cc:534] Connection closed by peer", "lost_peer"),
+        ("mat1 and mat2", ""),
+    ],
+)
+def test_the_messages_of_torch_become_codes(tmp_path: Path, message: str, code: str) -> None:
+    done = run(tmp_path, net(f"raise RuntimeError({message!r})")).run
+    assert done.failure is not None
+    assert done.failure.code == code
 
 
 def test_a_loader_that_breaks_later_is_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +261,7 @@ def test_an_infinite_error_is_a_note(tmp_path: Path) -> None:
     """float16 overflows where float64 does not."""
     done = good(tmp_path, net(result="self.out(self.fc(x) * 60000 * 60000)"), budget_s=AMPLE_S, dtype="float16")
     assert done.max_relative_error is None
-    assert any("NaN or infinity" in note for note in done.notes)
+    assert "NaN or infinity" in done.error_note
 
 
 def test_samples_stand_when_the_traced_steps_fail(tmp_path: Path) -> None:
@@ -266,4 +282,4 @@ def test_samples_stand_when_float64_fails(tmp_path: Path) -> None:
     done = good(tmp_path, net(narrow), budget_s=AMPLE_S)
     assert done.repeatable is True
     assert done.max_relative_error is None
-    assert any("float64" in note and "AssertionError" in note for note in done.notes)
+    assert "AssertionError" in done.error_note

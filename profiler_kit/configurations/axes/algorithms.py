@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from profiler_kit import units
-from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, SAME_PRECISION, Axis, Change, StepControls
 from profiler_kit.errors import UsageError
 
 _MAX_ALGORITHMS: Final = 10**6
@@ -71,6 +71,7 @@ def _deterministic_algorithms(value: str, device: str) -> None:
 AXES: Final = (
     Axis(
         name="benchmark_limit",
+        change=Change(line="torch.backends.cudnn.benchmark_limit = {}", numerics=SAME_PRECISION),
         values="N",
         bare="",
         flag="benchmark",
@@ -81,6 +82,7 @@ AXES: Final = (
     ),
     Axis(
         name="deterministic_algorithms",
+        change=Change(line="torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
         doc="torch.use_deterministic_algorithms: every op is bitwise reproducible, or fails",
         devices=EVERYWHERE,
         process=_deterministic_algorithms,

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.configurations.axis import EVERYWHERE, Axis, StepControls
+from profiler_kit.configurations.axis import EVERYWHERE, Axis, Change, StepControls
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 MAX_ROWS: Final = 2**31 - 1
@@ -55,6 +55,12 @@ def _runner(value: str, runner: StepControls) -> None:
 AXES: Final = (
     Axis(
         name="batch",
+        change=Change(
+            line="batch_size = {}",
+            memory="larger activations",
+            numerics="other training: adapt the learning rate",
+            in_training=True,
+        ),
         values="N|Fx",
         bare="",
         doc="another batch size: a number of rows, or a multiple of the target's batch (2x, 0.5x); existing rows are repeated",

@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any, Final
 
-from profiler_kit.configurations.axis import CUDA, ON, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, ON, SAME_PRECISION, SAME_RESULTS, Axis, Change, StepControls
 from profiler_kit.errors import TargetError
 from profiler_kit.records.target import TargetInfo
 
@@ -28,7 +28,7 @@ def _read(value: str) -> str:
 def _pointless(value: str, device: str, info: TargetInfo | None) -> str | None:
     if value == "reduce-overhead" and device == "cpu":
         return "reduce-overhead only adds CUDA graphs to compile"
-    if info is not None and any(note.startswith("torch.compile: the whole model") for note in info.notes):
+    if info is not None and info.has_note("compiled_whole"):
         return "the target is already compiled"
     return None
 
@@ -81,6 +81,7 @@ def _capture(value: str, runner: StepControls) -> None:
 AXES: Final = (
     Axis(
         name="compile",
+        change=Change(line="model = torch.compile(model)", numerics=SAME_PRECISION),
         values="MODE",
         doc=f"the model compiled by torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
         devices=frozenset({"cuda", "cpu", "mps"}),
@@ -90,6 +91,11 @@ AXES: Final = (
     ),
     Axis(
         name="cuda_graph",
+        change=Change(
+            line="model = torch.cuda.make_graphed_callables(model, (inputs,))",
+            memory="a memory pool of its own",
+            numerics=SAME_RESULTS,
+        ),
         doc="forward and backward replayed as CUDA graphs; loss and optimizer stay unchanged. The first step captures",
         devices=CUDA,
         runner=_capture,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler_kit.configurations.axis import Axis, StepControls
+from profiler_kit.configurations.axis import SAME_PRECISION, Axis, Change, StepControls
 from profiler_kit.records.target import TargetInfo
 
 _CPU: Final = frozenset({"cpu"})
@@ -53,6 +53,7 @@ def _no_onednn_skip_reason(value: str, device: str, info: TargetInfo | None) -> 
 AXES: Final = (
     Axis(
         name="no_onednn",
+        change=Change(line="torch.backends.mkldnn.enabled = False", numerics=SAME_PRECISION),
         doc="oneDNN disabled: torch's native CPU kernels instead",
         devices=_CPU,
         skip_reason=_no_onednn_skip_reason,
@@ -60,6 +61,7 @@ AXES: Final = (
     ),
     Axis(
         name="threads",
+        change=Change(line="torch.set_num_threads({})", numerics=SAME_PRECISION),
         values=f"N|{_HALF}",
         bare="",
         doc="number of threads within an op; half: half of torch's current number",

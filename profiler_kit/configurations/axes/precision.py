@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, SAME_PRECISION, Axis, Change
 from profiler_kit.records.target import TargetInfo
 
 _AMP: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}  # by the names of spec.amp
 _DTYPES: Final = ("float32", "float64", "float16", "bfloat16")
 
 
-def _amp(name: str, doc: str, devices: frozenset[str]) -> Axis:
+def _amp(name: str, doc: str, devices: frozenset[str], numerics: str) -> Axis:
     amp = _AMP[name]
 
     def skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
@@ -34,6 +34,11 @@ def _amp(name: str, doc: str, devices: frozenset[str]) -> Axis:
         excludes=frozenset(_AMP) - {name},
         skip_reason=skip_reason,
         spec=lambda value, spec: replace(spec, amp=amp),
+        change=Change(
+            line=f'with torch.autocast("{{device}}", dtype=torch.{amp}):',
+            memory="smaller activations",
+            numerics=numerics,
+        ),
     )
 
 
@@ -75,10 +80,16 @@ def _channels_last_skip_reason(value: str, device: str, info: TargetInfo | None)
 
 
 AXES: Final = (
-    _amp("amp_bf16", "forward and loss under bfloat16 autocast", EVERYWHERE),
-    _amp("amp_fp16", "forward and loss under float16 autocast, without a gradient scaler", frozenset({"cuda", "mps"})),
+    _amp("amp_bf16", "forward and loss under bfloat16 autocast", EVERYWHERE, "bfloat16 has 8 bits of precision"),
+    _amp(
+        "amp_fp16",
+        "forward and loss under float16 autocast, without a gradient scaler",
+        frozenset({"cuda", "mps"}),
+        "float16 needs a gradient scaler",
+    ),
     Axis(
         name="channels_last",
+        change=Change(line="model = model.to(memory_format=torch.channels_last)", numerics=SAME_PRECISION),
         doc="model and inputs in channels_last (NHWC) memory layout",
         devices=EVERYWHERE,
         skip_reason=_channels_last_skip_reason,
@@ -86,6 +97,7 @@ AXES: Final = (
     ),
     Axis(
         name="dtype",
+        change=Change(line="model = model.to(torch.{})", memory="smaller tensors", numerics="all arithmetic in {}"),
         values="TYPE",
         bare="",
         doc=f"model and floating-point inputs cast to TYPE: {', '.join(_DTYPES)}",
@@ -96,6 +108,7 @@ AXES: Final = (
     ),
     Axis(
         name="matmul_tf32",
+        change=Change(line='torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits"),
         doc="TF32 in float32 matrix products; convolutions stay unchanged (torch's default: off)",
         devices=CUDA,
         skip_reason=_matmul_tf32_skip_reason,

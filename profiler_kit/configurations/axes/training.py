@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.configurations.axis import CUDA, EVERYWHERE, Axis, StepControls
+from profiler_kit.configurations.axis import CUDA, EVERYWHERE, SAME_PRECISION, SAME_RESULTS, Axis, Change, StepControls
 from profiler_kit.records.target import TargetInfo
 
 
@@ -29,6 +29,11 @@ def _no_item(value: str, runner: StepControls) -> None:
 AXES: Final = (
     Axis(
         name="checkpoint",
+        change=Change(
+            line="x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
+            memory="smaller activations",
+            numerics=SAME_RESULTS,
+        ),
         values="PATH",
         bare="",
         several=True,
@@ -40,6 +45,9 @@ AXES: Final = (
     ),
     Axis(
         name="fused_optimizer",
+        change=Change(
+            line="optimizer = torch.optim.{optimizer}(model.parameters(), ..., fused=True)", numerics=SAME_PRECISION
+        ),
         doc="the optimizer with fused=True, otherwise unchanged",
         devices=EVERYWHERE,
         skip_reason=_training_skip_reason,
@@ -47,6 +55,7 @@ AXES: Final = (
     ),
     Axis(
         name="no_item",
+        change=Change(line="total_loss += loss.detach()", numerics=SAME_RESULTS),
         doc="steps do not read the loss, so the host does not wait for the device",
         devices=CUDA,
         skip_reason=_training_skip_reason,

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.phrases import join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.counts import ModuleMemory, StaticCount
@@ -103,13 +103,13 @@ def _recompute_share(static: StaticCount | None, module: ModuleMemory | None) ->
     return ratio(sum(node.forward.flops for node in nodes), static.step.flops)
 
 
-def _advice(module: ModuleMemory | None, facts: Facts) -> str:
+def _advice(module: ModuleMemory | None, facts: Facts) -> Advice:
     alternatives = f"a smaller batch, {'' if facts.half else 'autocast to bfloat16, '}or in-place activations"
     if module is None:
-        return f"To save memory, use {alternatives}."
-    return (
-        f"To save memory, wrap {layer_name(module.path)} in torch.utils.checkpoint.checkpoint(..., use_reentrant=False): it then "
-        f"saves only its inputs. Or use {alternatives}."
+        return Advice(f"To save memory, use {alternatives}.")
+    return advise(
+        f"To save memory, wrap {layer_name(module.path)} in {{code}}: it then saves only its inputs. Or use {alternatives}.",
+        "torch.utils.checkpoint.checkpoint(..., use_reentrant=False)",
     )
 
 

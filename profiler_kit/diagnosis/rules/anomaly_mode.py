@@ -117,8 +117,8 @@ def _finding(checks: _Checks | None) -> Iterator[Finding]:
             f"{plural(checks.nodes, 'autograd node')}, and forward saves a stack trace for each.",
             "The host waits for the answer of each check." if checks.on_device else "",
         ),
-        advice="Turn it off outside debugging: torch.autograd.set_detect_anomaly(False), and no detect_anomaly() around "
-        "backward.",
+        advice="Turn it off outside debugging: {code}, and no detect_anomaly() around backward.",
+        code="torch.autograd.set_detect_anomaly(False)",
         evidence=(
             Evidence(
                 name="anomaly detection, share of the step",

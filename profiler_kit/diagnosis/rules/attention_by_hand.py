@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.facts import Facts
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
@@ -64,7 +64,7 @@ class _Attention:
     softmax: tuple[Work, ...]
     products_ns: int
     share: float
-    advice: str
+    advice: Advice
     items: tuple[Work, ...]
     paths: tuple[str, ...] = ()
 
@@ -101,19 +101,22 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 
 _ADVICE: Final = (
-    "Replace the products and the softmax by torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask{dropout}), "
-    "or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it with need_weights=False."
+    "Replace the products and the softmax by {code}, or is_causal=True instead of a causal mask. nn.MultiheadAttention uses it "
+    "with need_weights=False."
 )
+_CALL: Final = "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask{dropout})"
 # Source: aten/src/ATen/native/transformers/sdp_utils_cpp.cpp, check_for_dropout.
 _NO_DROPOUT: Final = "On a CPU it is fused only without dropout (dropout_p=0.0)."
-_FAST_PATH_ADVICE: Final = (
-    "The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer runs these operations. Compare with "
-    "torch.backends.mha.set_fastpath_enabled(False), which calls scaled_dot_product_attention instead: faster for long sequences."
+_FAST_PATH_ADVICE: Final = advise(
+    "The inference path of nn.MultiheadAttention and nn.TransformerEncoderLayer runs these operations. Compare with {code}, "
+    "which calls scaled_dot_product_attention instead: faster for long sequences.",
+    "torch.backends.mha.set_fastpath_enabled(False)",
 )
 _FALLBACK_ADVICE: Final = (
-    "scaled_dot_product_attention falls back to separate operations here. Call it with torch.nn.attention.sdpa_kernel("
-    "torch.nn.attention.SDPBackend.FLASH_ATTENTION) to see the reason: usually {reasons}."
+    "scaled_dot_product_attention falls back to separate operations here. Call it with {{code}} to see the reason: usually "
+    "{reasons}."
 )
+_FLASH_ONLY: Final = "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION)"
 
 
 def _severity(share: float, softmax_share: float) -> Severity:
@@ -122,7 +125,7 @@ def _severity(share: float, softmax_share: float) -> Severity:
     return "high" if share >= LARGE_SHARE else "medium"
 
 
-def _advice(work: StepWork, softmax_calls: int) -> str:
+def _advice(work: StepWork, softmax_calls: int) -> Advice:
     """Return the advice for the caller of the operations: PyTorch's fallback, its inference path, or the user's code."""
     if any(_MATH_FALLBACK in item.name for item in work.operators):
         return _fallback_advice(work.facts)
@@ -132,17 +135,18 @@ def _advice(work: StepWork, softmax_calls: int) -> str:
     return _own_advice(work)
 
 
-def _own_advice(work: StepWork) -> str:
-    advice = _ADVICE.format(dropout=", dropout_p=p" if work.facts.trains else "")
-    return f"{advice} {_NO_DROPOUT}" if work.clock == "operator" and work.facts.trains else advice
+def _own_advice(work: StepWork) -> Advice:
+    advice = advise(_ADVICE, _CALL.format(dropout=", dropout_p=p" if work.facts.trains else ""))
+    return advice.then(_NO_DROPOUT) if work.clock == "operator" and work.facts.trains else advice
 
 
-def _fallback_advice(facts: Facts) -> str:
+def _fallback_advice(facts: Facts) -> Advice:
     """Return the advice with the usual reasons that the recorded types do not rule out."""
     types = " or ".join(dtype for dtype in ("float64", "float32") if not facts.lacks(dtype))
     inputs = [f"{types} inputs"] if types else []
     masks = ["a mask that needs gradients"] if facts.has_backward else []
-    return _FALLBACK_ADVICE.format(reasons=", or ".join([*inputs, "a head size that is not a multiple of 8", *masks]))
+    reasons = ", or ".join([*inputs, "a head size that is not a multiple of 8", *masks])
+    return advise(_FALLBACK_ADVICE.format(reasons=reasons), _FLASH_ONLY)
 
 
 def attention_by_operators(work: StepWork) -> _Attention | None:

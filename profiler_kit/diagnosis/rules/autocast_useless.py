@@ -67,9 +67,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "Lower precision cannot save more than they cost.",
             worst.others_sentence(),
         ),
-        advice="Leave autocast out for this model, or for its small layers: with "
-        f"torch.autocast(device_type='{work.device_type}', enabled=False). To avoid the conversions instead, store the "
-        "weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
+        advice="Leave autocast out for this model, or for its small layers: with {code}. To avoid the conversions instead, store "
+        "the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
+        code=f"torch.autocast(device_type='{work.device_type}', enabled=False)",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),
@@ -102,4 +102,5 @@ RULE = Rule(
     "cause",
     check,
     symptoms=("memory_bound", "tensor_copies", "pointwise_chain", "launch_bound"),
+    states_share=False,
 )

@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.algorithm_search import planned_time, tuning_ns
 from profiler_kit.diagnosis.pairs import find_run, flag_pairs, runs_with_settings, without_setting
-from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import advise, capitalize, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -76,7 +76,10 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice="Leave torch.backends.cudnn.benchmark_limit at its default."
         if is_default
-        else f"Set torch.backends.cudnn.benchmark_limit = {best.limit} next to benchmark = True, before the first step.",
+        else advise(
+            "Set {code} next to benchmark = True, before the first step.",
+            f"torch.backends.cudnn.benchmark_limit = {best.limit}",
+        ),
         evidence=(
             item
             for result in (best, *(other for other in results if other is not best))

@@ -8,7 +8,15 @@ from typing import Final
 from profiler_kit.diagnosis.advice import AdviceTrials, with_option
 from profiler_kit.diagnosis.algorithm_search import LARGE_SEARCH_SHARE, PlannedTime, planned_time
 from profiler_kit.diagnosis.pairs import FlagPair, flag_pairs
-from profiler_kit.diagnosis.phrases import interval_text, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
+    interval_text,
+    join_sentences,
+    limit_percent,
+    plural,
+    quoted_name,
+)
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import names_claims
 from profiler_kit.diagnosis.timing import kernels_of
@@ -188,21 +196,21 @@ def _other_pairs(other_pairs: tuple[FlagPair, ...], noise: Noise) -> str:
     return f"With other flags: {'; '.join(outcomes)}." if outcomes else ""
 
 
-def _advice(pays: bool, break_even: int | None, plan: PlannedTime | None, is_search_expensive: bool) -> str:
-    limit = f"Shorten the search: torch.backends.cudnn.{SHORT_SEARCH.replace('=', ' = ')}."
+def _advice(pays: bool, break_even: int | None, plan: PlannedTime | None, is_search_expensive: bool) -> Advice:
+    limit = advise("Shorten the search: {code}.", f"torch.backends.cudnn.{SHORT_SEARCH.replace('=', ' = ')}")
     if not pays:
-        return "Leave torch.backends.cudnn.benchmark at False."
+        return Advice("Leave torch.backends.cudnn.benchmark at False.")
     if plan is not None and not plan.breaks_even:
-        return f"Leave torch.backends.cudnn.benchmark at False for this few steps. {limit}"
+        return Advice(f"Leave torch.backends.cudnn.benchmark at False for this few steps. {limit.text}", limit.code)
     min_uses = (
         f"It pays for shapes that occur at least {plural(break_even, 'time')}. " if break_even is not None else ""
     )
-    return (
-        f"If input shapes stay the same, set torch.backends.cudnn.benchmark = True before the first step. {min_uses}"
+    return advise(
+        f"If input shapes stay the same, set {{code}} before the first step. {min_uses}"
         "Every new shape starts a new search: pad or bucket varying sizes, and drop a smaller last batch. "
-        "Setting the flag later has no effect on shapes that already ran."
-        + (f" {limit}" if is_search_expensive else "")
-    )
+        "Setting the flag later has no effect on shapes that already ran.",
+        "torch.backends.cudnn.benchmark = True",
+    ).then(limit.text if is_search_expensive else "")
 
 
 def _evidence(
@@ -226,4 +234,4 @@ def _evidence(
     yield from evidence_of(on, ("first step's peak", pair.on.first_step_peak_bytes, "bytes"))
 
 
-RULE = Rule("benchmark_pays", DOC, check, "remedy")
+RULE = Rule("benchmark_pays", DOC, check, "remedy", states_share=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
@@ -159,17 +159,20 @@ def _facts(run: ConfigRun, disturbance: Disturbance) -> str:
     return f"{join_list([part for part in parts if part])}. The process may use {plural(cores, 'core')}."
 
 
-def _advice(run: ConfigRun, disturbance: Disturbance, *, has_loader: bool) -> str:
+def _advice(run: ConfigRun, disturbance: Disturbance, *, has_loader: bool) -> Advice:
     cores = host_loads(run)[0].cores
     if disturbance.throttled_share >= MAX_THROTTLED_SHARE:
-        return (
-            f"Raise the CPU limit of the container, or use fewer threads: torch.set_num_threads({max(1, cores // 2)})."
+        return advise(
+            "Raise the CPU limit of the container, or use fewer threads: {code}.",
+            f"torch.set_num_threads({max(1, cores // 2)})",
         )
     if disturbance.is_foreign or disturbance.waiting_share < MAX_WAITING_SHARE:
-        return _STOP
+        return Advice(_STOP)
     count = _ranks_here(run)
-    threads = f"OMP_NUM_THREADS={max(1, cores // count)} for each rank" if count > 1 else "torch.set_num_threads(N)"
-    return f"Use at most {plural(cores, 'thread')} in all: {threads}{', and fewer DataLoader workers' if has_loader else ''}."
+    threads = f"OMP_NUM_THREADS={max(1, cores // count)}" if count > 1 else "torch.set_num_threads(N)"
+    place = " for each rank" if count > 1 else ""
+    workers = ", and fewer DataLoader workers" if has_loader else ""
+    return advise(f"Use at most {plural(cores, 'thread')} in all: {{code}}{place}{workers}.", threads)
 
 
 def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, factor_text, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -198,11 +198,12 @@ def _last_batch(schedule: ShapeSchedule, without: ShapeSchedule | None) -> str:
     return f"{sentence} the first time" + (f", later {text(last.seen_ns, 'ns')}." if last.seen_ns is not None else ".")
 
 
-def _advice(*, disable_benchmark: bool) -> str:
-    return join_sentences(
-        "Leave torch.backends.cudnn.benchmark at False while shapes change." if disable_benchmark else "",
-        "Reduce the number of shapes: sort sizes into a few buckets, pad within each bucket, and drop a smaller last batch "
-        "(drop_last=True).",
+def _advice(*, disable_benchmark: bool) -> Advice:
+    leave = "Leave torch.backends.cudnn.benchmark at False while shapes change. " if disable_benchmark else ""
+    return advise(
+        f"{leave}Reduce the number of shapes: sort sizes into a few buckets, pad within each bucket, and drop a smaller last "
+        "batch ({code}).",
+        "drop_last=True",
     )
 
 

@@ -201,4 +201,5 @@ RULE = Rule(
     "cause",
     check_trace,
     symptoms=("layout_overhead", "no_tensor_cores", "memory_bound"),
+    states_share=False,
 )

@@ -17,7 +17,7 @@ from profiler_kit.diagnosis.idle_time import (
     is_runtime_call,
     worst_idle,
 )
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
+from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.records.report import Evidence, Finding, Severity, TraceReport
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleTime
@@ -55,7 +55,7 @@ the steady loop.
 """
 
 
-_SERVER: Final = " To shorten the start of a server, run the model once on an example before the first request."
+_SERVER: Final = "To shorten the start of a server, run the model once on an example before the first request."
 
 
 class _Start(NamedTuple):
@@ -93,8 +93,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "Later steps do not have this cost.",
             worst.others_sentence(),
         ),
-        advice="Record steady steps: torch.profiler.schedule(wait=1, warmup=3, active=3), with prof.step() at the end of "
-        f"each step.{'' if step.facts.trains else _SERVER}",
+        advice=advise(
+            "Record steady steps: {code}, with prof.step() at the end of each step.",
+            "torch.profiler.schedule(wait=1, warmup=3, active=3)",
+        ).then("" if step.facts.trains else _SERVER),
         evidence=(
             Evidence(
                 name="first calls, share of the time", value=100.0 * start.share, unit="percent", where=step.where

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, Exposed, worst_exposed
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, in_ranks
 from profiler_kit.diagnosis.trace_facts import on_device
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -19,28 +19,29 @@ HIGH_SHARE: Final = 1 / 3
 
 # Collectives of sharded parameters (FSDP, ZeRO); those of replicated ones are all-reduces.
 _SHARDED_KINDS: Final = frozenset({"all_gather", "reduce_scatter"})
-_SHARDED_ADVICE: Final = (
-    "Overlap it with computation, in larger units: fully_shard with module.set_modules_to_forward_prefetch([...]), or "
+_SHARDED_ADVICE: Final = advise(
+    "Overlap it with computation, in larger units: fully_shard with {code}, or "
     "FullyShardedDataParallel(model, forward_prefetch=True). Or send less: MixedPrecisionPolicy(param_dtype=torch.bfloat16), or "
-    "fully_shard(module, reshard_after_forward=False), which gathers parameters once per step and keeps them."
+    "fully_shard(module, reshard_after_forward=False), which gathers parameters once per step and keeps them.",
+    "module.set_modules_to_forward_prefetch([...])",
 )
-_REPLICATED_ADVICE: Final = (
-    "Send less, in DDP with float32 gradients: `model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)`, "
-    "from torch.distributed.algorithms.ddp_comm_hooks. And send less often: all but the last of several batches inside "
-    "model.no_sync()."
+_REPLICATED_ADVICE: Final = advise(
+    "Send less, in DDP with float32 gradients: `{code}`, from torch.distributed.algorithms.ddp_comm_hooks. And send less often: "
+    "all but the last of several batches inside model.no_sync().",
+    "model.register_comm_hook(dist.group.WORLD, default_hooks.bf16_compress_hook)",
 )
 # DDP reduces a bucket as soon as its gradients are complete. A single bucket is complete only after the whole backward pass.
-_LARGE_BUCKET_ADVICE: Final = (
-    "Overlap it with computation, in smaller buckets: DistributedDataParallel(model, bucket_cap_mb=25, "
-    "gradient_as_bucket_view=True). One large bucket starts only when backward ends."
+_LARGE_BUCKET_ADVICE: Final = advise(
+    "Overlap it with computation, in smaller buckets: {code}. One large bucket starts only when backward ends.",
+    "DistributedDataParallel(model, bucket_cap_mb=25, gradient_as_bucket_view=True)",
 )
 # Buckets of DDP's default size, 25 MiB, are at most a parameter larger.
 LARGE_BUCKET_BYTES: Final = 64 << 20
 # A single trace does not show whether a rank is late, and then sending less does not help.
 _ALL_RANKS_ADVICE: Final = (
-    "Inspect the traces of all ranks together, to see which rank waits for which: `profiler-kit inspect FOLDER`. If no "
-    "rank is late, "
+    "Inspect the traces of all ranks together, to see which rank waits for which: `{code}`. If no rank is late, "
 )
+_ALL_RANKS_COMMAND: Final = "profiler-kit inspect FOLDER"
 # A PCIe link moves about 10 GB/s, NVLink and Infinity Fabric move more. Slower collectives wait, or cross a slow network.
 LINK_BYTES_PER_S: Final = 5e9
 # The calls of kinds that neither DDP nor FSDP makes. They return at once with async_op=True.
@@ -127,13 +128,17 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(trace: TraceSummary, exposed: Exposed, *, is_alone: bool) -> str:
+def _advice(trace: TraceSummary, exposed: Exposed, *, is_alone: bool) -> Advice:
     """Return the advice for the main kind of collective. One trace does not show a late rank, so it starts with all of them."""
     advice = _own_advice(trace, exposed)
-    return f"{_ALL_RANKS_ADVICE}{advice[0].lower()}{advice[1:]}" if is_alone else advice
+    return (
+        advise(f"{_ALL_RANKS_ADVICE}{advice.text[0].lower()}{advice.text[1:]}", _ALL_RANKS_COMMAND)
+        if is_alone
+        else advice
+    )
 
 
-def _own_advice(trace: TraceSummary, exposed: Exposed) -> str:
+def _own_advice(trace: TraceSummary, exposed: Exposed) -> Advice:
     main = exposed.main
     kind = main.kind if main is not None else ""
     if kind in _SHARDED_KINDS or any(_FSDP_OPERATOR.match(operator.name) for operator in trace.operators):
@@ -141,9 +146,10 @@ def _own_advice(trace: TraceSummary, exposed: Exposed) -> str:
     is_ddp = on_device(trace) or any(_DDP_OPERATOR.search(operator.name) for operator in trace.operators)
     if kind in _ASYNC_CALLS or not is_ddp:
         call = _ASYNC_CALLS.get(kind, _ALL_REDUCE_CALL)
-        return (
-            f"Overlap it with computation: `work = torch.distributed.{call}`, then other work, and `work.wait()` before the "
-            "result is used. Or send less: a smaller dtype, or larger batches."
+        return advise(
+            "Overlap it with computation: `{code}`, then other work, and `work.wait()` before the result is used. Or send less: "
+            "a smaller dtype, or larger batches.",
+            f"work = torch.distributed.{call}",
         )
     is_large = main is not None and main.bytes is not None and main.bytes > LARGE_BUCKET_BYTES * main.events
     return _LARGE_BUCKET_ADVICE if is_large else _REPLICATED_ADVICE

@@ -39,8 +39,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "Steps after the compilation do not have this cost.",
             worst.others_sentence(),
         ),
-        advice="Record after the compilation: run a few steps first, or torch.profiler.schedule(wait=1, warmup=3, active=3). "
-        "To compile less often, keep the cache between processes (TORCHINDUCTOR_CACHE_DIR) or compile only the repeated block.",
+        advice="Record after the compilation: run a few steps first, or {code}. To compile less often, keep the cache between "
+        "processes (TORCHINDUCTOR_CACHE_DIR) or compile only the repeated block.",
+        code="torch.profiler.schedule(wait=1, warmup=3, active=3)",
         evidence=(
             Evidence(
                 name="compilation, share of the time",

@@ -53,9 +53,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             f"{calls_text(worst.match)}.",
             worst.others_sentence(),
         ),
-        advice="Run them on the device: create their inputs there, x = torch.tensor(data, device=device), and remove .cpu() and "
-        ".numpy() before them. If the operator has no implementation for the device, replace it, or move "
-        f"this work: {step.facts.elsewhere()}.",
+        advice="Run them on the device: create their inputs there, {code}, and remove .cpu() and .numpy() before them. If the "
+        f"operator has no implementation for the device, replace it, or move this work: {step.facts.elsewhere()}.",
+        code="x = torch.tensor(data, device=device)",
         evidence=(
             Evidence(
                 name="idle time in operators on the CPU, share", value=100.0 * share, unit="percent", where=step.where

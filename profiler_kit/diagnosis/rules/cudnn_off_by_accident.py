@@ -64,7 +64,8 @@ def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Findin
             else "The measured steps run the file unchanged: steps that reach the block run it without cuDNN.",
             _price(without, base, trial),
         ),
-        advice="Remove the line, or pass enabled=True: torch.backends.cudnn.flags(enabled=True, ...).",
+        advice="Remove the line, or pass enabled=True: {code}.",
+        code="torch.backends.cudnn.flags(enabled=True, ...)",
         evidence=(
             *evidence_of("set by the file", ("cudnn.enabled", "False" if is_set else None, "text")),
             *(Evidence(name="cudnn.flags without enabled", value=f"line {line}", unit="text") for line in lines),

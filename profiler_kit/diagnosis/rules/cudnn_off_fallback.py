@@ -7,7 +7,15 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import plain_runs
-from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
+    factor_text,
+    join_list,
+    join_sentences,
+    limit_percent,
+    quoted_name,
+)
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import kernels_of, ratio
 from profiler_kit.records.comparison import clock_name
@@ -112,10 +120,10 @@ def _im2col(off: ConfigRun) -> str:
     )
 
 
-def _advice(outcome: Outcome) -> str:
+def _advice(outcome: Outcome) -> Advice:
     if outcome == "better":
-        return "Try torch.backends.cudnn.enabled = False for this model, and compare the results."
-    return (
+        return advise("Try {code} for this model, and compare the results.", "torch.backends.cudnn.enabled = False")
+    return Advice(
         "Leave torch.backends.cudnn.enabled at True. Pass enabled=True to torch.backends.cudnn.flags(...): its default turns "
         "cuDNN off inside the block."
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, call_name
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
 from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
@@ -23,12 +23,7 @@ MIN_IDLE_SHARE: Final = 0.05
 
 _HOST_CLAIMS: Final = ("idle:waiting for data", "busy:phase:data")
 
-_PIN: Final = ", pin_memory=True"
-LOADER_ADVICE: Final = (
-    "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, persistent_workers=True, "
-    "prefetch_factor=4{pin}), with more workers if there are free cores. Or make each sample cheaper: cheaper "
-    "transforms, or a data set that is decoded once."
-)
+_AHEAD: Final = "Load batches in other processes and ahead of time: {code}, with more workers if there are free cores."
 
 # Classes of PyTorch's iterators (torch/utils/data/dataloader.py), as a trace names them.
 SINGLE_PROCESS_ITERATOR: Final = "_SingleProcessDataLoaderIter"
@@ -56,14 +51,22 @@ _LOADER_EXPLANATIONS: Final = {
     SINGLE_PROCESS_ITERATOR: "The training process makes the batches itself (num_workers=0) and does nothing else meanwhile.",
     WORKER_ITERATOR: "The loader has workers, but they make batches more slowly than the step needs them.",
 }
-_LOADER_ADVICE: Final = {
-    SINGLE_PROCESS_ITERATOR: "Load batches in other processes and ahead of time: DataLoader(dataset, num_workers=4, "
-    "persistent_workers=True{pin}), with more workers if there are free cores. Workers make batches while the model "
-    "runs.",
-    WORKER_ITERATOR: "Give the loader more workers, up to the number of cores: DataLoader(dataset, num_workers=os.cpu_count(), "
-    "prefetch_factor=4, persistent_workers=True). If all cores are busy, make each sample cheaper: fewer or cheaper transforms, "
-    "smaller files, or a data set that is decoded once.",
-}
+
+
+def loader_advice(iterator: str, *, pins: bool) -> Advice:
+    """Return the advice for a loader whose iterator is of the class `iterator` (empty: unknown). `pins`: into pinned memory."""
+    pin = ", pin_memory=True" if pins else ""
+    if iterator == WORKER_ITERATOR:
+        return advise(
+            "Give the loader more workers, up to the number of cores: {code}. If all cores are busy, make each sample cheaper: "
+            "fewer or cheaper transforms, smaller files, or a data set that is decoded once.",
+            "DataLoader(dataset, num_workers=os.cpu_count(), prefetch_factor=4, persistent_workers=True)",
+        )
+    if iterator == SINGLE_PROCESS_ITERATOR:
+        ahead = advise(_AHEAD, f"DataLoader(dataset, num_workers=4, persistent_workers=True{pin})")
+        return ahead.then("Workers make batches while the model runs.")
+    ahead = advise(_AHEAD, f"DataLoader(dataset, num_workers=4, persistent_workers=True, prefetch_factor=4{pin})")
+    return ahead.then("Or make each sample cheaper: cheaper transforms, or a data set that is decoded once.")
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -80,7 +83,7 @@ def check(report: Report) -> Iterator[Finding]:
         title=f"Fetching the batch takes {percent(share)} of the step",
         explanation=f"In {quoted_name(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of each step in next(loader)."
         + (" Kernels queued before may still run during this time." if run.clock == "kernel" else ""),
-        advice=LOADER_ADVICE.format(pin=_PIN if run.clock == "kernel" else ""),
+        advice=loader_advice("", pins=run.clock == "kernel"),
         evidence=(
             Evidence(name="data phase by stopwatch", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
@@ -113,7 +116,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             _longest_call(trace),
             worst.others_sentence(),
         ),
-        advice=_LOADER_ADVICE.get(loader, LOADER_ADVICE).format(pin=_PIN if device else ""),
+        advice=loader_advice(loader, pins=bool(device)),
         evidence=(
             Evidence(name="data, share of the time", value=100.0 * data.share, unit="percent", where=worst.where),
             Evidence(

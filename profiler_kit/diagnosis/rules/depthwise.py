@@ -55,9 +55,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "Each value is multiplied by one small filter, so memory bandwidth limits them, and tensor cores cannot be used.",
             worst.others_sentence(),
         ),
-        advice="Use channels last, model.to(memory_format=torch.channels_last) and the same for the inputs"
+        advice="Use channels last, {code} and the same for the inputs"
         f"{'' if work.facts.half else f', and 16 bits, {work.autocast}'}. Dense convolutions with fewer channels, or "
         "groups of 16 channels and more, use the device better. This changes the model.",
+        code="model.to(memory_format=torch.channels_last)",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.source),

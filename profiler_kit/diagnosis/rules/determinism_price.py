@@ -8,6 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import flag_pairs
 from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
     capitalize,
     interval_text,
     join_sentences,
@@ -131,15 +133,17 @@ def _layer_evidence(slowest: _LayerPair | None, off: ConfigRun, on: ConfigRun) -
         yield Evidence(name=clock_name(run.clock), value=timing.kernel_ns, unit="ns", where=where)
 
 
-def _advice(costs_time: bool) -> str:
+def _advice(costs_time: bool) -> Advice:
     scope = (
         "The flag covers cuDNN's algorithms only; torch.use_deterministic_algorithms(True) also covers PyTorch's own."
     )
     if costs_time:
-        return f"Leave torch.backends.cudnn.deterministic at False unless runs must be bitwise reproducible. {scope}"
-    return (
-        "If you want bitwise reproducible convolutions, set torch.backends.cudnn.deterministic = True: here it costs little. "
-        f"{scope}"
+        return Advice(
+            f"Leave torch.backends.cudnn.deterministic at False unless runs must be bitwise reproducible. {scope}"
+        )
+    return advise(
+        f"If you want bitwise reproducible convolutions, set {{code}}: here it costs little. {scope}",
+        "torch.backends.cudnn.deterministic = True",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, record_code, unrecorded_text
 from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
@@ -81,26 +81,32 @@ def _missing_share(trace: TraceSummary) -> float | None:
     return max(lost_share, unrecorded_share) or None
 
 
-def _advice(trace: TraceSummary) -> str:
+def _advice(trace: TraceSummary) -> Advice:
     """Return how to record the device: without the launches the activity was off, with them CUPTI delivered no kernels."""
     record = trace.device_record
     assert record is not None
     if record.lost_events and not record.unrecorded_launches > record.lost_events:
-        return (
-            'Inspect the file as torch.profiler exported it: prof.export_chrome_trace("trace.json.gz"). A program that rewrote '
-            "it may have written values that JSON does not allow."
+        return advise(
+            "Inspect the file as torch.profiler exported it: {code}. A program that rewrote it may have written values that JSON "
+            "does not allow.",
+            'prof.export_chrome_trace("trace.json.gz")',
         )
     code = record_code(trace)
     if not code:
-        return "torch.profiler records no kernels of this device: use the profiler of its backend (torch.mps.profiler)."
+        return Advice(
+            "torch.profiler records no kernels of this device: use the profiler of its backend (torch.mps.profiler)."
+        )
     if not record.launches:
-        return f"Record the device too: {code}."
-    return (
-        f"Record the device after a warm-up: {code[:-1]}, schedule=torch.profiler.schedule(wait=1, warmup=2, active=3)), "
-        "with prof.step() at the end of each step. If kernels are still missing, no other profiler may use the device, and the "
-        "process needs the permission: CUPTI reports CUPTI_ERROR_INSUFFICIENT_PRIVILEGES where only administrators may profile "
-        "(NVreg_RestrictProfilingToAdminUsers=0 in the driver's options allows it to all)."
+        return advise("Record the device too: {code}.", code)
+    return advise(
+        "Record the device after a warm-up: {code}, with prof.step() at the end of each step. If kernels are still "
+        "missing, no other profiler may use the device, and the process needs the permission: CUPTI reports "
+        "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES where only administrators may profile "
+        "(NVreg_RestrictProfilingToAdminUsers=0 in the driver's options allows it to all).",
+        f"{code[:-1]}, schedule=torch.profiler.schedule(wait=1, warmup=2, active=3))",
     )
 
 
-RULE = Rule("device_not_recorded", DOC, no_findings, "runs", check_trace, symptoms=("unknown_idle",))
+RULE = Rule(
+    "device_not_recorded", DOC, no_findings, "runs", check_trace, symptoms=("unknown_idle",), states_share=False
+)

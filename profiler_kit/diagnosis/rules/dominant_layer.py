@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import join_sizes, parse_convolution
+from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
 from profiler_kit.diagnosis.efficiency import efficiency
 from profiler_kit.diagnosis.layer_changes import LayerChange, StepBounds, layer_changes, step_bounds
 from profiler_kit.diagnosis.phrases import (
@@ -165,7 +165,7 @@ def _title(path: str, unit: str, work_share: float | None, time_share: float | N
 
 
 def _layer_work(node: ModuleNode | None) -> str:
-    conv = parse_convolution(node) if node is not None else None
+    conv = convolution_of(node) if node is not None else None
     if node is None:
         return ""
     if conv is None:
@@ -192,7 +192,7 @@ def _other_layers(work_share: float | None, time_share: float | None, clock: str
 
 def _alternatives(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Alternative]:
     """The possible changes of the convolution `node`, each with bounds for the new step; empty for other layers."""
-    conv = parse_convolution(node) if node is not None else None
+    conv = convolution_of(node) if node is not None else None
     if node is None or conv is None or report.static is None or node.path == "":
         return []
     return [(change, step_bounds(report, run, node, change)) for change in layer_changes(node, conv)]
@@ -218,17 +218,17 @@ def _advice(
     first = " first" if time_share is None or time_share >= HIGH_TIME_SHARE else ""
     if node is not None and node.path == "":
         return f"Look{first} at the code in the model's own forward(), outside its submodules."
-    if node is None or static is None or parse_convolution(node) is None:
+    if node is None or static is None or convolution_of(node) is None:
         return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
     if not alternatives:
         return f"Change this layer{first}: use fewer channels, or a smaller input."
     total = static.forward.macs
     summary = [
-        f"{factor_text(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {_short_name(change)}"
+        f"{factor_text(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {change.name}"
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capitalize(change.description)}: {work_text(_changed_macs(static, node, change), 'MACs')} instead of "
+        f"{capitalize(change.name)} ({change.detail}): {work_text(_changed_macs(static, node, change), 'MACs')} instead of "
         f"{work_text(total, 'MACs')}{_new_step(bounds, run)}."
         for change, bounds in alternatives
     ]
@@ -239,11 +239,6 @@ def _advice(
         _step_assumptions(alternatives),
         "Each change alters the model's results, so train it again and check its quality.",
     )
-
-
-def _short_name(change: LayerChange) -> str:
-    """The change without its details in brackets."""
-    return change.description.partition(" (")[0]
 
 
 def _new_step(bounds: StepBounds | None, run: ConfigRun | None) -> str:
@@ -287,7 +282,7 @@ def _evidence(
     if rate is not None:
         yield from rate.evidence()
     for change, bounds in alternatives:
-        name = _short_name(change)
+        name = change.name
         yield from evidence_of(
             "computed",
             (f"forward MACs with {name}", _changed_macs(report.static, node, change), "macs"),
@@ -319,4 +314,4 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("dominant_layer", DOC, check, "place", check_trace)
+RULE = Rule("dominant_layer", DOC, check, "place", check_trace, states_share=False)

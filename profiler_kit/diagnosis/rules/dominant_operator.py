@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
@@ -20,15 +20,21 @@ MIN_SHARE: Final = 0.25
 LARGE_SHARE: Final = 0.50
 
 # Kinds of work outside layers, with their replacements.
-_ADVICE: Final = {
+_ADVICE: Final[dict[str, Advice | str]] = {
     "sort/scan": "Sort less: torch.topk instead of a full sort, torch.bincount or a mask instead of unique, cumsum over fewer "
     "elements.",
     "index": "Index less: gather all rows in one call, use slices (views) instead of index tensors, and torch.where instead of "
     "boolean masks.",
     "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
-    "interpolate": "Resize smaller tensors: interpolate before channels are added, or mode='nearest' instead of 'bicubic'.",
+    "interpolate": advise(
+        "Resize smaller tensors: interpolate before channels are added, or {code} instead of 'bicubic'.",
+        "mode='nearest'",
+    ),
     "random": "Draw random numbers in one call; drop dropout layers that do not help.",
-    "reduce": "Reduce once: combine several sums and means over the same tensor, or fuse them with torch.compile(model).",
+    "reduce": advise(
+        "Reduce once: combine several sums and means over the same tensor, or fuse them with {code}.",
+        "torch.compile(model)",
+    ),
     "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
 }
 

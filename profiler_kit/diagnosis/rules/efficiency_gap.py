@@ -208,4 +208,4 @@ def _evidence(operation: _Operation, run: ConfigRun) -> Iterator[Evidence]:
         yield Evidence(name="workspace", value=operation.workspace_bytes, unit="bytes", where=where)
 
 
-RULE = Rule("efficiency_gap", DOC, check, "cause")
+RULE = Rule("efficiency_gap", DOC, check, "cause", states_share=False)

@@ -73,8 +73,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "The gradient is as large as the table, although a batch uses few of its rows.",
             worst.others_sentence(),
         ),
-        advice="Use sparse gradients, with torch.optim.SparseAdam or SGD: torch.nn.Embedding(rows, features, sparse=True). "
-        "Otherwise use a smaller table: fewer rows (hashing), or fewer features and a projection.",
+        advice="Use sparse gradients, with torch.optim.SparseAdam or SGD: {code}. Otherwise use a smaller table: fewer rows "
+        "(hashing), or fewer features and a projection.",
+        code="torch.nn.Embedding(rows, features, sparse=True)",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="backward of embeddings", value=match.backward_ns, unit="ns", where=work.source),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import Convolution, parse_convolution
+from profiler_kit.diagnosis.convolution import Convolution, convolution_of
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import (
+    Advice,
     factor_text,
     join_list,
     join_sentences,
@@ -114,7 +115,7 @@ def _counted_parts(report: Report, run: ConfigRun) -> Iterator[_CountedPart]:
     for timing in run.convolutions:
         share = ratio(timing.kernel_ns, run.device_ns)
         macs, node = timing.macs, module_node(report.static, timing.path)
-        if macs is None and node is not None and parse_convolution(node) is not None:
+        if macs is None and node is not None and convolution_of(node) is not None:
             macs = node.forward.macs  # each of the two gradients needs as many MACs as the forward pass
         if timing.counters is None or not macs or share is None or share < MIN_DEVICE_SHARE:
             continue
@@ -130,7 +131,7 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     worst = run_parts[0]
     padding_share = min(1.0, math.fsum(part.padding_share for part in run_parts))
     node = module_node(report.static, worst.timing.path)
-    conv = parse_convolution(node) if node is not None else None
+    conv = convolution_of(node) if node is not None else None
     tiles = _explaining_tiles(conv, worst.factor)
     return RULE.finding(
         severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
@@ -273,9 +274,9 @@ def _tile_explanation(conv: Convolution | None, tiles: _Tiles | None) -> str:
     )
 
 
-def _channel_advice(tiles: _Tiles | None) -> str:
+def _channel_advice(tiles: _Tiles | None) -> Advice:
     if tiles is None:
-        return "Try channels in multiples of 64, and channels_last. The library chooses the tiles."
+        return Advice("Try channels in multiples of 64, and channels_last. The library chooses the tiles.")
     cin, cout = tiles.group_channels
     executed, smaller = math.prod(tiles.round_up(cin, cout)), tiles.round_down(cin, cout)
     padded_in, padded_out = tiles.round_up(cin, cout)
@@ -287,16 +288,18 @@ def _channel_advice(tiles: _Tiles | None) -> str:
         for multiple in MULTIPLES
         if multiple < tiles.multiple and (candidate := replace(tiles, multiple=multiple)).factor < MIN_PADDED_FACTOR
     ]
-    return join_sentences(
+    search = "torch.backends.cudnn.benchmark = True"
+    advice = join_sentences(
         f"Choose channels that fill the tiles{group}: {larger[0]} -> {larger[1]} would execute as many operations as {cin} -> "
         f"{cout} does now"
         + (f", {smaller[0]} -> {smaller[1]} {percent(smaller_share)} of them." if smaller_share < 1.0 else "."),
         f"A kernel with tiles for multiples of {narrower[-1].multiple} would execute {factor_text(narrower[-1].factor)}: try "
-        "torch.backends.cudnn.benchmark = True, which may select such a kernel."
+        f"{search}, which may select such a kernel."
         if narrower
         else "",
         "This is computed from the tiles, not measured: the library may choose other kernels for other channels.",
     )
+    return Advice(advice, search if narrower else "")
 
 
 def _evidence(parts: list[_CountedPart]) -> Iterator[Evidence]:
@@ -319,4 +322,4 @@ def _tile_evidence(conv: Convolution | None, path: str) -> Iterator[Evidence]:
             yield from evidence_of(f"{path}, computed", (f"factor in tiles of {multiple} channels", factor, "ratio"))
 
 
-RULE = Rule("executed_work", DOC, check, "cause")
+RULE = Rule("executed_work", DOC, check, "cause", states_share=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.phrases import advise, join_list, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, FailureKind
@@ -35,11 +35,10 @@ _ADVICE: Final[dict[FailureKind, str]] = {
     "interrupted": "Run the command again to measure the missing configurations.",
     "target": "Fix the target as the message says.",
 }
-# What DistributedDataParallel says of a model that leaves out parameters.
-_UNUSED: Final = "find_unused_parameters"
-_UNUSED_ADVICE: Final = (
-    "Some parameters take no part in the loss. Remove them from the model, or search for them in each step: "
-    "DistributedDataParallel(model, find_unused_parameters=True), measured by `--configs find_unused`."
+_UNUSED_ADVICE: Final = advise(
+    "Some parameters take no part in the loss. Remove them from the model, or search for them in each step: {code}, measured by "
+    "`--configs find_unused`.",
+    "DistributedDataParallel(model, find_unused_parameters=True)",
 )
 # The baseline ran, so the target is right, and only a setting does not fit it.
 _OPTIONAL_WORDS: Final[dict[FailureKind, str]] = {"target": "does not work with this model"}
@@ -53,17 +52,18 @@ def check(report: Report) -> Iterator[Finding]:
     failures: dict[tuple[FailureKind, str], list[ConfigRun]] = {}
     for run in report.runs:
         if run.failure is not None:
-            failures.setdefault((run.failure.kind, run.failure.message), []).append(run)
+            failures.setdefault((run.failure.kind, run.failure.first_line), []).append(run)
     baseline = report.baseline()
-    for (kind, message), runs in failures.items():
+    for (kind, line), runs in failures.items():
         is_optional = baseline is not None and not any(run.config.is_plain for run in runs)
         words = _OPTIONAL_WORDS.get(kind) if is_optional else None
+        unused = any(run.failure.code == "unused_parameters" for run in runs if run.failure is not None)
         yield RULE.finding(
             severity=_severity(kind, is_measured=baseline is not None, is_optional=is_optional),
             title=f"{join_list([quoted_name(run) for run in runs])} {words or _FAILURE_WORDS[kind]}",
             explanation=f"{len(runs)} of {plural(len(report.runs), 'configuration')} "
-            f"{'has' if len(runs) == 1 else 'have'} no samples: {_first_line(message)}.",
-            advice=_advice(kind, message) if words is None else _OPTIONAL_ADVICE,
+            f"{'has' if len(runs) == 1 else 'have'} no samples: {line.rstrip('.') or 'the process left no message'}.",
+            advice=_OPTIONAL_ADVICE if words else _UNUSED_ADVICE if unused else _ADVICE[kind],
             evidence=(
                 Evidence(name="failed configurations", value=len(runs), unit="count"),
                 *(Evidence(name="failure", value=kind, unit="text", where=run.config.name) for run in runs),
@@ -72,21 +72,12 @@ def check(report: Report) -> Iterator[Finding]:
         )
 
 
-def _advice(kind: FailureKind, message: str) -> str:
-    return _UNUSED_ADVICE if _UNUSED in message else _ADVICE[kind]
-
-
 def _severity(kind: FailureKind, *, is_measured: bool, is_optional: bool) -> Severity:
     if kind == "interrupted":
         return "info"
     if not is_measured:
         return "high"
     return "low" if is_optional else "medium"
-
-
-def _first_line(message: str) -> str:
-    """The first line of the message; the report's log has the others."""
-    return next(iter(message.strip().splitlines()), "").rstrip(".") or "the process left no message"
 
 
 RULE = Rule("failed_runs", DOC, check, "runs")

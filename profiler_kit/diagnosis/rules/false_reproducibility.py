@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.reproducibility import PassResult, parts_that_differ_between_processes
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.experiments import Repeat
@@ -35,6 +36,9 @@ class _DifferingRun:
     first: ConfigRun
     second: ConfigRun | Repeat
     parts: tuple[PassResult, ...]
+
+
+_COMPARE: Final = "Compare results between processes before you call them reproducible."
 
 
 def check(report: Report) -> Iterator[Finding]:
@@ -77,12 +81,11 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
             if benchmark and is_deterministic
             else "",
         ),
-        advice="Compare results between processes before you call them reproducible. "
-        + (
-            "Leave cudnn.benchmark at False if the next run must give the same results."
-            if benchmark
-            else "Set torch.backends.cudnn.deterministic = True, and seed every random number generator that building the model "
-            "uses."
+        advice=Advice(f"{_COMPARE} Leave cudnn.benchmark at False if the next run must give the same results.")
+        if benchmark
+        else advise(
+            f"{_COMPARE} Set {{code}}, and seed every random number generator that building the model uses.",
+            "torch.backends.cudnn.deterministic = True",
         ),
         evidence=tuple(
             item

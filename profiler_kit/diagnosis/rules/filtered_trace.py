@@ -41,9 +41,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "uncertain.",
             worst.others_sentence(),
         ),
-        advice="Inspect the file that torch.profiler exported, before sampling or filtering: "
-        'prof.export_chrome_trace("trace.json.gz"). To get a smaller file, record fewer steps: '
-        "torch.profiler.schedule(wait=1, warmup=2, active=2).",
+        advice="Inspect the file that torch.profiler exported, before sampling or filtering: {code}. To get a smaller file, "
+        "record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=2).",
+        code='prof.export_chrome_trace("trace.json.gz")',
         evidence=(
             Evidence(name="missing host events, share", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="missing host events", value=trace.missing_events, unit="count", where=worst.where),
@@ -67,4 +67,5 @@ RULE = Rule(
     symptoms=(
         "unknown_idle", "host_overhead", "launch_bound", "data_bound", "cold_start", "sync_waits", "communication_exposed",
     ),
+    states_share=False,
 )  # fmt: skip

@@ -57,8 +57,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "float32 moves half of the bytes, and can use tensor cores or wider vector instructions.",
             worst.others_sentence(),
         ),
-        advice="Use float32: `model = model.float(); inputs = inputs.float()`, torch.from_numpy(array).float(). "
-        "Look for .double(), dtype=torch.float64, NumPy scalars in arithmetic, and torch.set_default_dtype.",
+        advice="Use float32: `{code}`, torch.from_numpy(array).float(). Look for .double(), dtype=torch.float64, NumPy "
+        "scalars in arithmetic, and torch.set_default_dtype.",
+        code="model = model.float(); inputs = inputs.float()",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.source),

@@ -59,7 +59,8 @@ def check(report: Report) -> Iterator[Finding]:
             f"has the most of it, {text(latest.exposed_ns, 'ns')}.",
             trials.sentence(),
         ),
-        advice=f"Try other buckets: DistributedDataParallel(model, bucket_cap_mb={sizes[0]}).",
+        advice="Try other buckets: {code}.",
+        code=f"DistributedDataParallel(model, bucket_cap_mb={sizes[0]})",
         evidence=evidence_of(
             base.config.name,
             ("exposed exchange of gradients, of the step", 100.0 * share, "percent"),

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import find_trials, is_float32, outcome_text
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, factor_text, join_sentences, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import names_claims
 from profiler_kit.diagnosis.timing import kernels_of, ratio
@@ -83,10 +83,12 @@ def _is_tf32_product(kernel: KernelStat | TraceKernel) -> bool:
     return kernel.math == "tf32" and is_contraction(kernel.family) and kernel.family not in REDUCED_OPERATION_FAMILIES
 
 
-def _advice(facts: Facts) -> str:
+def _advice(facts: Facts) -> Advice:
     if facts.trains:
-        return f"Try {_AUTOCAST} around forward and loss. Check the quality of the training: bfloat16 has 8 bits of precision."
-    return f"Try {_AUTOCAST} around the model. Check its outputs: bfloat16 has 8 bits of precision."
+        place, check = "forward and loss", "the quality of the training"
+    else:
+        place, check = "the model", "its outputs"
+    return advise(f"Try {{code}} around {place}. Check {check}: bfloat16 has 8 bits of precision.", _AUTOCAST)
 
 
 def _title(saving: float, trial: Trial | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
 from profiler_kit.diagnosis.work_groups import is_host_copy
@@ -123,22 +123,23 @@ def _count(copies: _Copies, facts: Facts) -> str:
     return f"{number} {'copy' if number == '1' else 'copies'} per step" if facts.has_steps else "Copies"
 
 
-def _advice(copies: _Copies, facts: Facts) -> str:
-    pin = "DataLoader(..., pin_memory=True)" if facts.has_loader else "batch.pin_memory()"
+def _advice(copies: _Copies, facts: Facts) -> Advice:
     pin = "DataLoader(..., pin_memory=True)" if facts.has_loader else "batch.pin_memory()"
     are_many = copies.per_step > MAX_COPIES_PER_STEP
     if not are_many and not copies.pageable_ns and not copies.idle_ns:
-        return "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
-    return join_sentences(
-        "Copy many numbers together, as one tensor, or create them on the device: torch.zeros(n, device=device)."
-        if are_many
-        else "",
-        f"Pin the memory of batches and copy without waiting: {pin} and batch.to(device, non_blocking=True)."
-        if copies.pageable_ns
-        else "Copy without waiting: batch.to(device, non_blocking=True)."
-        if copies.idle_ns
-        else "",
-    )
+        return Advice(
+            "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
+        )
+    parts = []
+    if are_many:
+        together = "Copy many numbers together, as one tensor, or create them on the device: {code}."
+        parts.append(advise(together, "torch.zeros(n, device=device)"))
+    if copies.pageable_ns:
+        pinned = "Pin the memory of batches and copy without waiting: {code} and batch.to(device, non_blocking=True)."
+        parts.append(advise(pinned, pin))
+    elif copies.idle_ns:
+        parts.append(advise("Copy without waiting: {code}.", "batch.to(device, non_blocking=True)"))
+    return parts[0].then(*(advice.text for advice in parts[1:]))
 
 
 RULE = Rule(

@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.idle_time import (
     is_own_call,
     worst_idle,
 )
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
@@ -165,12 +165,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(facts: Facts, *, compiled: bool) -> str:
+def _advice(facts: Facts, *, compiled: bool) -> Advice:
     """Return the advice against many short operators, without what the program uses already and what it does not have."""
     options = ["a larger batch"]
-    options += [] if compiled else ["model = torch.compile(model)", "fewer small modules"]
+    options += [] if compiled else ["{code}", "fewer small modules"]
     options += ["torch.optim.AdamW(..., fused=True)"] if facts.has_optimizer and not compiled else []
-    return f"Use larger{'' if compiled else ' or fewer'} operators: {', '.join(options)}. {_NO_OPERATOR}"
+    advice = f"Use larger{'' if compiled else ' or fewer'} operators: {', '.join(options)}. {_NO_OPERATOR}"
+    return advise(advice, "" if compiled else "model = torch.compile(model)")
 
 
 def _long_call_advice(facts: Facts) -> str:
@@ -180,10 +181,10 @@ def _long_call_advice(facts: Facts) -> str:
     )
 
 
-def _see_code_advice(facts: Facts) -> str:
-    return (
-        "See which code runs meanwhile: torch.profiler.profile(with_stack=True). Then move what a step does not need: "
-        f"{facts.elsewhere()}."
+def _see_code_advice(facts: Facts) -> Advice:
+    return advise(
+        f"See which code runs meanwhile: {{code}}. Then move what a step does not need: {facts.elsewhere()}.",
+        "torch.profiler.profile(with_stack=True)",
     )
 
 

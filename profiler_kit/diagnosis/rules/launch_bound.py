@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.idle_time import (
     worst_idle,
 )
 from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import kernels_of, median_kernel_ns, phase_shares
 from profiler_kit.diagnosis.work_sites import removable_sites, site_text, sites_sentence
@@ -47,7 +47,8 @@ MIN_SITE_SAVING: Final = 0.05  # of places in a list
 
 _BATCH: Final = "a larger batch"
 _COMPILE: Final = "model = torch.compile(model)"
-_GRAPHS: Final = "CUDA graphs with torch.compile(model, mode='reduce-overhead')"
+_GRAPH_CALL: Final = "torch.compile(model, mode='reduce-overhead')"
+_GRAPHS: Final = f"CUDA graphs with {_GRAPH_CALL}"
 _FUSED: Final = "a fused optimizer (fused=True)"
 
 DOC = f"""
@@ -117,7 +118,7 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
             f"Idle time of a traced step by cause: {join_list(causes)}." if causes else "",
             trials.sentence(),
         ),
-        advice=_advice(_BATCH, _COMPILE, _GRAPHS, *([_FUSED] if facts_of(report).has_optimizer else [])),
+        advice=_advice(_COMPILE, _BATCH, _COMPILE, _GRAPHS, *([_FUSED] if facts_of(report).has_optimizer else [])),
         evidence=(
             Evidence(name="kernel time over step", value=100.0 * busy, unit="percent", where=run.config.name),
             Evidence(name="kernel time", value=run.device_ns, unit="ns", where=run.config.name),
@@ -131,18 +132,19 @@ def _check_run(report: Report, run: ConfigRun | None, tries: tuple[str, ...]) ->
     )
 
 
-def _advice(*options: str) -> str:
-    return f"Launch fewer or larger kernels: {', '.join(options)}. cuDNN flags do not help."
+def _advice(code: str, *options: str) -> Advice:
+    return Advice(f"Launch fewer or larger kernels: {', '.join(options)}. cuDNN flags do not help.", code)
 
 
-def _trace_advice(step: IdleStep) -> str:
+def _trace_advice(step: IdleStep) -> Advice:
     """Return the advice without what the step already uses, and without what it lacks."""
-    options = [_BATCH]
+    code, options = "", [_BATCH]
     if step.graphs:
         options.append("larger parts of the program in each CUDA graph")
     else:
+        code = _GRAPH_CALL if step.compiled else _COMPILE
         options += [_GRAPHS] if step.compiled else [_COMPILE, _GRAPHS]
-    return _advice(*options, *([_FUSED] if step.facts.has_optimizer else []))
+    return _advice(code, *options, *([_FUSED] if step.facts.has_optimizer else []))
 
 
 def _degree(share: float) -> str:

@@ -50,8 +50,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             _step_marks(trace),
             worst.others_sentence(),
         ),
-        advice="Compare phases by device time. To time them in your own code, use torch.cuda.Event, or call "
-        "torch.cuda.synchronize() before and after. Record more warm-up steps, so that the queue reaches its steady state.",
+        advice="Compare phases by device time. To time them in your own code, use torch.cuda.Event, or call {code} before and "
+        "after. Record more warm-up steps, so that the queue reaches its steady state.",
+        code="torch.cuda.synchronize()",
         evidence=(
             Evidence(name="maximum depth of the launch queue", value=queue.max_depth, unit="count", where=worst.where),
             Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=worst.where),

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import (
+    advise,
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    plural,
+    quoted_name,
+)
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import busy_share, names_claims
 from profiler_kit.diagnosis.timing import kernels_of
@@ -30,14 +38,15 @@ MAX_LAYOUT_SHARE: Final = 0.05
 MEDIUM_SHARE: Final = 0.10
 
 CAUSE: Final = "{library}'s fast convolutions need channels-last tensors and convert other layouts."
-CHANNELS_LAST_ADVICE: Final = (
-    "Use channels last: model.to(memory_format=torch.channels_last) and inputs.to(memory_format=torch.channels_last)."
+CHANNELS_LAST_ADVICE: Final = advise(
+    "Use channels last: {code} and inputs.to(memory_format=torch.channels_last).",
+    "model.to(memory_format=torch.channels_last)",
 )
 # Without the variable, PyTorch on ROCm converts channels-last tensors back before it calls MIOpen.
-_ROCM_ADVICE: Final = (
-    "Use channels last, and let MIOpen use it: `os.environ['PYTORCH_MIOPEN_SUGGEST_NHWC'] = '1'; "
-    "model.to(memory_format=torch.channels_last)`, before the first convolution, and "
-    "inputs.to(memory_format=torch.channels_last)."
+_ROCM_ADVICE: Final = advise(
+    "Use channels last, and let MIOpen use it: `{code}`, before the first convolution, and "
+    "inputs.to(memory_format=torch.channels_last).",
+    "os.environ['PYTORCH_MIOPEN_SUGGEST_NHWC'] = '1'; model.to(memory_format=torch.channels_last)",
 )
 
 DOC = f"""
@@ -80,7 +89,7 @@ def check(report: Report) -> Iterator[Finding]:
         advice="The model is already in channels_last. Look for an op that returns another layout (view, permute), or an input "
         "that is not in channels_last."
         if report.target.channels_last
-        else f"{CHANNELS_LAST_ADVICE} To measure the effect, run analyze with --channels-last.",
+        else CHANNELS_LAST_ADVICE.then("To measure the effect, run analyze with --channels-last."),
         evidence=(
             Evidence(name="share of layout kernels", value=100.0 * share, unit="percent", where=run.config.name),
             Evidence(name="time of layout kernels", value=layout_ns, unit="ns", where=run.config.name),

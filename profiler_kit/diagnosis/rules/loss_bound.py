@@ -51,8 +51,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
             worst.others_sentence(),
         ),
-        advice="Compile the loss, so that it reads the outputs once: loss_fn = torch.compile(loss_fn). With many classes, "
-        "compute it in chunks of the batch, or use fewer classes per example (sampled or adaptive softmax).",
+        advice="Compile the loss, so that it reads the outputs once: {code}. With many classes, compute it in chunks of the "
+        "batch, or use fewer classes per example (sampled or adaptive softmax).",
+        code="loss_fn = torch.compile(loss_fn)",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of the loss", value=match.ns, unit="ns", where=work.source),

@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.rules.attention_by_hand import attention_by_operators
 from profiler_kit.diagnosis.rules.depthwise import depthwise_layers
@@ -167,13 +167,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(facts: Facts, work: StepWork, *, compiled: bool) -> str:
+def _advice(facts: Facts, work: StepWork, *, compiled: bool) -> Advice:
     """Return the advice, without compiling or 16 bits where the program uses them already."""
     options = [] if compiled else ["fuse operations with model = torch.compile(model)"]
     options += [] if facts.half else [f"use a smaller data type with {work.autocast}"]
     options += [] if compiled else ["in-place activations"]
     last = "or fewer and smaller activations" if options else "fewer and smaller activations"
-    return f"Move fewer bytes: {', '.join([*options, last])}."
+    code = "model = torch.compile(model)" if not compiled else "" if facts.half else work.autocast
+    return Advice(f"Move fewer bytes: {', '.join([*options, last])}.", code)
 
 
 def _memory_bound_share(trace: TraceSummary) -> float | None:
@@ -190,4 +191,4 @@ def _is_memory_bound(kernel: TraceKernel) -> bool:
     return kernel.family in MEMORY_BOUND_FAMILIES and not is_host_copy(kernel.name)
 
 
-RULE = Rule("memory_bound", DOC, check, "place", check_trace)
+RULE = Rule("memory_bound", DOC, check, "place", check_trace, states_share=False)

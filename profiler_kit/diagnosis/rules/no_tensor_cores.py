@@ -11,6 +11,7 @@ from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import find_trials, has_tensor_cores, is_float32
 from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.phrases import (
+    Advice,
     factor_text,
     join_list,
     join_sentences,
@@ -130,18 +131,19 @@ def _peaks(report: Report, run: ConfigRun) -> str:
     )
 
 
-def _advice(convolution_ns: int, product_ns: int) -> str:
+def _advice(convolution_ns: int, product_ns: int) -> Advice:
     """Return the settings that make convolutions and matrix products use tensor cores, that for more time first.
 
     `convolution_ns`: 0 if convolutions may use TF32 already.
     """
     times = (
-        ("torch.backends.cudnn.allow_tf32 = True (convolutions)", convolution_ns),
-        ("torch.set_float32_matmul_precision('high') (matrix products)", product_ns),
+        ("torch.backends.cudnn.allow_tf32 = True", "convolutions", convolution_ns),
+        ("torch.set_float32_matmul_precision('high')", "matrix products", product_ns),
     )
-    options = [option for option, ns in sorted(times, key=lambda item: -item[1]) if ns > 0]
-    options.append("torch.autocast to bfloat16 (all layers)")
-    return f"If the error is acceptable, use tensor cores: {', or '.join(options)}."
+    settings = [(code, work) for code, work, ns in sorted(times, key=lambda item: -item[2]) if ns > 0]
+    options = [*(f"{code} ({work})" for code, work in settings), "torch.autocast to bfloat16 (all layers)"]
+    code = settings[0][0] if settings else ""
+    return Advice(f"If the error is acceptable, use tensor cores: {', or '.join(options)}.", code)
 
 
 def _convolution_part(convolution_ns: int) -> str:
@@ -198,4 +200,4 @@ def _fp32_kernels(trace: TraceSummary) -> tuple[TraceKernel, ...]:
     )
 
 
-RULE = Rule("no_tensor_cores", DOC, check, "cause", check_trace)
+RULE = Rule("no_tensor_cores", DOC, check, "cause", check_trace, states_share=False)

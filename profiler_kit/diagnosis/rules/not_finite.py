@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, quoted_name
+from profiler_kit.diagnosis.phrases import advise, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -53,8 +53,11 @@ def _finding(report: Report, run: ConfigRun, runs: list[ConfigRun]) -> Finding:
         advice=(
             "No action is needed if the model masks scores with infinity."
             if is_mask
-            else "Run one step under torch.autograd.detect_anomaly(), which names the operator whose gradient is NaN. Check "
-            "the inputs: random ones may lie outside of the model's range, such as a logarithm of negative numbers."
+            else advise(
+                "Run one step under {code}, which names the operator whose gradient is NaN. Check the inputs: random ones may "
+                "lie outside of the model's range, such as a logarithm of negative numbers.",
+                "torch.autograd.detect_anomaly()",
+            )
             if is_default
             else "Keep this configuration out of training, or scale the loss (torch.amp.GradScaler) with float16."
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import is_float32
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -65,10 +65,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             else "oneDNN, which is faster, does not compute in float64, and it may be switched off. The types are not recorded.",
             worst.others_sentence(),
         ),
-        advice=f"Convolve in float32 on this CPU: without autocast, and `model = model.float()` for a model in {match.dtype}."
+        advice=advise(
+            f"Convolve in float32 on this CPU: without autocast, and `{{code}}` for a model in {match.dtype}.",
+            "model = model.float()",
+        )
         if match.dtype
-        else "Record the types: `torch.profiler.profile(record_shapes=True)`. In float32, check that "
-        "torch.backends.mkldnn.enabled is True.",
+        else advise(
+            "Record the types: `{code}`. In float32, check that torch.backends.mkldnn.enabled is True.",
+            "torch.profiler.profile(record_shapes=True)",
+        ),
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time without oneDNN", value=total_ns(match.kernels), unit="ns", where=work.source),

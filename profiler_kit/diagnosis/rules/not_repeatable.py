@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import counterpart, measured_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, quoted_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.reproducibility import PASS_RESULTS, differs_between_passes, parts_that_differ
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -77,22 +78,25 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     )
 
 
-def _advice(deterministic: bool, on_cpu: bool) -> str:
+def _advice(deterministic: bool, on_cpu: bool) -> Advice:
     if deterministic:
-        return (
-            "Call torch.use_deterministic_algorithms(True): it raises an error that names the operator without a deterministic "
-            "version. Set the environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8."
+        return advise(
+            "Call {code}: it raises an error that names the operator without a deterministic version. Set the environment "
+            "variable CUBLAS_WORKSPACE_CONFIG=:4096:8.",
+            _ALL_OPERATORS,
         )
     if on_cpu:
-        return (
-            "No action is needed unless you need bitwise equal results. In that case call "
-            "torch.use_deterministic_algorithms(True)."
+        return advise(
+            "No action is needed unless you need bitwise equal results. In that case call {code}.", _ALL_OPERATORS
         )
-    return (
-        "No action is needed unless you need bitwise equal results. In that case set "
-        "torch.backends.cudnn.deterministic = True, or call torch.use_deterministic_algorithms(True), which also covers "
-        "PyTorch's own operators."
+    return advise(
+        f"No action is needed unless you need bitwise equal results. In that case set {{code}}, or call {_ALL_OPERATORS}, which "
+        "also covers PyTorch's own operators.",
+        "torch.backends.cudnn.deterministic = True",
     )
+
+
+_ALL_OPERATORS: Final = "torch.use_deterministic_algorithms(True)"
 
 
 RULE = Rule("not_repeatable", DOC, check)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import optimizer_class
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
 from profiler_kit.diagnosis.step_work import StepWork, trials_of, worst_step
@@ -99,22 +99,24 @@ _HAS_FUSED: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 _HAS_FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
-def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> str:
+def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> Advice:
     """Return the advice for the optimizer class `name`; empty if the class is unknown."""
     if kind == "fused":
-        return f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update."
+        return Advice(f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update.")
     if not name:
         others = "; foreach=True for optimizers without it" if kind == "loop" and clock == "device" else ""
-        return (
-            "Use the fused optimizer: torch.optim.AdamW(model.parameters(), fused=True), likewise Adam, SGD and Adagrad"
-            f"{others}. {_FEWER_STEPS}"
+        return advise(
+            f"Use the fused optimizer: {{code}}, likewise Adam, SGD and Adagrad{others}. {_FEWER_STEPS}",
+            "torch.optim.AdamW(model.parameters(), fused=True)",
         )
     if name in _HAS_FUSED:
-        return f"Use the fused optimizer: torch.optim.{name}(model.parameters(), ..., fused=True). {_FEWER_STEPS}"
+        fused = f"torch.optim.{name}(model.parameters(), ..., fused=True)"
+        return advise(f"Use the fused optimizer: {{code}}. {_FEWER_STEPS}", fused)
     if kind == "loop" and clock == "device" and name in _HAS_FOREACH:
-        return f"Update all tensors together: torch.optim.{name}(model.parameters(), ..., foreach=True). {_FEWER_STEPS}"
+        together = f"torch.optim.{name}(model.parameters(), ..., foreach=True)"
+        return advise(f"Update all tensors together: {{code}}. {_FEWER_STEPS}", together)
     known = f"{name} has no fused form; " if name in _HAS_FOREACH else ""
-    return (
+    return Advice(
         f"{_FEWER_STEPS} {known}Adam, AdamW, SGD and Adagrad of torch.optim have {'one' if known else 'a fused form'}."
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -63,17 +64,20 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(trace: TraceSummary) -> str:
+def _advice(trace: TraceSummary) -> Advice:
     """Return how to record a whole trace, without the activities that were recorded already."""
     if not trace.linked:
-        return (
-            "Record the host too: torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]). Call "
-            "prof.step() at the end of each step."
-        )
+        return advise(f"Record the host too: {{code}}. {_MARK_STEPS}", BOTH_ACTIVITIES)
     if trace.linked == trace.device_events:
-        return "Mark the phases: with torch.profiler.record_function('forward'), and likewise for the others."
-    marks = "" if trace.steps else " Call prof.step() at the end of each step."
-    return f"Call torch.cuda.synchronize() before the first recorded step, so that no earlier work runs in it.{marks}"
+        return advise(
+            "Mark the phases: with {code}, and likewise for the others.", "torch.profiler.record_function('forward')"
+        )
+    return advise(
+        "Call {code} before the first recorded step, so that no earlier work runs in it.", "torch.cuda.synchronize()"
+    ).then("" if trace.steps else _MARK_STEPS)
+
+
+_MARK_STEPS: Final = "Call prof.step() at the end of each step."
 
 
 def _unattributed_and_unlinked(trace: TraceSummary) -> tuple[float, float]:

@@ -37,8 +37,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"{text(main.sum_ns, 'ns')}, and no computation overlaps {text(worst.match.exposed_ns, 'ns')} of it.",
             worst.others_sentence(),
         ),
-        advice="Use more micro-batches, for example ScheduleGPipe(stage, n_microbatches=8) with twice the number; a schedule "
-        "with smaller bubbles (Schedule1F1B, ScheduleInterleaved1F1B); stages of equal duration.",
+        advice="Use more micro-batches, for example {code} with twice the number; a schedule with smaller bubbles (Schedule1F1B, "
+        "ScheduleInterleaved1F1B); stages of equal duration.",
+        code="ScheduleGPipe(stage, n_microbatches=8)",
         evidence=(
             Evidence(name="waiting for stages, of the span", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="sends and receives", value=main.events, unit="count", where=worst.where),

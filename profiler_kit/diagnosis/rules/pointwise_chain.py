@@ -59,8 +59,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
         ),
-        advice="Fuse them: model = torch.compile(model). Functions outside the model can be compiled too"
+        advice="Fuse them: {code}. Functions outside the model can be compiled too"
         + (", such as the loss: loss_fn = torch.compile(loss_fn)." if work.facts.trains else "."),
+        code="model = torch.compile(model)",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.source),

@@ -85,8 +85,9 @@ def _ineffective_flag(runs: list[ConfigRun]) -> Finding:
         title=f"TF32 is off in {join_list([quoted_name(run) for run in runs])}, but convolutions compute in TF32",
         explanation=f"In {quoted_name(first)}, TF32 kernels take {text(tf32_ns, 'ns')} per step{of_device}, although "
         f"{_tf32_off_by(first)} turns TF32 off. Kernel names show the arithmetic that was used; a flag shows only the request.",
-        advice="Do not treat these runs as float32. Set torch.backends.cudnn.allow_tf32 = False before the first convolution. "
-        f"Search for other code that sets the precision, and check the variable {OVERRIDE}.",
+        advice="Do not treat these runs as float32. Set {code} before the first convolution. Search for other code that sets the "
+        f"precision, and check the variable {OVERRIDE}.",
+        code="torch.backends.cudnn.allow_tf32 = False",
         evidence=tuple(
             Evidence(name="TF32 convolution kernels", value=tf32_convolution_ns(run), unit="ns", where=run.config.name)
             for run in runs

@@ -51,8 +51,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "Each new version of a frame means that a guard failed: another shape, another dtype, a changed number.",
             worst.others_sentence(),
         ),
-        advice="See which guard fails: `TORCH_LOGS=recompiles` in the environment. For changing shapes, use "
+        advice="See which guard fails: `{code}` in the environment. For changing shapes, use "
         "torch.compile(model, dynamic=True), torch._dynamo.mark_dynamic(x, 0), or pad batches to a few sizes.",
+        code="TORCH_LOGS=recompiles",
         evidence=(
             Evidence(name="recompilations", value=compilation.recompilations, unit="count", where=worst.where),
             Evidence(

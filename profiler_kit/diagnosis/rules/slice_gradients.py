@@ -63,8 +63,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
             worst.others_sentence(),
         ),
-        advice="Split the tensor once, before the loop: `for row in x.unbind(1):` instead of x[:, i] in the loop. The backward "
-        "pass then stacks the gradients once.",
+        advice="Split the tensor once, before the loop: `{code}` instead of x[:, i] in the loop. The backward pass then "
+        "stacks the gradients once.",
+        code="for row in x.unbind(1):",
         evidence=(
             Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
             Evidence(name="slices per step", value=match.calls, unit="count", where=work.source),

@@ -12,6 +12,8 @@ from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
 from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
     capitalize,
     factor_text,
     join_list,
@@ -232,19 +234,19 @@ def _other_runs(other_cases: list[_Case]) -> str:
     return f"The same holds for {join_list(runs)}." if runs else ""
 
 
-def _advice(case: _Case, better_run: ConfigRun | None, facts: Facts) -> str:
+def _advice(case: _Case, better_run: ConfigRun | None, facts: Facts) -> Advice:
     if case.faster is not None:
-        action = (
-            "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms. Without it, cuDNN follows a heuristic."
-            if case.faster.run.config.benchmark and not case.run.config.benchmark
-            else f"Use the flags of {quoted_name(case.faster.run)}."
-        )
-        return f"{action} A faster algorithm may need free memory for its workspace."
+        advice = Advice(f"Use the flags of {quoted_name(case.faster.run)}.")
+        if case.faster.run.config.benchmark and not case.run.config.benchmark:
+            search = "Set {code}: cuDNN then times its algorithms. Without it, cuDNN follows a heuristic."
+            advice = advise(search, "torch.backends.cudnn.benchmark = True")
+        return advice.then("A faster algorithm may need free memory for its workspace.")
     options = [] if facts.half else ["use bfloat16 or float16 with torch.autocast"]
     options.append("use a smaller kernel, or a stride before the layer")
     if better_run is not None:
-        options.insert(0, "allow TF32 if its error is acceptable (torch.backends.cudnn.allow_tf32 = True)")
-    return f"In order of effort: {'; '.join(options)}."
+        options.insert(0, "allow TF32 if its error is acceptable ({code})")
+    tf32 = "torch.backends.cudnn.allow_tf32 = True"
+    return advise(f"In order of effort: {'; '.join(options)}.", tf32 if better_run is not None else "")
 
 
 def _evidence(case: _Case) -> Iterator[Evidence]:
@@ -265,4 +267,4 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 
-RULE = Rule("slow_algorithm", DOC, check, "cause", symptoms=("benchmark_pays", "efficiency_gap"))
+RULE = Rule("slow_algorithm", DOC, check, "cause", symptoms=("benchmark_pays", "efficiency_gap"), states_share=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, MIN_HOST_SHARE, IdleStep, calls_text, worst_idle
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import HostActivity
@@ -34,9 +34,10 @@ _ADVICE: Final = (
     "torch.backends.cudnn.benchmark at False while shapes change."
 )
 _DROP: Final = ", and drop a smaller last batch (drop_last=True)"
-_ATTENTION_ADVICE: Final = (
-    "Use another attention kernel, which needs no plan for each length: torch.backends.cuda.enable_cudnn_sdp(False). Or keep "
-    "shapes equal: pad to a few lengths, or use a key-value cache of fixed length."
+_ATTENTION_ADVICE: Final = advise(
+    "Use another attention kernel, which needs no plan for each length: {code}. Or keep shapes equal: pad to a few lengths, or "
+    "use a key-value cache of fixed length.",
+    "torch.backends.cuda.enable_cudnn_sdp(False)",
 )
 
 

@@ -43,7 +43,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             "A collective costs its latency whatever its size.",
             worst.others_sentence(),
         ),
-        advice="Send fewer and larger messages: DistributedDataParallel(model, bucket_cap_mb=25), or larger units in FSDP.",
+        advice="Send fewer and larger messages: {code}, or larger units in FSDP.",
+        code="DistributedDataParallel(model, bucket_cap_mb=25)",
         evidence=(
             Evidence(name="mean size of a message", value=mean_bytes, unit="bytes", where=worst.where),
             Evidence(name="messages per step", value=per_step, unit="count", where=worst.where),
@@ -59,4 +60,4 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_buckets", DOC, in_ranks(check_trace), "cause", check_trace)
+RULE = Rule("small_buckets", DOC, in_ranks(check_trace), "cause", check_trace, states_share=False)

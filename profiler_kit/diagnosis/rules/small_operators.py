@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import has_batch, larger_batch
 from profiler_kit.diagnosis.facts import facts_of
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
 from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, work_claims, worst_step
@@ -80,17 +80,17 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
-def _advice(report: Report | TraceReport) -> tuple[str, tuple[str, ...]]:
+def _advice(report: Report | TraceReport) -> tuple[Advice, tuple[str, ...]]:
     """Return the advice and the configurations that try it: a larger batch first where the batch is known to be small."""
     facts = facts_of(report)
     optimizer = ", a fused optimizer" if facts.has_optimizer else ""
-    fewer = f"Use fewer calls: {_FEWER_CALLS}{optimizer}."
+    fewer = advise(f"Use fewer calls: {_FEWER_CALLS}{optimizer}.", "model = torch.compile(model)")
     if facts.examples is not None and facts.examples < LARGE_BATCH and has_batch(report):
-        return f"{larger_batch(report)} {fewer}", ("batch=2x", "compile")
-    return f"{fewer} A larger batch, or several inputs in one call, costs little more.", ("compile", "batch=2x")
+        return Advice(f"{larger_batch(report)} {fewer.text}", fewer.code), ("batch=2x", "compile")
+    return fewer.then("A larger batch, or several inputs in one call, costs little more."), ("compile", "batch=2x")
 
 
-_FEWER_CALLS: Final = "model = torch.compile(model), one operator instead of a loop, fewer small layers"
+_FEWER_CALLS: Final = "{code}, one operator instead of a loop, fewer small layers"
 _AND_PYTHON: Final = " and the Python between them"
 
 

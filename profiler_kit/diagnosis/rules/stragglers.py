@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -94,8 +94,10 @@ def _finding(straggler: Straggler, ranks: Ranks, place: str) -> Finding:
             f"{text(straggler.cost_ns, 'ns')} ({percent(straggler.cost_ns / step_ns)}) of each {unit} without other work.",
             PROFILER_SENTENCE if waits_for_host else "",
         ),
-        advice=f"{_compare_line(straggler, ranks, place)}Look for longer sequences, larger images, work that only one rank does "
-        "(logging, validation, checkpoints: if rank == 0), a slower data loader, a throttled or shared device.",
+        advice=_compare_ranks(straggler, ranks, place).then(
+            "Look for longer sequences, larger images, work that only one rank does (logging, validation, checkpoints: if rank "
+            "== 0), a slower data loader, a throttled or shared device."
+        ),
         evidence=(
             Evidence(name="delay, share of the step", value=100.0 * share, unit="percent", where=where),
             Evidence(name="delay per step", value=straggler.late_ns, unit="ns", where=where),
@@ -108,15 +110,15 @@ def _finding(straggler: Straggler, ranks: Ranks, place: str) -> Finding:
     )
 
 
-def _compare_line(straggler: Straggler, ranks: Ranks, place: str) -> str:
+def _compare_ranks(straggler: Straggler, ranks: Ranks, place: str) -> Advice:
     """Return a sentence with the command that compares the late rank with the one that waits longest."""
     waiting = [rank for rank in ranks.ranks if rank.rank != straggler.rank]
     late = next((rank for rank in ranks.ranks if rank.rank == straggler.rank), None)
     if late is None or not waiting:
-        return ""
+        return Advice("")
     other = max(waiting, key=lambda rank: rank.wait_ns)
-    files = f"{quote(other.file)} {quote(late.file)}"
-    return f"Compare rank {late.rank} with rank {other.rank}, which waits: `profiler-kit compare {files}`{place}. "
+    command = f"profiler-kit compare {quote(other.file)} {quote(late.file)}"
+    return advise(f"Compare rank {late.rank} with rank {other.rank}, which waits: `{{code}}`{place}.", command)
 
 
 def _late_claims(straggler: Straggler) -> tuple[str, ...]:
@@ -138,4 +140,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, check, "cause", check_trace, symptoms=("communication_exposed",))
+RULE = Rule("stragglers", DOC, check, "cause", check_trace, symptoms=("communication_exposed",), states_share=False)

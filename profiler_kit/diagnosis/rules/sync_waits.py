@@ -14,7 +14,7 @@ from profiler_kit.diagnosis.idle_time import (
     IdleStep,
     worst_idle,
 )
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, phase_name, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import SyncWait
@@ -25,30 +25,35 @@ HIGH_SHARE: Final = 0.25
 # A loop that reads its loss or a metric waits once or twice per step. With more waits, the host never launches ahead.
 MIN_MANY_WAITS: Final = 8
 
-# The code behind the operator that waits, and its replacement. Source: the operators that copy their result to the host.
+# The code behind the operator that waits, its replacement, and the line to paste.
+# Source: the operators that copy their result to the host.
 _SIZE_DEPENDS_ON_VALUES: Final = (
     "boolean indexing or nonzero(): the size of the result depends on values",
-    "Keep shapes fixed: torch.where(mask, x, 0) instead of x[mask], masks instead of nonzero().",
+    "Keep shapes fixed: {code} instead of x[mask], masks instead of nonzero().",
+    "torch.where(mask, x, 0)",
 )
 _READS_NUMBER: Final = (
     "it reads a number from the device: .item(), float(tensor) or print(tensor)",
     "Keep results on the device{keep}, and read numbers {rarely}.",
+    "total += loss.detach()",
 )
 _COPIES: Final = (
     "it copies a tensor to the host or to the device: .cpu(), .numpy(), .to(device)",
-    "Copy after the loop, or with tensor.to(device, non_blocking=True) from pinned memory; keep results on the device with "
-    "x.detach() instead of x.cpu().",
+    "Copy after the loop, or with {code} from pinned memory; keep results on the device with x.detach() instead of x.cpu().",
+    "tensor.to(device, non_blocking=True)",
 )
 _SOURCES: Final = {
     "aten::item": _READS_NUMBER,
     "aten::_local_scalar_dense": _READS_NUMBER,
     "aten::is_nonzero": (
         "Python reads a condition from the device: if tensor, while tensor",
-        "Replace the branch by torch.where(condition, a, b), or check it {rarely}.",
+        "Replace the branch by {code}, or check it {rarely}.",
+        "torch.where(condition, a, b)",
     ),
     "aten::equal": (
         "torch.equal reads its result from the device",
-        "Compare on the device with (a == b).all() and read the result {rarely}.",
+        "Compare on the device with {code} and read the result {rarely}.",
+        "(a == b).all()",
     ),
     "aten::nonzero": _SIZE_DEPENDS_ON_VALUES,
     "aten::index": _SIZE_DEPENDS_ON_VALUES,
@@ -57,7 +62,8 @@ _SOURCES: Final = {
     "aten::where": _SIZE_DEPENDS_ON_VALUES,
     "aten::repeat_interleave": (
         "the size of the result depends on values",
-        "Pass output_size=... to repeat_interleave, so that it does not read the size from the device.",
+        "Pass {code} to repeat_interleave, so that it does not read the size from the device.",
+        "output_size=...",
     ),
     "aten::to": _COPIES,
     "aten::_to_copy": _COPIES,
@@ -67,10 +73,12 @@ _SOURCES: Final = {
 _SYNCHRONIZES: Final = (
     "the code waits for all work of the device",
     "Remove torch.cuda.synchronize() from the loop. To time the loop, synchronize once before and once after many steps.",
+    "",
 )
 _OTHER: Final = (
     "",
-    "Keep results on the device, copy with non_blocking=True from pinned memory, and read numbers {rarely}.",
+    "Keep results on the device, copy with {code} from pinned memory, and read numbers {rarely}.",
+    "non_blocking=True",
 )
 
 DOC = f"""
@@ -167,14 +175,17 @@ def _longest_wait(longest: SyncWait | None) -> str:
     )
 
 
-def _advice(longest: SyncWait | None, facts: Facts) -> str:
-    text_of = _OTHER[1] if longest is None else _source(longest)[1]
-    keep = ": total += loss.detach()" if facts.trains else ""
-    return text_of.format(keep=keep, rarely="every few hundred steps only" if facts.has_steps else "once, at the end")
+def _advice(longest: SyncWait | None, facts: Facts) -> Advice:
+    source = _OTHER if longest is None else _source(longest)
+    _, sentences, code = source
+    rarely = "every few hundred steps only" if facts.has_steps else "once, at the end"
+    if source is _READS_NUMBER and not facts.trains:
+        code = ""  # no loss to sum up
+    return advise(sentences.format(keep=": {code}" if code else "", rarely=rarely, code="{code}"), code)
 
 
-def _source(wait: SyncWait) -> tuple[str, str]:
-    """Return the code behind a wait in words, and its replacement."""
+def _source(wait: SyncWait) -> tuple[str, str, str]:
+    """Return the code behind a wait in words, its replacement in sentences, and the line to paste in them."""
     if wait.name in _SOURCES:
         return _SOURCES[wait.name]
     return _SYNCHRONIZES if "DeviceSynchronize" in wait.call else _OTHER

@@ -67,8 +67,9 @@ def _finding(report: Report, run: ConfigRun) -> Finding:
             _error_sentence(error, exact_error),
             _speed_sentence(run, exact, factor),
         ),
-        advice="No action is needed if the error is acceptable. Otherwise set torch.backends.cudnn.allow_tf32 = False. Do not "
-        "set torch.backends.cudnn.conv.fp32_precision too: torch does not support both settings together.",
+        advice="No action is needed if the error is acceptable. Otherwise set {code}. Do not set "
+        "torch.backends.cudnn.conv.fp32_precision too: torch does not support both settings together.",
+        code="torch.backends.cudnn.allow_tf32 = False",
         evidence=_evidence(run, exact, tf32_ns, share, factor),
         paths=(m.path for m in run.modules if any(k.math == "tf32" and is_convolution(k.family) for k in m.kernels)),
         trials=find_trials(report, run, ("no-tf32",)),

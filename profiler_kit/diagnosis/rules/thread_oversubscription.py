@@ -50,7 +50,8 @@ def check(report: Report) -> Iterator[Finding]:
             f"{plural(cores, 'core')}. The threads of an operator wait for each other at its end.",
             trials.sentence(),
         ),
-        advice=f"Use one thread per core: torch.set_num_threads({cores}), or OMP_NUM_THREADS={cores} in the environment.",
+        advice=f"Use one thread per core: {{code}}, or OMP_NUM_THREADS={cores} in the environment.",
+        code=f"torch.set_num_threads({cores})",
         evidence=(
             Evidence(name="threads", value=threads, unit="count", where=run.config.name),
             Evidence(name="cores", value=cores, unit="count", where=run.config.name),
@@ -61,4 +62,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("thread_oversubscription", DOC, check, "cause")
+RULE = Rule("thread_oversubscription", DOC, check, "cause", states_share=False)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, IdleStep, calls_text, worst_idle
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import IdleCause, idle_by_cause
@@ -85,23 +86,23 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
-def _unknown_advice(step: IdleStep) -> str:
+def _unknown_advice(step: IdleStep) -> Advice:
     """Return how to record the part that is missing from the trace."""
     if not step.on_device:
-        return (
-            "Record all threads and the device: "
-            "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])."
-        )
+        return advise("Record all threads and the device: {code}.", BOTH_ACTIVITIES)
     activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
-    return (
-        f"Record a few whole steps{activities}: call torch.cuda.synchronize() before the first recorded step. And look for "
-        "other processes on the device."
+    return advise(
+        f"Record a few whole steps{activities}: call {{code}} before the first recorded step. And look for other processes on "
+        "the device.",
+        "torch.cuda.synchronize()",
     )
 
 
-def _causes_advice(step: IdleStep) -> str:
-    stacks = "" if step.with_stack else " Record with profile(with_stack=True) to see the lines of code."
-    return f"See the table of idle time for the largest cause.{stacks}"
+def _causes_advice(step: IdleStep) -> Advice:
+    table = "See the table of idle time for the largest cause."
+    if step.with_stack:
+        return Advice(table)
+    return advise(f"{table} Record with {{code}} to see the lines of code.", "profile(with_stack=True)")
 
 
 def _unexplained(step: IdleStep) -> _Unexplained | None:

@@ -42,8 +42,9 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"{plural(search.calls, 'search', 'searches')}, {text(search.host_self_ns, 'ns')}, and an extra all-reduce.",
             worst.others_sentence(),
         ),
-        advice="If all parameters get gradients in each step: DistributedDataParallel(model, find_unused_parameters=False). "
-        "If the set of unused ones never changes: static_graph=True.",
+        advice="If all parameters get gradients in each step: {code}. If the set of unused ones never changes: "
+        "static_graph=True.",
+        code="DistributedDataParallel(model, find_unused_parameters=False)",
         evidence=(
             Evidence(name="search, share of the time", value=100.0 * share, unit="percent", where=worst.where),
             Evidence(name="searches", value=search.calls, unit="count", where=worst.where),

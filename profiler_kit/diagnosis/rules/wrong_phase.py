@@ -9,7 +9,16 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import plain_runs
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, phase_name, plural, share_range
+from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
+    join_list,
+    join_sentences,
+    limit_percent,
+    phase_name,
+    plural,
+    share_range,
+)
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import phase_shares
 from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
@@ -120,12 +129,15 @@ def _all_configurations(report: Report, worst: Phase) -> str:
     )
 
 
-def _advice(name: str) -> str:
-    timing = "Compare phases by kernel time, or call torch.cuda.synchronize() before and after the code that you time."
+def _advice(name: str) -> Advice:
+    timing = advise(
+        "Compare phases by kernel time, or call {code} before and after the code that you time.",
+        "torch.cuda.synchronize()",
+    )
     if name != "loss":
         return timing
-    return (
-        f"Do not optimize the loss. {timing} Reading the loss in every step also keeps the host from running ahead: "
+    return Advice(
+        f"Do not optimize the loss. {timing.text} Reading the loss in every step also keeps the host from running ahead: "
         "sum up loss.detach() on the device, and call .item() only every few hundred steps."
     )
 

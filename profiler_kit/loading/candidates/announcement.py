@@ -15,6 +15,7 @@ from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
 from profiler_kit.loading.source import Source
+from profiler_kit.records.notes import Note
 
 _VALUE_CHARACTERS: Final = 60
 _LISTED_OTHERS: Final = 4
@@ -28,20 +29,19 @@ def announcement(
     model: nn.Module | None,
     ranked: Sequence[Candidate],
     failures: Sequence[tuple[Candidate, KitError]],
-) -> str:
-    """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; empty if there was nothing to choose."""
+) -> tuple[Note, ...]:
+    """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; none if there was nothing to choose."""
     failed = {c.name: error for c, error in failures if c.name != candidate.name}
     variable = candidate.site.variable if candidate.site is not None else None
     chosen = {candidate.name, variable, type(model).__name__ if model is not None else None}
     is_explicit = candidate.evidence == "explicit"
     others = [] if is_explicit else selectable_names(source, ranked, frozenset(chosen | failed.keys()))
     if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
-        return ""
+        return ()
     if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:
-        return ""  # the user named the model and all of its arguments
-    text = f"model: {call_text(candidate.name, arguments)}"
-    if candidate.value is None and candidate.site is not None:
-        text = f"model: {candidate.name}"
+        return ()  # the user named the model and all of its arguments
+    is_evaluated = candidate.value is None and candidate.site is not None
+    text = candidate.name if is_evaluated else call_text(candidate.name, arguments)
     reasons = []
     if candidate.site is not None:
         reasons.append(f", as {_builder(candidate.site)} at {candidate.site.where}")
@@ -63,7 +63,7 @@ def announcement(
         more = f" and {len(others) - _LISTED_OTHERS} more" if len(others) > _LISTED_OTHERS else ""
         command = bare_command(source.spec, f"{source.name}:{others[0]}")
         text += f"; others: {', '.join(others[:_LISTED_OTHERS])}{more} ({command})"
-    return text
+    return (Note(subject="model", code="assumed" if arguments.assumed else "", text=text),)
 
 
 def _without_site(

@@ -22,6 +22,7 @@ from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.meta.values import MAX_INTEGERS
+from profiler_kit.records.notes import Note
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, type_with_article, user_place
@@ -90,7 +91,7 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     Raises:
         TargetError: `call` raised an exception or returned something else. Out-of-memory errors pass through.
     """
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     for context in (_on_meta, _large_on_meta) if on_meta else ():
         try:
             with user_boundary(), context():
@@ -100,7 +101,8 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
         except (Exception, SystemExit) as error:
             if uses_missing_package(error):
                 raise _failure(spec, name, error, where) from error
-            notes = (f"model: built on the CPU, because {name}() fails on meta tensors ({one_line_message(error)})",)
+            reason = f"{name}() fails on meta tensors ({one_line_message(error)})"
+            notes = (Note(subject="model", text=f"built on the CPU, because {reason}"),)
     try:
         with user_boundary():
             built = _built_model(name, call(), where)

@@ -24,7 +24,6 @@ class Candidate:
     - `site`: the call whose arguments build it; None to call it without, or with assumed arguments.
     - `value`: None if only the expression of the site names the callee.
     - `args`, `kwargs`: the arguments that built it, and `bound` the same by parameter name; empty before it is built.
-    - `note`: the line that announces the choice; empty if there was no choice.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Candidate:
     args: tuple[Any, ...] = field(default=(), compare=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
     bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    note: str = field(default="", compare=False)
 
     @property
     def is_model(self) -> bool:

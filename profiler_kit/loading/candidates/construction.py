@@ -163,8 +163,7 @@ class Construction:
                     where=where,
                     hint=f"omit it: {next_command(replace(spec, kwargs=()))}",
                 )
-            note = announcement(source, candidate, Arguments(), candidate.value, self.ranked, self.failures)
-            return Selection(candidate=replace(candidate, note=note), built=BuiltModel(model=candidate.value))
+            return Selection(candidate=candidate, built=BuiltModel(model=candidate.value))
         check_names(spec, candidate.name, candidate.value, binder.texts, where)
         bound = Arguments()
 
@@ -182,8 +181,8 @@ class Construction:
         built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
         self._reject_layer(candidate, built.model, where)
         note = announcement(source, candidate, bound, built.model, self.ranked, self.failures)
-        candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound, note=note)
-        return Selection(candidate=candidate, built=replace(built, notes=((note,) if note else ()) + built.notes))
+        candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound)
+        return Selection(candidate=candidate, built=replace(built, notes=note + built.notes))
 
     def _alternative(self, candidate: Candidate) -> str | None:
         """The target text of the best other candidate that needs no arguments; None without one."""

@@ -1,4 +1,4 @@
-"""The line that tells the user which inputs were guessed, and why."""
+"""Which inputs were guessed, and why: the choice, and the note that tells the user."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import Final
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.meta.batch import Forward
+from profiler_kit.records.notes import Choice, Note
 
 NO_GUESS_HINT: Final = "pass the inputs with -i, once for each, or define example_inputs in the file"
 
 
-def announcement(guess: InputGuess, forward: Forward, command: str) -> str:
+def announcement(choice: Choice, command: str = "") -> Note:
     """``inputs: guessed x=1,3,32,32. To set them, run ...``; `command` sets the same inputs with ``-i``."""
+    reason = f" ({choice.why})" if choice.why else ""
+    how = f". To set them, run {command}" if command else ""
+    return Note(subject=choice.subject, code="guessed", text=f"guessed {choice.value}{reason}{how}")
+
+
+def choice_of(guess: InputGuess, forward: Forward) -> Choice:
+    """The inputs of `guess` with the names of `forward`, and the sizes that the model states."""
     names = list(forward.positional)
     listed = ", ".join(
         _named(text, names[index] if index < len(names) else None) for index, text in enumerate(guess.texts)
     )
-    reasons = [*_reasons(guess)]
-    if guess.doubt:
-        reasons.append(guess.doubt)
-    reason = f" ({'; '.join(reasons)})" if reasons else ""
-    return f"inputs: guessed {listed or 'none'}{reason}. To set them, run {command}"
+    reasons = [*_reasons(guess), *([guess.doubt] if guess.doubt else [])]
+    return Choice(subject="inputs", value=listed or "none", why="; ".join(reasons))
 
 
 def _named(text: InputText, name: str | None) -> str:

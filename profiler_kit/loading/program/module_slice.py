@@ -74,9 +74,7 @@ class ModuleSlice:
         reasons = list(dict.fromkeys(reason for *_, reason in self.skipped if reason))
         why = f" ({', '.join(reasons)})" if reasons else " (not needed by a model)"
         word = "lines" if len(ranges) > 1 or "-" in ranges[0] else "line"
-        return (
-            f"import: ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
-        )
+        return f"ran {self.kept_count} of {self.total} top-level statements of {name}; skipped {word} {lines}{why}"
 
 
 def slice_module(tree: ast.Module, roots: Iterable[str] = ()) -> ModuleSlice:

@@ -25,6 +25,7 @@ from profiler_kit.loading.training_step.labels import Example, Label, labels_for
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
 from profiler_kit.meta.batch import Batch
+from profiler_kit.records.notes import Note
 
 if TYPE_CHECKING:
     from profiler_kit.loading.input_sources import TargetInputs
@@ -223,7 +224,7 @@ class LightningStep:
     """A batch with which the training step returns a loss, and a note on it."""
 
     batch: Batch
-    note: str
+    note: Note
 
 
 def find_lightning_step(
@@ -282,8 +283,8 @@ def _with_inputs(
     random = [ModelLabel(name=label.name, label=label, example=example) for label in (*trial.labels, *unused.values())]
     value = filled(list(inputs.tensors()), {label.name: label.make(seed, device) for label in random})
     listed = " ".join(label.text for label in random if label.name not in unused)
-    note = f"step: {METHOD}(batch, batch_idx) of the model" + (f", with random labels {listed}" if listed else "")
-    return LightningStep(batch=Batch(args=(value,)), note=note)
+    text = f"{METHOD}(batch, batch_idx) of the model" + (f", with random labels {listed}" if listed else "")
+    return LightningStep(batch=Batch(args=(value,)), note=Note(subject="step", text=text))
 
 
 def _main(trials: MetaTrials, inputs: list[Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ from profiler_kit.loading.training_step.step_code import OUTPUT
 from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
 from profiler_kit.meta.copies import meta_copy
 from profiler_kit.meta.device_moves import moves_redirected
+from profiler_kit.records.notes import Note
 
 _META: Final = torch.device("meta")
 _FUNCTION: Final = "training_step_loss"
@@ -46,11 +47,11 @@ class ScriptLoss:
     labels: tuple[Label, ...] | None = None
 
     @property
-    def note(self) -> str:
+    def note(self) -> Note:
         """The loss with its location, for the report."""
         text = " ".join(self.text.split())
         text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 3]}..."
-        return f"loss: {text}, as at {self.where}"
+        return Note(subject="loss", text=f"{text}, as at {self.where}")
 
     @property
     def reads_inputs(self) -> bool:

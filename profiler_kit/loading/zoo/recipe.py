@@ -17,6 +17,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.meta.batch import Forward
+from profiler_kit.records.notes import Note
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.locations import one_line_message
 
@@ -37,7 +38,7 @@ class Recipe:
     where: str
     source: str
     inputs: Callable[[nn.Module, Forward, tuple[InputText, ...]], Inputs]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     takes_list: bool = False
     surroundings: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 

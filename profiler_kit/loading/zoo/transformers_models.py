@@ -15,6 +15,7 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
+from profiler_kit.records.notes import Note
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.user_code.process_settings import settings_restored
@@ -62,7 +63,7 @@ def recipe(spec: TargetSpec, name: str, arguments: Mapping[str, Any]) -> Recipe:
         inputs=lambda model, forward, texts: random_inputs(
             config, model, forward, texts, training=spec.mode == "train"
         ),
-        notes=(f"model: {model_class.__name__} from {source}, with random weights",),
+        notes=(Note(subject="model", text=f"{model_class.__name__} from {source}, with random weights"),),
         surroundings=offline,
     )
 
