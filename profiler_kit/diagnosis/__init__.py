@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from profiler_kit.diagnosis.disturbance import with_doubt
 from profiler_kit.diagnosis.ranking import rank
@@ -12,7 +13,9 @@ from profiler_kit.diagnosis.rule import TOPICS, Rule
 from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
-from profiler_kit.simulation.step_model import StepModel
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import StepModel
 
 __all__ = ["all_rules", "diagnose", "diagnose_traces", "verdict"]
 

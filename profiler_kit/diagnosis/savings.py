@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import Saving
-from profiler_kit.simulation.step_model import Claim, StepModel
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import Claim, StepModel
 
 
 class StepSavings:
@@ -30,4 +33,6 @@ class StepSavings:
 
 
 def _claim(finding: Finding) -> Claim:
+    from profiler_kit.simulation.step_model import Claim  # reads arrays, which a saved report does not need
+
     return Claim(finding.claims, finding.weight)

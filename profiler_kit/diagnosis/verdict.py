@@ -22,6 +22,7 @@ from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import Saving
 from profiler_kit.records.verdict import Bound, RankedRemedy, Verdict
 from profiler_kit.units import percent, text
 
@@ -277,17 +278,28 @@ def _cause(
         several = isinstance(report, TraceReport) and len(report.traces) > 1
         share = finding.share or 0.0
         is_stated = rule is not None and rule.states_share and abs(finding.weight - share) < SAME_SHARE
+        is_stated |= finding.saving is not None
         share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
         prefix = f"Main cause{share_text}"
         if is_bound is False:
             pool = "idle" if any(claim.startswith(("idle", "host")) for claim in finding.claims) else "busy"
             prefix = f"Findings explain {pool} time rather than the bound; most{share_text}"
         yield f"{prefix}: {_clause(finding.title)} [{cause}]."
+        if finding.saving is not None:
+            yield saving_sentence(finding.saving)
         return
     if parts is not None and parts.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)
     if (number := _first_serious(findings)) is not None:
         yield f"Main finding: {_clause(findings[number - 1].title)} [{number}]."
+
+
+def saving_sentence(saving: Saving) -> str:
+    """Return what a step saves without a cause, with the range of the estimate."""
+    return (
+        f"Without it, a step would take about {percent(saving.median)} less time "
+        f"({percent(saving.low)} to {percent(saving.high)}, from a replay of the trace)."
+    )
 
 
 def _no_cause(report: Report | TraceReport) -> str:

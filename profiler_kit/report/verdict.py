@@ -63,7 +63,5 @@ def share_sentence(finding: Finding) -> str:
     if finding.share < 0.0005:  # it would be shown as 0.0 %
         return f"Explains no part of {quantity} beyond the findings above."
     if (saving := finding.saving) is not None:
-        return (
-            f"Without it, a step would save {percent(saving.median)} ({percent(saving.low)} to {percent(saving.high)})."
-        )
+        return f"A step without it takes {percent(saving.median)} less time ({percent(saving.low)} to {percent(saving.high)})."
     return f"Explains {percent(finding.share)} of {quantity}."

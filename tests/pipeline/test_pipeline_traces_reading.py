@@ -16,7 +16,7 @@ from profiler_kit.pipeline import trace_reading as reading
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import read_all
 from profiler_kit.records.serde import dumps
-from profiler_kit.simulation.profiler_cost import with_untraced_step
+from profiler_kit.simulation.step_model import replayed
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
@@ -120,7 +120,7 @@ def test_traces_of_two_jobs_are_summed_up_one_by_one_and_said_to_be_so(tmp_path:
 @pytest.mark.parametrize("file", sorted(FIXTURES.rglob("*.json.gz")), ids=lambda file: file.name)
 def test_a_summary_does_not_need_the_details_of_events(file: Path) -> None:
     attribution = attribute(read(file))
-    assert reading.summary(file) == with_untraced_step(attribution, extract_rank(attribution).summary)
+    assert reading.summary(file) == replayed(attribution, extract_rank(attribution)).summary
 
 
 def test_a_trace_says_what_a_step_takes_without_the_profiler(tmp_path: Path) -> None:

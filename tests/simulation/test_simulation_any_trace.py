@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from inspection_written import Written, written
 
 from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.rank_extract import extract_rank
 from profiler_kit.attribution.result import Attribution
-from profiler_kit.attribution.summary import summarize
 from profiler_kit.simulation.changes import remove
 from profiler_kit.simulation.culprits import idle_culprits, summed
 from profiler_kit.simulation.from_trace import trace_graph
-from profiler_kit.simulation.profiler_cost import with_untraced_step
 from profiler_kit.simulation.replay import simulate
+from profiler_kit.simulation.step_model import replayed
 
 
 def assert_laws_hold(attribution: Attribution) -> None:
@@ -33,7 +33,7 @@ def assert_laws_hold(attribution: Attribution) -> None:
     assert replay.device_busy_ns + int(idle.sum()) == replay.device_span_ns
     removed = simulate(remove(graph, np.flatnonzero(graph.is_device)))
     assert (removed.end_ns <= replay.end_ns).all()
-    summary = with_untraced_step(attribution, summarize(attribution))
+    summary = replayed(attribution, extract_rank(attribution)).summary
     assert (summary.untraced_step_ns is None) == (summary.untraced_reason != "")
     if summary.untraced_step_ns is not None:
         interval = summary.untraced_step_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from inspection_traces import Event, call, kernel, launch, mark, op, table
 from published_traces import PUBLISHED, published
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.summary import summarize
+from profiler_kit.attribution.rank_extract import extract_rank
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.samples import Interval
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
@@ -26,10 +28,10 @@ from profiler_kit.simulation.profiler_cost import (
     calibrated_scale,
     cost_of,
     untraced_interval,
-    untraced_step,
     without_profiler,
 )
 from profiler_kit.simulation.replay import simulate
+from profiler_kit.simulation.step_model import replayed
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -99,9 +101,15 @@ def test_the_cost_that_a_timed_step_shows(step_us: int, scale: float) -> None:
 # ---- traces
 
 
+def estimate(attribution: Attribution, **changes: Any) -> Interval | str:
+    extract = extract_rank(attribution)
+    summary = replayed(attribution, replace(extract, summary=replace(extract.summary, **changes))).summary
+    return summary.untraced_step_ns or summary.untraced_reason
+
+
 def trace(tmp_path: Path, events: list[Event]) -> Interval | str:
     attribution = attribute(table(tmp_path, events))
-    return untraced_step(attribution, summarize(attribution))
+    return estimate(attribution)
 
 
 def host_steps(extra: int = 0) -> list[Event]:
@@ -152,8 +160,7 @@ def test_why_it_cannot_be_estimated(tmp_path: Path, events: list[Event], reason:
 
 def test_hardware_counters_are_no_times(tmp_path: Path) -> None:
     attribution = attribute(table(tmp_path, host_steps()))
-    summary = replace(summarize(attribution), hardware_counters=True)
-    assert untraced_step(attribution, summary) == "hardware counters"
+    assert estimate(attribution, hardware_counters=True) == "hardware counters"
 
 
 @pytest.mark.parametrize("folder", ["ranks_cuda", "ranks_cuda_small"])
@@ -161,7 +168,7 @@ def test_recorded_ranks_agree_with_their_clocks(folder: str) -> None:
     path = FIXTURES / "traces" / folder
     for rank in json.loads((path / "truth.json").read_text())["ranks"]:
         attribution = attribute(read(path / f"rank{rank['rank']}.json.gz", details=False))
-        result = untraced_step(attribution, summarize(attribution))
+        result = estimate(attribution)
         assert isinstance(result, Interval)
         untraced_ns = 1e6 * rank["step_ms"]
         assert result.low <= untraced_ns <= result.high
@@ -175,7 +182,7 @@ def test_a_host_bound_job_agrees_with_its_clock(rank: int) -> None:
     path = PUBLISHED / "h200_ddp" / f"ddp_plain_rank{rank}"
     untraced_ns = 1e6 * json.loads(path.with_suffix(".truth.json").read_text())["step_ms"]
     attribution = attribute(read(path.with_suffix(".json.gz"), details=False))
-    result = untraced_step(attribution, summarize(attribution))
+    result = estimate(attribution)
     assert isinstance(result, Interval)
     assert simulate(trace_graph(attribution).graph).step_ns > 1.5 * untraced_ns
     assert abs(result.median / untraced_ns - 1) < WORST / 2
@@ -187,7 +194,7 @@ def test_stacks_do_not_change_the_estimate() -> None:
     for form in ("plain", "stacks"):
         path = FIXTURES / "diagnosis" / f"useless_autocast.cuda.{form}.json.gz"
         attribution = attribute(read(path, details=False))
-        result = untraced_step(attribution, summarize(attribution))
+        result = estimate(attribution)
         assert isinstance(result, Interval)
         medians.append(result.median)
         traced.append(simulate(trace_graph(attribution).graph).step_ns)

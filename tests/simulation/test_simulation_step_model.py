@@ -1,0 +1,136 @@
+"""What a step saves without the parts that a finding claims: hand-made traces whose savings follow by arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from inspection_traces import Event, call, kernel, launch, mark, op, table
+
+from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.rank_extract import extract_rank
+from profiler_kit.records.traces import WorkSite
+from profiler_kit.simulation.from_trace import trace_graph
+from profiler_kit.simulation.profiler_cost import ProfilerCost
+from profiler_kit.simulation.step_model import Claim, ReplayedTrace, StepModel, replayed, step_model
+from profiler_kit.traces.reader import read
+
+FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
+STEP_US = 1_000
+
+
+def model(tmp_path: Path, events: list[Event]) -> StepModel:
+    """The model of a trace whose profiler takes no time."""
+    attribution = attribute(table(tmp_path, events))
+    return step_model(attribution, trace_graph(attribution), FREE)
+
+
+def steps(rows: list[tuple[str, float, float, float, str]]) -> list[Event]:
+    """Four steps, which end on the host with their last operator. Each operator launches a kernel at its end.
+
+    Rows: the operator, its start and end on the host, and the time and the name of its kernel, which runs after the kernel
+    before it.
+    """
+    events, free, number, length = [], 0.0, 0, max(row[2] for row in rows)
+    for i in range(4):
+        begin = i * length
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + length))
+        for name, start, end, kernel_us, kernel_name in rows:
+            number += 1
+            events += [op(name, begin + start, begin + end), launch(number, begin + end - 2, begin + end - 1)]
+            free = max(free, begin + end)
+            events.append(kernel(kernel_name, free, free + kernel_us, number))
+            free += kernel_us
+    return events
+
+
+# The device is the limit: two kernels of 500 us in each step, which the host launches in 20 us.
+DEVICE_BOUND = [("aten::mm", 0, 10, 500, "gemm"), ("aten::add", 10, 20, 500, "elementwise_kernel")]
+# The host is the limit: 900 us in an operator, and 100 us in the other; kernels take 10 us each.
+HOST_BOUND = [("aten::mm", 0, 100, 10, "gemm"), ("aten::add", 100, 1000, 10, "elementwise_kernel")]
+
+
+def test_device_work_is_saved_where_the_device_is_the_limit(tmp_path: Path) -> None:
+    found = model(tmp_path, steps(DEVICE_BOUND))
+    assert found.saving(Claim(("busy:kernel:gemm",), 0.5)) == pytest.approx(0.5, abs=0.02)
+    assert found.saving(Claim(("busy:kernel:gemm",), 0.25)) == pytest.approx(0.25, abs=0.02)
+    assert found.saving(Claim(("busy",), 1.0)) > 0.9
+
+
+def test_device_work_saves_its_launch_alone_where_the_host_is_the_limit(tmp_path: Path) -> None:
+    found = model(tmp_path, steps(HOST_BOUND))
+    assert found.saving(Claim(("busy:kernel:gemm",), 0.01)) == pytest.approx(0.1, abs=0.02)
+    assert found.saving(Claim(("busy:kernel:elementwise_kernel",), 0.01)) == pytest.approx(0.9, abs=0.02)
+
+
+def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> None:
+    waiting = model(tmp_path, steps(HOST_BOUND))
+    assert waiting.saving(Claim(("host",), 1.0)) > 0.9
+    assert waiting.saving(Claim(("idle:op dispatch",), 0.49)) == pytest.approx(0.49, abs=0.05)
+    assert model(tmp_path, steps(DEVICE_BOUND)).saving(Claim(("host",), 1.0)) == pytest.approx(0.0, abs=0.03)
+
+
+def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
+    found = model(tmp_path, steps(DEVICE_BOUND))
+    first, second = Claim(("busy:kernel:gemm",), 0.5), Claim(("busy:kernel:elementwise_kernel",), 0.5)
+    both = Claim((*first.names, *second.names), 1.0)
+    assert found.saving(first) + found.saving(second, (first,)) == pytest.approx(found.saving(both), abs=0.01)
+    assert found.saving(first, (first,)) == pytest.approx(0.0, abs=0.01)
+
+
+def test_claims_that_nothing_matches_save_nothing(tmp_path: Path) -> None:
+    found = model(tmp_path, steps(DEVICE_BOUND))
+    for name in ("busy:kernel:other", "busy:module:none", "idle:communication", "site:function:none", "unknown"):
+        assert found.saving(Claim((name,), 1.0)) == 0.0
+
+
+def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
+    """A step that waits for its kernel of 500 us, and then takes 500 us on the host: without the wait, both overlap."""
+    events = []
+    for i in range(4):
+        begin = i * STEP_US
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + STEP_US),
+            op("aten::mm", begin, begin + 10),
+            launch(i + 1, begin + 8, begin + 9),
+            kernel("gemm", begin + 10, begin + 500, i + 1),
+            op("aten::item", begin + 10, begin + 502),
+            launch(100 + i, begin + 12, begin + 501, name="cudaStreamSynchronize"),
+            op("aten::cos", begin + 502, begin + 999),
+        ]
+    saved = model(tmp_path, events).saving(Claim(("idle:synchronization", "idle:op dispatch"), 0.5))
+    assert saved == pytest.approx(0.49, abs=0.05)
+
+
+def sites(tmp_path: Path, events: list[Event]) -> dict[str, WorkSite]:
+    attribution = attribute(table(tmp_path, events))
+    trace: ReplayedTrace = replayed(attribution, extract_rank(attribution))
+    assert trace.model is not None
+    return {site.source or site.operator: site for site in trace.summary.sites}
+
+
+def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
+    events = steps(HOST_BOUND)
+    for i in range(4):
+        events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
+    found = sites(tmp_path, events)
+    assert set(found) == {"train.py(3): clip", "aten::mm", "aten::add"}
+    clip, product = found["train.py(3): clip"], found["aten::mm"]
+    assert clip.saving.low <= clip.saving.median <= clip.saving.high
+    assert clip.saving.median == pytest.approx(0.9, abs=0.03)
+    assert (clip.launches, clip.launch_share, clip.product_share) == (1.0, 0.5, 0.0)
+    assert product.product_share == 1.0
+
+
+def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path: Path) -> None:
+    path = (
+        Path(__file__).resolve().parents[1]
+        / "fixtures"
+        / "diagnosis"
+        / "back_and_forth_between_layouts.cuda.stacks.json.gz"
+    )
+    attribution = attribute(read(path, details=False))
+    found = replayed(attribution, extract_rank(attribution)).summary.sites
+    flips = next(site for site in found if site.source.endswith("(22): forward"))
+    assert flips.launches == pytest.approx(48, abs=1)  # 16 copies in forward, and 32 kernels of their backward
+    assert not flips.product_share
