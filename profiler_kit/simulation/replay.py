@@ -126,19 +126,17 @@ def simulate(graph: Graph) -> Replay:
 def step_ns_of(graph: Graph, start_ns: Ints, end_ns: Ints) -> int:
     """Return the time of a step if the nodes of `graph` run from `start_ns` to `end_ns`.
 
-    The host and the device each take a median time from the end of a step's work to that of the next. Both are the
-    same in the long run. In a few steps, a host that runs ahead shows too short a time, and so does a device that catches up:
-    the longer time counts. Of a single step, each counts from its first work to its last.
+    This is the median time from the end of all work of a step, on the host and on the device, to that of the next one. The first
+    step counts from the start of the host. So a host that runs ahead of the device does not make a step shorter.
+    Of a single step, the host's work and the device's count from their first to their last, and the longer one is the step.
     """
-    times = []
-    for is_host, mask in ((True, ~graph.is_device), (False, graph.is_device)):
-        work = np.flatnonzero(mask & (graph.step != NONE) & ((end_ns > start_ns) | ~graph.is_device))
-        steps, index = np.unique(graph.step[work], return_inverse=True)
-        if not len(steps):
-            continue
-        last = np.full(len(steps), np.iinfo(np.int64).min)
-        np.maximum.at(last, index.reshape(-1), end_ns[work])
-        first = start_ns[work].min()
-        ends = np.concatenate(([first], np.maximum.accumulate(last)))
-        times.append(np.median(np.diff(ends if is_host or len(steps) == 1 else ends[1:])))
-    return int(max(times, default=0))
+    inside = graph.step != NONE
+    if not inside.any():
+        return 0
+    if graph.steps == 1:
+        parts = [mask for mask in (inside & ~graph.is_device, inside & graph.is_device) if mask.any()]
+        return max(int(end_ns[mask].max() - start_ns[mask].min()) for mask in parts)
+    ends = np.full(graph.steps + 1, np.iinfo(np.int64).min)
+    np.maximum.at(ends, graph.step[inside] + 1, end_ns[inside])
+    ends[0] = start_ns[inside & ~graph.is_device].min(initial=np.iinfo(np.int64).max)
+    return int(np.median(np.diff(np.maximum.accumulate(ends))))
