@@ -6,9 +6,8 @@ without the profiler is the replay with that time taken out of the host's work. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -97,24 +96,6 @@ def untraced_interval(graph: Graph, cost: ProfilerCost) -> Interval:
     return Interval(
         median=median, low=round((1 - NOISE_SHARE) * min(low, median)), high=round((1 + NOISE_SHARE) * high)
     )
-
-
-class Saving(NamedTuple):
-    """The share of a step without the profiler that a change saves, and its range; negative if the step gets longer."""
-
-    median: float
-    low: float
-    high: float
-
-
-def saving(graph: Graph, change: Callable[[Graph], Graph], cost: ProfilerCost) -> Saving:
-    """Return what `change` saves of a step without the profiler. The range is that of `untraced_interval`."""
-    shares = []
-    for factor in (1.0, LEAST, MOST):
-        before = without_profiler(graph, cost.scaled(factor))
-        step_ns = simulate(before).step_ns
-        shares.append(1 - simulate(change(before)).step_ns / step_ns if step_ns else 0.0)
-    return Saving(shares[0], min(shares), max(shares))
 
 
 def cost_of(attribution: Attribution, missing_share: float) -> ProfilerCost:

@@ -84,7 +84,8 @@ class StepModel:
     """The steps of a trace, as a graph that the profiler's cost can be taken out of.
 
     `traced`: the graph of the trace. `durations_ns`: the durations of the nodes without the profiler, for its usual, least and
-    largest cost. `idle_ns`: the idle time of the device in these steps, by cause. `span_ns`: the idle and the busy time.
+    largest cost; the part of a node that belongs to its launch shrinks as the node does. `idle_ns`: the idle time of the
+    device in these steps, by cause. `span_ns`: the idle and the busy time.
     """
 
     traced: Graph
@@ -100,7 +101,8 @@ class StepModel:
 
     def untraced(self, cost: int = USUAL) -> Graph:
         """Return the graph without the profiler."""
-        return replace(self.traced, duration_ns=self.durations_ns[cost])
+        traced, ns = self.traced, self.durations_ns[cost]
+        return replace(traced, duration_ns=ns, own_ns=traced.own_ns * ns // np.maximum(traced.duration_ns, 1))
 
     def saving(self, claim: Claim, after: Sequence[Claim] = (), cost: int = USUAL) -> float:
         """Return the share of the step that `claim` takes with it, once `after` is gone."""

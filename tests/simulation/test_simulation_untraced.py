@@ -18,7 +18,6 @@ from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.rank_extract import extract_rank
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.samples import Interval
-from profiler_kit.simulation.changes import remove, shorten
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
 from profiler_kit.simulation.profiler_cost import (
@@ -28,7 +27,6 @@ from profiler_kit.simulation.profiler_cost import (
     ProfilerCost,
     calibrated_scale,
     cost_of,
-    saving,
     untraced_interval,
     without_profiler,
 )
@@ -98,23 +96,6 @@ def test_the_cost_that_a_timed_step_shows(step_us: int, scale: float) -> None:
     cost = ProfilerCost(operator_ns=10_000, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=0.0)
     graph = steps(1_000_000, 10, (20, 0, 0, 0))
     assert calibrated_scale(graph, cost, 1000 * step_us) == pytest.approx(scale, abs=0.01)
-
-
-def test_a_change_saves_a_share_of_the_step_without_the_profiler() -> None:
-    """The host takes 1000 ns with 40 operators, 600 without the profiler; a kernel half as long saves nothing."""
-    graph = steps(1000, 100, (40, 0, 0, 0))
-    host, device = np.flatnonzero(~graph.is_device), np.flatnonzero(graph.is_device)
-    graph.own_ns[host] = 500
-    assert saving(graph, lambda g: shorten(g, device, 50), COST) == (0, 0, 0)
-    assert saving(graph, lambda g: shorten(g, host, 300), COST) == pytest.approx((0.5, -0.2, 0.625))
-    half, low, high = saving(graph, lambda g: remove(g, device), COST)
-    assert (half, low, high) == pytest.approx((0.5, 0.5, 0.5))  # the launch's own work shrank as well
-
-
-def test_nothing_is_saved_where_the_device_decides() -> None:
-    graph = steps(1000, 5000, (40, 0, 0, 0))
-    host = np.flatnonzero(~graph.is_device)
-    assert saving(graph, lambda g: shorten(g, host, 1), COST).median == pytest.approx(0, abs=0.07)
 
 
 # ---- traces
