@@ -51,7 +51,7 @@ def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tu
         _sorted_findings(pairs),
         {rule.name: rule.symptoms for rule, _ in pairs},
         savings=StepSavings(models) if models else None,
-        places={rule.name for rule, _ in pairs if rule.topic == "place"},
+        topics={rule.name: rule.topic for rule, _ in pairs},
     )
 
 

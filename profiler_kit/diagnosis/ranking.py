@@ -35,10 +35,14 @@ HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"
 TIE: Final = 0.01
 # Savings come from a replay, whose error is larger: of findings that save about the same, the largest weight precedes.
 SAVING_TIE: Final = 0.05
-# A change that saves less than a tenth of the step is rarely worth the effort.
-SEVERITY_OF_SAVING: Final[tuple[tuple[float, Severity], ...]] = ((0.2, "high"), (0.1, "medium"))
+# A change that saves less than a tenth of the step is rarely worth the effort. One that surely saves a fifth is never minor.
+MIN_SAVING: Final = 0.1
+SURE_SAVING: Final = 0.2
 # A cause precedes its symptom if it explains at least this part of what the symptom claims. An uncertain (low) one does not.
 MIN_PART_OF_SYMPTOM: Final = 0.25
+# The same for savings: of a finding that says where time goes, and of another cause.
+MIN_PART_OF_PLACE: Final = 1 / 3
+MIN_PART_OF_CAUSE: Final = 0.75
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
@@ -118,17 +122,18 @@ def rank(
     symptoms: Mapping[str, Collection[str]] = MappingProxyType({}),
     *,
     savings: StepSavings | None = None,
-    places: Collection[str] = (),
+    topics: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
     """Return `findings` with their shares: first those that explain time, then the peak, then those without claims.
 
     Of those that explain time or the peak, serious ones precede the others, then the largest share. Findings with about the same
     share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules whose findings rank after
     its own. With `savings`, the order and the severities follow what the step would save once the findings before are
-    repaired; `places` are the rules that say where time goes: a finding of another rule that saves a part of the same
-    precedes theirs.
+    repaired. A finding that says where time goes, by the topics of rules (`topics`), follows one that saves a part of the same.
     """
-    findings = [_with_saving(finding, savings) for finding in findings] if savings is not None else findings
+    places = {rule for rule, topic in topics.items() if topic == "place"}
+    if savings is not None:
+        findings = [_with_saving(item, savings, is_cause=topics.get(item.rule) == "cause") for item in findings]
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
     alone = {finding.rule: account.share(finding) for finding in with_claims}
@@ -155,13 +160,15 @@ def rank(
     return (*ordered, *(finding for finding in findings if not finding.claims))
 
 
-def _with_saving(finding: Finding, savings: StepSavings) -> Finding:
-    """Return a finding about time with its saving, and not more severe than the saving allows."""
+def _with_saving(finding: Finding, savings: StepSavings, *, is_cause: bool) -> Finding:
+    """Return a finding about time with its saving, and not more severe than the saving allows; a sure cause is not low."""
     if not finding.claims or PEAK in finding.claims:
         return finding
     saving = savings.saving(finding)
-    allowed: Severity = next((severity for least, severity in SEVERITY_OF_SAVING if saving.median >= least), "low")
-    return _at_most(replace(finding, saving=saving), allowed)
+    is_sure = saving.low >= SURE_SAVING
+    most: Severity = "high" if is_sure else "medium" if saving.median >= MIN_SAVING else "low"
+    severity: Severity = "medium" if is_sure and is_cause and finding.severity == "low" else finding.severity
+    return _at_most(replace(finding, saving=saving, severity=severity), most)
 
 
 def _amount(finding: Finding, account: Account, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
@@ -207,7 +214,7 @@ def _cause_of(
             j
             for j, finding in enumerate(findings)
             if (symptom.rule in symptoms.get(finding.rule, ()) or _explains_place(finding, symptom, places))
-            and _size(finding) >= MIN_PART_OF_SYMPTOM * _size(symptom)
+            and _size(finding) >= _least_part(symptom, places) * _size(symptom)
             and not (finding.severity == "low" and symptom.severity in SERIOUS)
             and j not in visited
         ]
@@ -220,6 +227,13 @@ def _cause_of(
 def _explains_place(finding: Finding, symptom: Finding, places: Collection[str]) -> bool:
     """Return whether the symptom says where time goes, and the finding why a part of it does."""
     return symptom.rule in places and finding.rule not in places and finding.saving is not None
+
+
+def _least_part(symptom: Finding, places: Collection[str]) -> float:
+    """Return the part of a symptom that its cause explains at least. Of two causes, the one that saves more matters."""
+    if symptom.saving is None:
+        return MIN_PART_OF_SYMPTOM
+    return MIN_PART_OF_PLACE if symptom.rule in places else MIN_PART_OF_CAUSE
 
 
 def _size(finding: Finding) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import plural
+from profiler_kit.diagnosis.phrases import join_list, plural
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
@@ -34,6 +34,11 @@ def _is_removable(site: WorkSite) -> bool:
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
     return f"{site.source or site.operator} ({plural(round(site.launches), 'launch', 'launches')} per step)"
+
+
+def operators_text(site: WorkSite) -> str:
+    """Return the operators with most time in a function, as the end of a sentence; empty without any."""
+    return f", most in {join_list(list(site.operators))}" if site.operators else ""
 
 
 def sites_sentence(sites: Sequence[WorkSite], least: float, count: int = 3) -> str:

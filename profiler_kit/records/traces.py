@@ -324,6 +324,7 @@ class WorkSite:
     - `source`: the user's function (``train.py(12): augment``), or "" for an operator wherever it is called. Work of backward
       belongs to the place of its forward operator.
     - `operator`: the outermost operator or the autograd node, or "" for all work of a function.
+    - `operators`: of a function, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
     - `product_share`: the part of its device time in convolutions, matrix products, attention and recurrent layers.
     - `saving`: what a step would save without the work, its launches, and the host's waits there. Of a function, the host's
@@ -337,6 +338,7 @@ class WorkSite:
     launch_share: float
     product_share: float
     saving: Saving
+    operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

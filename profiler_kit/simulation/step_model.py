@@ -7,6 +7,7 @@ waited for it. Claimed waits of the host go. The replay then decides what the st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -44,6 +45,7 @@ USUAL: Final = 0  # the index of the profiler's usual cost
 # A replay takes 2 us for each node, and a report asks for some fifty.
 MAX_NODES: Final = 50_000
 MAX_SITES: Final = 8  # of functions, and of operators
+MAX_OPERATORS: Final = 3  # of a function
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
 # Idle time that is not the host's: work of other streams and ranks ends it.
 _NOT_HOST: Final = ("communication", "another stream")
@@ -223,9 +225,18 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
                 launch_share=len(work) / max(int(is_device.sum()), 1),
                 product_share=float(ns[work] @ labels.is_product[work]) / max(int(ns[work].sum()), 1),
                 saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
+                operators=_longest_operators(model, np.flatnonzero(members)) if of_source else (),
             )
         )
     return sorted(rows, key=lambda row: -row.saving.median)
+
+
+def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
+    """Return the operators with the most time in `nodes`, at most `MAX_OPERATORS`."""
+    totals: Counter[str] = Counter()
+    for site, ns in zip(model.labels.site[nodes].tolist(), model.durations_ns[USUAL][nodes].tolist(), strict=True):
+        totals[model.labels.sites[site].operator] += ns
+    return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
 
 
 def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:

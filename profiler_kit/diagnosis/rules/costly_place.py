@@ -12,6 +12,7 @@ from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
     MAX_PRODUCT_SHARE,
     MIN_OPERATOR_SAVING,
+    operators_text,
     removable_sites,
     site_text,
     sites_sentence,
@@ -44,7 +45,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     kind = "function" if site.source else "operator"
     yield RULE.finding(
         severity="high" if site.saving.median >= LARGE_SAVING else "medium",
-        title=f"The {kind} {site_text(site)} costs {percent(site.saving.median)} of the step",
+        title=f"The {kind} {site_text(site)} costs {percent(site.saving.median)} of the step{operators_text(site)}",
         explanation=join_sentences(
             f"{worst.sentence_prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(worst.trace.sites, MIN_LISTED),
