@@ -40,8 +40,7 @@ MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
 # A cause precedes its symptom if it explains at least this part of what the symptom claims. An uncertain (low) one does not.
 MIN_PART_OF_SYMPTOM: Final = 0.25
-# The same for savings: of a finding that says where time goes, and of another cause.
-MIN_PART_OF_PLACE: Final = 1 / 3
+# Of two causes, the one that saves more matters, unless both save about the same.
 MIN_PART_OF_CAUSE: Final = 0.75
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
@@ -230,10 +229,8 @@ def _explains_place(finding: Finding, symptom: Finding, places: Collection[str])
 
 
 def _least_part(symptom: Finding, places: Collection[str]) -> float:
-    """Return the part of a symptom that its cause explains at least. Of two causes, the one that saves more matters."""
-    if symptom.saving is None:
-        return MIN_PART_OF_SYMPTOM
-    return MIN_PART_OF_PLACE if symptom.rule in places else MIN_PART_OF_CAUSE
+    """Return the part of a symptom that its cause explains at least."""
+    return MIN_PART_OF_SYMPTOM if symptom.saving is None or symptom.rule in places else MIN_PART_OF_CAUSE
 
 
 def _size(finding: Finding) -> float:
