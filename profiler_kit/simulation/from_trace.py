@@ -130,8 +130,8 @@ class _Edges:
     def add_device_order(self) -> None:
         """Add what device work waits for: its launch, its stream, and events of other streams.
 
-        The usual delay of each kind is the median where only that edge can have decided. The rest of what the
-        trace shows is added to the edge that came last.
+        The usual delay of each kind is the median where only that edge can have decided. The rest of the delay in the
+        trace is added to the edge that came last.
         """
         host, work = self._host, self._work
         start, none_before = work.start_ns, NEVER_NS

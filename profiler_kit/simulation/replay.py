@@ -77,7 +77,7 @@ class Replay:
         return self.device_span_ns - int((self.idle.end_ns - self.idle.start_ns).sum())
 
     def waited(self) -> Waited:
-        """Return what the device waited for in each idle interval, along the edges that decided the starts."""
+        """Return the causes of each idle interval, along the edges that decided the starts."""
         graph, rows = self.graph, []
         start, end, binding = self.start_ns.tolist(), self.end_ns.tolist(), self.binding.tolist()
         source, link = graph.source.tolist(), graph.link.tolist()

@@ -1,4 +1,4 @@
-"""What the host and the streams waited for. Traces seldom record it, so it follows from order and time."""
+"""The device work that the host and the streams waited for. Traces seldom record it: it follows from order and time."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ _HANDOVER_NS: Final = 50_000
 def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWork) -> Ids:
     """Return the work on another stream that each work waits for through an event, or NONE.
 
-    The thread that launches the work made its stream wait since the launch before: then the event stands for the last work
+    The thread that launches the work made its stream wait since the launch before: then the event is that of the last work
     that was launched on another stream before the last event was recorded. That work may still run when the waiting work
     begins. Then the event, and also that of work which starts late for no other reason, is that of the work that
     ended last before it began.
