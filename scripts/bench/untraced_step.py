@@ -97,7 +97,7 @@ def main() -> int:
     if options.pairs:
         _print_pairs()
         return 0
-    _print_errors([*_timed_traces(), *_timed_programs(), *(case for path in options.traces for case in _stated(path))])
+    _print_errors([*timed_traces(), *timed_programs(), *(case for path in options.traces for case in _stated(path))])
     return 0
 
 
@@ -154,7 +154,7 @@ def _job(program: str, paths: Sequence[Path], untraced_ns: Sequence[float]) -> I
         )
 
 
-def _timed_traces() -> Iterator[Case]:
+def timed_traces() -> Iterator[Case]:
     """Traces beside which a file states the time of a step without the profiler."""
     for folder in sorted((FIXTURES / "traces").glob("ranks*")):
         ranks = json.loads((folder / "truth.json").read_text())["ranks"]
@@ -176,7 +176,7 @@ def _stated(path: Path) -> Iterator[Case]:
         yield _case(path, path.name.split(".")[0], statistics.median(steps))
 
 
-def _timed_programs() -> Iterator[Case]:
+def timed_programs() -> Iterator[Case]:
     """Programs on the CPU: a step is one stretch of host work, as long as the process took for it with the profiler."""
     for row in json.loads(TABLE.read_text()):
         step = Node(lane=0, duration_ns=row["traced_ns"], items=tuple(row["items"]))
@@ -205,7 +205,8 @@ class Row(NamedTuple):
 ERRORS: Final = ("traced", "estimate", "left_out", "fixed")
 
 
-def _row(case: Case, cases: Sequence[Case]) -> Row:
+def row(case: Case, cases: Sequence[Case]) -> Row:
+    """Return the line of `case`. `cases`: all, of which the fit leaves out the program."""
     interval = case.interval(usual)
     return Row(
         program=case.program,
@@ -221,13 +222,13 @@ def _row(case: Case, cases: Sequence[Case]) -> Row:
 
 
 def _print_errors(cases: Sequence[Case]) -> None:
-    rows = [_row(case, cases) for case in cases]
+    rows = [row(case, cases) for case in cases]
     formats = ("", "", "", ".2f", "+.1%", "+.1%", "+.1%", "+.1%", "")
     print(tabulate(rows, ("program", "form", "", "untraced ms", *ERRORS, "in range"), floatfmt=formats))
     for place in ("device", "host"):
         part = [row for row in rows if row.place == place]
         for name in ERRORS:
-            errors = [statistics.median(errors) for errors in _by_program(part, name)]
+            errors = [statistics.median(errors) for errors in by_program(part, name)]
             print(
                 f"{place}, {name}: {len(errors)} programs, median error {statistics.median(errors):.1%}, "
                 f"nine of ten within {np.quantile(errors, 0.9):.1%}"
@@ -235,7 +236,8 @@ def _print_errors(cases: Sequence[Case]) -> None:
         print(f"{place}: {sum(row.in_range == 'yes' for row in part)} of {len(part)} in the range")
 
 
-def _by_program(rows: Sequence[Row], name: str) -> list[list[float]]:
+def by_program(rows: Sequence[Row], name: str) -> list[list[float]]:
+    """Return the absolute errors called `name` of each program."""
     programs = dict.fromkeys(row.program for row in rows)
     return [[abs(float(getattr(row, name))) for row in rows if row.program == program] for program in programs]
 
