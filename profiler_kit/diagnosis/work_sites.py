@@ -11,8 +11,8 @@ from profiler_kit.units import percent
 
 # Convolutions and products are the model's purpose. A place that mostly computes them cannot be removed.
 MAX_PRODUCT_SHARE: Final = 0.25
-# A place that launches nearly all work is the step itself.
-MAX_LAUNCH_SHARE: Final = 0.9
+# A place that launches all work is the step itself.
+MAX_LAUNCH_SHARE: Final = 0.98
 # An operator that many layers call is no single place, unless it is a large part of the step.
 MIN_OPERATOR_SAVING: Final = 0.4
 

@@ -17,7 +17,9 @@ from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.garbage import without_garbage_collection
 
 if TYPE_CHECKING:
-    from profiler_kit.simulation.step_model import ReplayedTrace, StepModel
+    from profiler_kit.attribution.rank_extract import RankExtract
+    from profiler_kit.simulation.ranks import RankGraph
+    from profiler_kit.simulation.step_model import StepModel
 
 
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
@@ -49,6 +51,24 @@ class ReadTraces:
     models: tuple[StepModel, ...] = field(default=(), compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceExtract:
+    """One file: what comparisons of ranks need, its graph if it may be a rank of a job, and the model of its steps."""
+
+    rank: RankExtract
+    graph: RankGraph | None = None
+    model: StepModel | None = None
+
+    @property
+    def summary(self) -> TraceSummary:
+        """The summary of the trace."""
+        return self.rank.summary
+
+    def with_summary(self, summary: TraceSummary) -> TraceExtract:
+        """The same file with another summary."""
+        return replace(self, rank=replace(self.rank, summary=summary))
+
+
 def read_all(
     files: Sequence[Path],
     on_progress: OnProgress,
@@ -66,7 +86,7 @@ def read_all(
     """
     names = names or {}
     with_timeline = timelines and len(files) <= MAX_TIMELINES
-    extracts: list[tuple[Path, ReplayedTrace]] = []
+    extracts: list[tuple[Path, TraceExtract]] = []
     errors: list[TraceError] = []
     interrupted = False
     try:
@@ -74,15 +94,17 @@ def read_all(
             if isinstance(extract, KitError):
                 errors.append(_with_file(extract, file, names.get(file)))
             elif (name := names.get(file)) is not None:
-                extracts.append((file, replace(extract, summary=replace(extract.summary, file=name))))
+                extracts.append((file, extract.with_summary(replace(extract.summary, file=name))))
             else:
                 extracts.append((file, extract))
     except KeyboardInterrupt:
         interrupted = True
     if errors and not extracts and not interrupted:
         raise _combined_error(errors)
-    ranks = _combine_ranks([extract for _, extract in extracts])
-    timeline_of = {i: extract.timeline for i, (_, extract) in enumerate(extracts) if extract.timeline is not None}
+    ranks = _combine_ranks([extract.rank for _, extract in extracts])
+    if ranks is not None and ranks.ranks:
+        extracts = _with_job_steps(extracts)
+    timeline_of = {i: e.rank.timeline for i, (_, e) in enumerate(extracts) if e.rank.timeline is not None}
     if timelines and len(files) > MAX_TIMELINES and not interrupted:
         timeline_of = _slowest_timeline([file for file, _ in extracts], [e.summary for _, e in extracts], ranks)
     return ReadTraces(
@@ -108,7 +130,7 @@ def _slowest_timeline(
             slowest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
         file = next(rank.file for rank in ranks.ranks if rank.rank == slowest)
         index = next((i for i, trace in enumerate(traces) if trace.file == file), 0)
-    timeline = extract_trace(files[index], timeline=True).timeline
+    timeline = extract_trace(files[index], timeline=True).rank.timeline
     return {index: timeline} if timeline is not None else {}
 
 
@@ -118,26 +140,27 @@ def summary(file: Path) -> TraceSummary:
 
 
 @without_garbage_collection()
-def extract_trace(file: Path, *, timeline: bool = False) -> ReplayedTrace:
-    """The trace in `file`: its summary, the events needed to combine ranks, its replay and `timeline`. Raises TraceError."""
+def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
+    """The summary of the trace in `file`, what combining ranks needs, and its `timeline`. Raises TraceError."""
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
+    from profiler_kit.simulation.ranks import rank_graph
     from profiler_kit.simulation.step_model import replayed
     from profiler_kit.traces.reader import read
 
     table = read(file, details=False)
     attribution = attribute(table)
-    extract = replayed(attribution, extract_rank(attribution))
-    if not timeline:
-        return extract
-    from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+    extract = extract_rank(attribution)
+    summary, model = replayed(attribution, extract.summary)
+    extract = replace(extract, summary=summary)
+    if timeline:
+        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
 
-    return replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
+        extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
+    return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=model)
 
 
-def _extracts(
-    files: Sequence[Path], on_progress: OnProgress, with_timeline: bool
-) -> Iterator[ReplayedTrace | KitError]:
+def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[TraceExtract | KitError]:
     """Yield the extract or the error of each file. Few small files are read in this process, others in several processes."""
     sizes = [_text_bytes(file) for file in files]
     workers = workers_for(len(files), BASE_BYTES + int(TEXT_SHARE * max(sizes, default=0)))
@@ -158,7 +181,7 @@ def _extracts(
         yield extract
 
 
-def _extract_or_error(file: Path, with_timeline: bool) -> ReplayedTrace | TraceError:
+def _extract_or_error(file: Path, with_timeline: bool) -> TraceExtract | TraceError:
     try:
         return extract_trace(file, timeline=with_timeline)
     except TraceError as error:
@@ -180,6 +203,24 @@ def _combine_ranks(extracts: Sequence[ReplayedTrace]) -> Ranks | None:
     from profiler_kit.attribution.ranks import compare_ranks
 
     return compare_ranks(extracts)
+
+
+def _with_job_steps(extracts: list[tuple[Path, TraceExtract]]) -> list[tuple[Path, TraceExtract]]:
+    """`extracts` with the steps that the ranks take together without the profiler, where all of them have a graph."""
+    from profiler_kit.simulation.ranks import job_intervals
+
+    graphs = [extract.graph for _, extract in extracts if extract.graph is not None]
+    if len(graphs) < len(extracts):
+        return extracts
+    intervals = job_intervals(graphs, [extract.rank for _, extract in extracts])
+    return (
+        [
+            (file, extract.with_summary(replace(extract.summary, untraced_step_ns=interval)))
+            for (file, extract), interval in zip(extracts, intervals, strict=True)
+        ]
+        if intervals
+        else extracts
+    )
 
 
 def _with_file(error: KitError, file: Path, name: str | None) -> TraceError:

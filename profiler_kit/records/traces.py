@@ -326,7 +326,8 @@ class WorkSite:
     - `operator`: the outermost operator or the autograd node, or "" for all work of a function.
     - `operators`: of a function, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
-    - `product_share`: the part of its device time in convolutions, matrix products, attention and recurrent layers.
+    - `product_share`: the part of its time, on the host and on the device, in operators that launch convolutions, matrix
+      products, attention or recurrent layers.
     - `saving`: what a step would save without the work, its launches, and the host's waits there. Of a function, the host's
       work before each of its launches counts as well; of an operator, only the time in it.
     """

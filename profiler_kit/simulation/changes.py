@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_kit.simulation.graph import Graph, Ids, Ints, Link, Mask
+from profiler_kit.simulation.graph import EDGES, Graph, Ids, Ints, Link, Mask
 
 
 def shorten(graph: Graph, nodes: Ids | Ints, duration_ns: Ints | int) -> Graph:
@@ -53,7 +53,7 @@ def move_to_stream(graph: Graph, nodes: Ids | Ints, lane: int | None = None) -> 
     """Return `graph` with the device work `nodes` on the stream `lane`, by default a new one.
 
     The work no longer waits for earlier work of its old stream. The next work of that stream still waits for it, as for an event,
-    because it may read what was written. `lane` has no other work.
+    because it may read the results. `lane` has no other work.
     """
     moved = _mask(graph, nodes) & graph.is_device
     lane = int(graph.lane.max()) + 1 if lane is None else lane
@@ -91,7 +91,7 @@ def _mask(graph: Graph, nodes: Ids | Ints) -> Mask:
 
 
 def _without_edges(graph: Graph, dropped: Mask) -> Graph:
-    columns = {name: getattr(graph, name)[~dropped] for name in ("source", "target", "delay_ns", "link")}
+    columns = {name: getattr(graph, name)[~dropped] for name in EDGES}
     return replace(graph, **columns)
 
 

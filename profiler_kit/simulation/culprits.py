@@ -49,7 +49,7 @@ class Culprit(NamedTuple):
 
 
 def idle_culprits(attribution: Attribution, traced: TraceGraph, replay: Replay) -> Culprits:
-    """Return what the device of `replay` waited for in each idle interval. `replay` is of `traced`, or of a change of it."""
+    """Return the causes of each idle interval of `replay`, which is of `traced` or of a change of it."""
     waited = replay.waited()
     on_host = (waited.link == NONE) & ~replay.graph.is_device[waited.node]
     delays = np.flatnonzero(~on_host)
@@ -64,8 +64,8 @@ def idle_culprits(attribution: Attribution, traced: TraceGraph, replay: Replay) 
     for number in np.unique(left.thread).tolist():
         for thread in dict.fromkeys((number, attribution.main_thread)):
             mine = left.thread == number
-            found, rest = _covered(attribution, thread, left.selected(mine))
-            parts.append(found)
+            covered, rest = _covered(attribution, thread, left.selected(mine))
+            parts.append(covered)
             left = left.selected(~mine).joined(rest)
     none = np.full(len(left.begin), NONE, np.int32)
     parts.append(Culprits(left.interval, none, left.thread, none, left.end - left.begin))

@@ -77,7 +77,7 @@ def device_work(attribution: Attribution, host: HostWork) -> DeviceWork:
 
 
 def _waiting_ns(attribution: Attribution, position: Ids) -> Ints:
-    """Return how long each collective waits for other ranks: what it takes beyond the transfer of its message.
+    """Return how long each collective waits for other ranks: its time beyond the transfer of its message.
 
     The fastest collective of the trace shows the rate of transfer. A message of unknown size takes as long as the shortest one.
     """

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.attribution.device_time import LATENCY_NS
 from profiler_kit.attribution.host_time import launch_queue
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.simulation.device_work import DeviceWork, device_work
@@ -22,9 +23,6 @@ from profiler_kit.traces.table import NONE
 
 # The launch queue of CUDA holds about 1,024 launches (1,022 on a V100, 1,028 on an H200).
 QUEUE_DEPTH: Final = 1_024
-# Work that starts later than this after its launch and the last work of its stream waits for something else.
-# Source: LATENCY_NS and HANDOVER_NS of `attribution.device_time`.
-_USUAL_NS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,8 +128,8 @@ class _Edges:
     def add_device_order(self) -> None:
         """Add what device work waits for: its launch, its stream, and events of other streams.
 
-        The usual delay of each kind is the median where only that edge can have decided. The rest of what the
-        trace shows is added to the edge that came last.
+        The usual delay of each kind is the median where only that edge can have decided. The rest of the delay in the
+        trace is added to the edge that came last.
         """
         host, work = self._host, self._work
         start, none_before = work.start_ns, NEVER_NS
@@ -195,6 +193,6 @@ def _usual_delays(start: Ints, ready: Ints) -> Ints:
     last, latest = np.argmax(ready, axis=0), ready.max(axis=0, initial=NEVER_NS)
     usual = np.zeros(len(ready), np.int64)
     for i in range(len(ready)):
-        delays = (start - latest)[(last == i) & (start - latest < _USUAL_NS) & (latest != NEVER_NS)]
+        delays = (start - latest)[(last == i) & (start - latest < LATENCY_NS) & (latest != NEVER_NS)]
         usual[i] = int(np.median(delays)) if len(delays) else 0
     return usual

@@ -20,6 +20,7 @@ Ids = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 Mask = NDArray[np.bool_]
 NONE: Final = -1
+EDGES: Final = ("source", "target", "delay_ns", "link")  # the columns of edges
 NEVER_NS: Final = -(1 << 61)  # the earliest start of a node that only its edges hold back
 
 
@@ -33,6 +34,7 @@ class Link(IntEnum):
     EVENT = 4  # a stream waits for an event of another stream
     WAIT = 5  # the host waits for the device
     QUEUE = 6  # a launch waits for a place in the launch queue
+    RANK = 7  # a collective waits for another rank
 
 
 class Item(IntEnum):

@@ -109,7 +109,7 @@ def _none() -> _Stretches:
     )
 
 
-_CALL, _WAIT, _TIME, _RESUME = range(4)  # what a lane is cut at: a launch, a wait, a time, the end of a pause
+_CALL, _WAIT, _TIME, _RESUME = range(4)  # kinds of cuts: at a launch, a wait, a time, the end of a pause
 
 
 class _Cutter:
@@ -150,7 +150,7 @@ class _Cutter:
         )
 
     def _cuts(self, number: int, lane: Lane, *, has_others: bool) -> tuple[Ints, Ints, Ids, Bytes]:
-        """Return the cuts of a lane in order: start, end, event (NONE for a time) and what is cut at."""
+        """Return the cuts of a lane in order: start, end, event (NONE for a time) and kind."""
         host, window = self._attribution.host, self._window
         is_cut = self._launches | (self._wait_start != NONE)
         is_cut &= np.isin(host.thread, np.array(lane.threads))

@@ -1,7 +1,7 @@
-"""What the profiler adds to a step, and the step without it.
+"""The time that the profiler adds to a step, and the step without it.
 
 The profiler takes time of the host for each event that it records. The device's work takes as long as without it. So the step
-without the profiler is the replay with that time taken out of the host's work. It is shorter only as far as the host decides.
+without the profiler is the replay with that time taken out of the host's work. Where the device decides, it is not shorter.
 """
 
 from __future__ import annotations
@@ -92,10 +92,13 @@ def untraced_interval(graph: Graph, cost: ProfilerCost) -> Interval:
     waiting = replace(graph, waiting_ns=np.zeros_like(graph.waiting_ns))
     high = simulate(without_profiler(waiting, cost.scaled(LEAST))).step_ns
     median, low = (simulate(without_profiler(graph, cost.scaled(factor))).step_ns for factor in (1.0, MOST))
-    median = min(median, high)
-    return Interval(
-        median=median, low=round((1 - NOISE_SHARE) * min(low, median)), high=round((1 + NOISE_SHARE) * high)
-    )
+    return interval_of(median, low, high)
+
+
+def interval_of(median_ns: int, low_ns: int, high_ns: int) -> Interval:
+    """Return the range of an estimate, to which the usual difference between steps is added."""
+    low, median, high = sorted((low_ns, median_ns, high_ns))
+    return Interval(median=median, low=round((1 - NOISE_SHARE) * low), high=round((1 + NOISE_SHARE) * high))
 
 
 def cost_of(attribution: Attribution, missing_share: float) -> ProfilerCost:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.simulation.graph import NONE, Graph, Ids, Ints, Link
+from profiler_kit.simulation.graph import NEVER_NS, NONE, Graph, Ids, Ints, Link
 
 
 class Idle(NamedTuple):
@@ -77,7 +77,7 @@ class Replay:
         return self.device_span_ns - int((self.idle.end_ns - self.idle.start_ns).sum())
 
     def waited(self) -> Waited:
-        """Return what the device waited for in each idle interval, along the edges that decided the starts."""
+        """Return the causes of each idle interval, along the edges that decided the starts."""
         graph, rows = self.graph, []
         start, end, binding = self.start_ns.tolist(), self.end_ns.tolist(), self.binding.tolist()
         source, link = graph.source.tolist(), graph.link.tolist()
@@ -130,7 +130,7 @@ def step_ns_of(graph: Graph, start_ns: Ints, end_ns: Ints) -> int:
     step counts from the start of the host. So a host that runs ahead of the device does not make a step shorter.
     Of a single step, the host's work and the device's count from their first to their last, and the longer one is the step.
     """
-    inside = graph.step != NONE
+    inside = (graph.step != NONE) & (end_ns > NEVER_NS // 2)  # removed work that waits for nothing has no time
     if not inside.any():
         return 0
     if graph.steps == 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_time
 from profiler_kit.attribution.launch_sites import Site, launch_sites
-from profiler_kit.attribution.rank_extract import RankExtract
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.lanes import ROOT_NAME
-from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, WorkSite
+from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, TraceSummary, WorkSite
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
@@ -207,6 +206,7 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
     labels, is_device, ns = model.labels, model.traced.is_device, model.durations_ns[USUAL]
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
     group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[labels.site]
+    computes = _computes(labels)
     totals = np.bincount(group[group != NONE], ns[group != NONE], minlength=len(index))
     unique = tuple(index)
     rows = []
@@ -223,12 +223,19 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
                 launch_share=len(work) / max(int(is_device.sum()), 1),
-                product_share=float(ns[work] @ labels.is_product[work]) / max(int(ns[work].sum()), 1),
+                product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
                 saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
                 operators=_longest_operators(model, np.flatnonzero(members)) if of_source else (),
             )
         )
     return sorted(rows, key=lambda row: -row.saving.median)
+
+
+def _computes(labels: Labels) -> Mask:
+    """Return which nodes belong to operators that launch products."""
+    products = {labels.sites[i].operator for i in np.unique(labels.site[labels.is_product]).tolist() if i != NONE}
+    mask: Mask = np.array([*(site.operator in products for site in labels.sites), False])[labels.site]
+    return mask
 
 
 def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
@@ -261,29 +268,19 @@ def claimed_causes(names: Iterable[str]) -> list[int]:
     return sorted(number for cause, number in CAUSE_NUMBERS.items() if cause in causes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReplayedTrace(RankExtract):
-    """A trace whose summary has the figures of the replay, and the model for further questions.
+def replayed(attribution: Attribution, summary: TraceSummary) -> tuple[TraceSummary, StepModel | None]:
+    """Return `summary` with the step without the profiler and what it would save, and the model for further questions.
 
-    `model`: None for a trace without device work, without steps, or with steps too long to ask often.
+    The model is None for a trace without device work or steps, and for steps that are too long to ask often.
     """
-
-    model: StepModel | None = None
-
-
-def replayed(attribution: Attribution, extract: RankExtract) -> ReplayedTrace:
-    """Return `extract` with the step without the profiler, or why it cannot be estimated, and what a step would save."""
-    summary, model = extract.summary, None
     if reason := untraced_reason(attribution, summary):
-        summary = replace(summary, untraced_reason=reason)
-    else:
-        traced, cost = trace_graph(attribution), cost_of(attribution, summary.missing_share)
-        summary = replace(summary, untraced_step_ns=untraced_interval(traced.graph, cost))
-        if traced.graph.is_device.any() and len(traced.graph) <= MAX_NODES:
-            model = step_model(attribution, traced, cost)
-            summary = replace(summary, sites=work_sites(model))
-    columns = {field.name: getattr(extract, field.name) for field in fields(RankExtract)}
-    return ReplayedTrace(**columns | {"summary": summary}, model=model)
+        return replace(summary, untraced_reason=reason), None
+    traced, cost = trace_graph(attribution), cost_of(attribution, summary.missing_share)
+    summary = replace(summary, untraced_step_ns=untraced_interval(traced.graph, cost))
+    if not traced.graph.is_device.any() or len(traced.graph) > MAX_NODES:
+        return summary, None
+    model = step_model(attribution, traced, cost)
+    return replace(summary, sites=work_sites(model)), model
 
 
 def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) -> StepModel:

@@ -1,4 +1,4 @@
-"""Waits that the profiler recorded with what they wait for, as it does with `enable_cuda_sync_events`."""
+"""Waits that the profiler recorded together with their events, as it does with `enable_cuda_sync_events`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sync_events(attribution: Attribution, work: DeviceWork) -> SyncEvents:
     stream_of = _stream_numbers(table, attribution, work)
     launch = attribution.device.launch[work.position]
     launch_ns = np.where(launch == NONE, np.iinfo(np.int64).min, host.start_ns[launch] if len(host.start_ns) else 0)
-    found = []
+    events = []
     for correlation, recorded, awaited, waiting in zip(
         table.correlation[rows].tolist(),
         record.tolist(),
@@ -51,8 +51,8 @@ def sync_events(attribution: Attribution, work: DeviceWork) -> SyncEvents:
             continue
         on_stream = np.flatnonzero((work.stream == stream_of[awaited]) & (launch_ns < host.start_ns[record_call]))
         if len(on_stream):
-            found.append((call, int(on_stream[-1]), stream_of.get(waiting, NONE)))
-    columns = np.array(found, np.int64).reshape(len(found), 3).T
+            events.append((call, int(on_stream[-1]), stream_of.get(waiting, NONE)))
+    columns = np.array(events, np.int64).reshape(len(events), 3).T
     return SyncEvents(columns[0].astype(np.int32), columns[1], columns[2].astype(np.int32))
 
 

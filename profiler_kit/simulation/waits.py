@@ -1,4 +1,4 @@
-"""What the host and the streams waited for. Traces seldom record it, so it follows from order and time."""
+"""The device work that the host and the streams waited for. Traces seldom record it: it follows from order and time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.device_time import HANDOVER_NS
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.simulation.device_work import DeviceWork
 from profiler_kit.simulation.graph import Ids, Ints
@@ -90,17 +91,15 @@ def _latest(candidates: Ints, values: Ints) -> Ints:
     return result
 
 
-# Work that starts later than this after its launch and its stream waits for something else. Source: HANDOVER_NS of
-# `attribution.device_time`. An event reaches another stream within the longer time: a collective, whose kernel needs many
-# blocks at once, begins 25 us after it on an H200.
-_LATE_NS: Final = 20_000
-_HANDOVER_NS: Final = 50_000
+# Work that starts later than HANDOVER_NS after its launch and its stream waits for something else. An event reaches another
+# stream within a longer time: a collective, whose kernel needs many blocks at once, begins 25 us after it on an H200.
+_EVENT_NS: Final = 50_000
 
 
 def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWork) -> Ids:
     """Return the work on another stream that each work waits for through an event, or NONE.
 
-    The thread that launches the work made its stream wait since the launch before: then the event stands for the last work
+    The thread that launches the work made its stream wait since the launch before: then the event is that of the last work
     that was launched on another stream before the last event was recorded. That work may still run when the waiting work
     begins. Then the event, and also that of work which starts late for no other reason, is that of the work that
     ended last before it began.
@@ -112,8 +111,8 @@ def awaited_by_streams(attribution: Attribution, host: HostWork, work: DeviceWor
     for source, end_ns in ((work.launch, host.end_ns), (work.previous, work.end_ns)):
         at = source != NONE
         ready[at] = np.maximum(ready[at], end_ns[source[at]])
-    is_late = work.start_ns - ready > _LATE_NS
-    is_late &= (ended != NONE) & (work.start_ns - work.end_ns[ended] < _HANDOVER_NS)
+    is_late = work.start_ns - ready > HANDOVER_NS
+    is_late &= (ended != NONE) & (work.start_ns - work.end_ns[ended] < _EVENT_NS)
     runs_on = (result != NONE) & (work.end_ns[result] > work.start_ns + _SKEW_NS)
     return np.where(runs_on | (is_late & (result == NONE)), ended, result).astype(np.int32)
 

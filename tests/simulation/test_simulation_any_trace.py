@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from inspection_written import Written, written
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.rank_extract import extract_rank
 from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.simulation.changes import remove
 from profiler_kit.simulation.culprits import idle_culprits, summed
 from profiler_kit.simulation.from_trace import trace_graph
@@ -33,7 +33,7 @@ def assert_laws_hold(attribution: Attribution) -> None:
     assert replay.device_busy_ns + int(idle.sum()) == replay.device_span_ns
     removed = simulate(remove(graph, np.flatnonzero(graph.is_device)))
     assert (removed.end_ns <= replay.end_ns).all()
-    summary = replayed(attribution, extract_rank(attribution)).summary
+    summary = replayed(attribution, summarize(attribution))[0]
     assert (summary.untraced_step_ns is None) == (summary.untraced_reason != "")
     if summary.untraced_step_ns is not None:
         interval = summary.untraced_step_ns

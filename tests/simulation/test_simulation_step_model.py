@@ -8,11 +8,11 @@ import pytest
 from inspection_traces import Event, call, kernel, launch, mark, op, table
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.rank_extract import extract_rank
+from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.profiler_cost import ProfilerCost
-from profiler_kit.simulation.step_model import Claim, ReplayedTrace, StepModel, replayed, step_model
+from profiler_kit.simulation.step_model import Claim, StepModel, replayed, step_model
 from profiler_kit.traces.reader import read
 
 FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
@@ -104,9 +104,9 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
 
 def sites(tmp_path: Path, events: list[Event]) -> dict[str, WorkSite]:
     attribution = attribute(table(tmp_path, events))
-    trace: ReplayedTrace = replayed(attribution, extract_rank(attribution))
-    assert trace.model is not None
-    return {site.source or site.operator: site for site in trace.summary.sites}
+    summary, replay = replayed(attribution, summarize(attribution))
+    assert replay is not None
+    return {site.source or site.operator: site for site in summary.sites}
 
 
 def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path:
         / "back_and_forth_between_layouts.cuda.stacks.json.gz"
     )
     attribution = attribute(read(path, details=False))
-    found = replayed(attribution, extract_rank(attribution)).summary.sites
+    found = replayed(attribution, summarize(attribution))[0].sites
     flips = next(site for site in found if site.source.endswith("(22): forward"))
     assert flips.launches == pytest.approx(48, abs=1)  # 16 copies in forward, and 32 kernels of their backward
     assert not flips.product_share

@@ -31,7 +31,7 @@ DOC = f"""
 Fires if the replay of a trace saves at least {limit_percent(MIN_SAVING)} of the step without the work of one function (with
 stacks): its device work, its launches, and the host's waits there; or {limit_percent(MIN_OPERATOR_SAVING)} without one operator,
 wherever it is called. `high` from {limit_percent(LARGE_SAVING)} on, `medium` below. Work of backward belongs to the place of its
-forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their device time in convolutions, matrix products,
+forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products,
 attention or recurrent layers do not count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The
 finding ranks after those that say why the place takes time.
 """
