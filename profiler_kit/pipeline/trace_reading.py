@@ -197,7 +197,7 @@ def _text_bytes(file: Path) -> int:
     return size * GZIP_RATIO if file.name.endswith(".gz") else size
 
 
-def _combine_ranks(extracts: Sequence[ReplayedTrace]) -> Ranks | None:
+def _combine_ranks(extracts: Sequence[RankExtract]) -> Ranks | None:
     if len(extracts) < 2:
         return None
     from profiler_kit.attribution.ranks import compare_ranks
