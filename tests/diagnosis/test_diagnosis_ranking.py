@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sample_reports import v0_cuda
 
 from profiler_kit.diagnosis.ranking import account_of, rank, step_cells
 from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport
-from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule, TracePhase, TraceSummary
+from profiler_kit.records.traces import IdleTime, PhaseTime, Saving, TraceKernel, TraceModule, TracePhase, TraceSummary
 
 
 def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium") -> Finding:
@@ -160,3 +162,77 @@ def test_an_uncertain_cause_does_not_precede_its_symptom(severity: Severity, ord
     findings = (finding("symptom", 0.5, "busy"), finding("cause", 0.3, "busy", severity=severity))
     ranked = rank(report(), findings, {"cause": ("symptom",)})
     assert [item.rule for item in ranked] == order
+
+
+# ---- with a replay
+
+
+class Replayed:
+    """Savings by rule. `overlaps`: the part of a rule's saving that goes with an earlier one."""
+
+    def __init__(
+        self, savings: dict[str, tuple[float, float, float]], overlaps: dict[tuple[str, str], float] | None = None
+    ) -> None:
+        self.savings, self.overlaps = savings, overlaps or {}
+
+    def saving(self, finding: Finding) -> Saving:
+        low, median, high = self.savings[finding.rule]
+        return Saving(median=median, low=low, high=high)
+
+    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
+        gone = sum(self.overlaps.get((earlier.rule, finding.rule), 0.0) for earlier in after)
+        return (1 - gone) * self.savings[finding.rule][1]
+
+
+TOPICS = {"launches": "place", "copies": "cause", "layer": "cause", "casts": "cause"}
+
+
+def replayed(findings: list[Finding], **options: Any) -> list[tuple[str, str]]:
+    ranked = rank(report(), findings, savings=Replayed(**options), topics=TOPICS)
+    return [(f.rule, f.severity) for f in ranked]
+
+
+def test_a_large_share_that_saves_nothing_is_low_and_last() -> None:
+    findings = [finding("layer", 0.3, "busy:module:net.a", severity="high"), finding("casts", 0.1, "busy:kernel:add")]
+    savings = {"layer": (0.0, 0.02, 0.1), "casts": (0.2, 0.3, 0.4)}
+    assert replayed(findings, savings=savings) == [("casts", "medium"), ("layer", "low")]
+    ranked = rank(report(), findings, savings=Replayed(savings), topics=TOPICS)
+    assert [(f.rule, f.share, f.saving.median) for f in ranked] == [("casts", 0.3, 0.3), ("layer", 0.02, 0.02)]
+
+
+@pytest.mark.parametrize(
+    ("saving", "severity"),
+    [((0.25, 0.3, 0.4), "high"), ((0.1, 0.3, 0.4), "medium"), ((0.0, 0.05, 0.4), "low")],
+)
+def test_the_severity_follows_the_saving_at_the_low_end(saving: tuple[float, float, float], severity: str) -> None:
+    findings = [finding("copies", 0.3, "busy:kernel:add", severity="high")]
+    assert replayed(findings, savings={"copies": saving}) == [("copies", severity)]
+
+
+def test_a_sure_saving_of_a_cause_is_not_minor() -> None:
+    findings = [finding("copies", 0.04, "busy:kernel:add", severity="low")]
+    assert replayed(findings, savings={"copies": (0.21, 0.3, 0.4)}) == [("copies", "medium")]
+    assert replayed(findings, savings={"copies": (0.19, 0.3, 0.4)}) == [("copies", "low")]
+
+
+@pytest.mark.parametrize(("saving", "first"), [(0.2, "copies"), (0.1, "launches")])
+def test_a_cause_precedes_the_place_of_which_it_explains_a_part(saving: float, first: str) -> None:
+    findings = [finding("launches", 0.1, "idle:python", severity="high"), finding("copies", 0.3, "busy:kernel:add")]
+    savings = {"launches": (0.5, 0.6, 0.7), "copies": (saving, saving, saving)}
+    assert replayed(findings, savings=savings)[0][0] == first
+
+
+def test_a_place_that_causes_explain_is_low() -> None:
+    findings = [finding("launches", 0.1, "idle:python", severity="high"), finding("copies", 0.3, "busy:kernel:add")]
+    savings = {"launches": (0.5, 0.6, 0.7), "copies": (0.3, 0.4, 0.5)}
+    apart, together = {}, {("copies", "launches"): 0.5}
+    assert dict(replayed(findings, savings=savings, overlaps=apart)) == {"copies": "medium", "launches": "high"}
+    assert dict(replayed(findings, savings=savings, overlaps=together)) == {"copies": "medium", "launches": "low"}
+
+
+def test_of_savings_that_are_about_the_same_the_larger_weight_comes_first() -> None:
+    findings = [finding("casts", 0.1, "busy:kernel:add"), finding("layer", 0.3, "busy:module:net.a")]
+    savings = {"casts": (0.3, 0.32, 0.4), "layer": (0.3, 0.3, 0.4)}
+    assert [rule for rule, _ in replayed(findings, savings=savings)] == ["layer", "casts"]
+    savings["casts"] = (0.3, 0.4, 0.4)
+    assert [rule for rule, _ in replayed(findings, savings=savings)] == ["casts", "layer"]

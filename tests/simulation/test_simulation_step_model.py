@@ -134,3 +134,19 @@ def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path:
     flips = next(site for site in found if site.source.endswith("(22): forward"))
     assert flips.launches == pytest.approx(48, abs=1)  # 16 copies in forward, and 32 kernels of their backward
     assert not flips.product_share
+
+
+def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> None:
+    """A single step whose first launch goes: the rest keeps its time."""
+    events = [
+        mark("ProfilerStep#1", 0, 200),
+        call("train.py(3): clip", 0, 100),
+        op("aten::cos", 0, 100),
+        launch(1, 98, 99),
+        kernel("cos", 100, 110, 1),
+        op("aten::sin", 100, 200),
+        launch(2, 198, 199),
+        kernel("sin", 200, 210, 2),
+    ]
+    found = sites(tmp_path, events)["train.py(3): clip"]
+    assert found.saving.median == pytest.approx(0.5, abs=0.05)

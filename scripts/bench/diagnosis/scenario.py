@@ -72,6 +72,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "straggler": "stragglers",
         "cpu_fallback": "cpu_fallback host_copies sync_waits",
         "unknown": "unknown_idle",
+        "place": "costly_place",
     }.items()
 }
 

@@ -1,0 +1,70 @@
+"""The place without which a step saves most: which places count, and what the finding claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trace_reports import trace, traces
+
+from profiler_kit.diagnosis.rules.costly_place import RULE
+from profiler_kit.diagnosis.rules.launch_bound import RULE as LAUNCH_BOUND
+from profiler_kit.records.report import Finding
+from profiler_kit.records.traces import Saving, WorkSite
+
+
+def site(saving: float, *, source: str = "train.py(3): clip", operator: str = "", **more: Any) -> WorkSite:
+    fields: dict[str, Any] = {"phase": "other", "launches": 100.0, "launch_share": 0.5, "product_share": 0.0} | more
+    return WorkSite(
+        source="" if operator else source,
+        operator=operator,
+        saving=Saving(median=saving, low=saving, high=saving),
+        **fields,
+    )
+
+
+def findings(*sites: WorkSite) -> list[Finding]:
+    assert RULE.check_trace is not None
+    return list(RULE.check_trace(traces(trace(sites=sites))))
+
+
+@pytest.mark.parametrize(("saving", "severity"), [(0.14, None), (0.16, "medium"), (0.39, "medium"), (0.41, "high")])
+def test_a_function_by_its_saving(saving: float, severity: str | None) -> None:
+    assert [f.severity for f in findings(site(saving))] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("saving", "fires"), [(0.39, False), (0.41, True)])
+def test_an_operator_has_to_be_a_large_part_of_the_step(saving: float, fires: bool) -> None:
+    assert bool(findings(site(saving, operator="aten::to"))) is fires
+
+
+@pytest.mark.parametrize(("more", "fires"), [
+    ({"product_share": 0.26}, False), ({"product_share": 0.24}, True),
+    ({"launch_share": 0.99}, False), ({"launch_share": 0.97}, True),
+])  # fmt: skip
+def test_the_model_and_the_whole_step_are_no_places(more: dict[str, float], fires: bool) -> None:
+    assert bool(findings(site(0.5, **more))) is fires
+
+
+def test_the_largest_place_is_claimed_and_the_function_comes_before_its_operator() -> None:
+    (found,) = findings(site(0.5, operator="aten::to"), site(0.502), site(0.3, source="train.py(9): log"))
+    assert found.claims == ("site:function:train.py(3): clip",)
+    assert found.weight == 0.502
+    assert {e.name: e.value for e in found.evidence} == {"saving without it": 50.2, "launches per step": 100.0}
+    (found,) = findings(site(0.9, operator="aten::to"), site(0.5))
+    assert found.claims == ("site:operator:aten::to",)
+
+
+def test_no_replay_no_place() -> None:
+    assert findings() == []
+
+
+def test_a_launch_bound_step_names_the_place_of_most_launches() -> None:
+    """Two thirds of the step are idle before launches; the function causes more than half of that."""
+    idle = {("op dispatch", "forward"): 200.0}
+    assert LAUNCH_BOUND.check_trace is not None
+    named, other = (
+        next(iter(LAUNCH_BOUND.check_trace(traces(trace(idle=idle, sites=(site(saving),)))))) for saving in (0.5, 0.2)
+    )
+    assert "train.py(3): clip" in named.title
+    assert "train.py(3): clip" not in other.title
