@@ -71,15 +71,19 @@ def _forward_of(attribution: Attribution, node: Ids) -> Ids:
 def _user_calls(attribution: Attribution, events: Ids) -> Ids:
     """Return the innermost Python call of the user's own code around each event, or NONE."""
     table, host = attribution.table, attribution.host
-    python = np.unique(host.python[host.python != NONE])
-    used = np.unique(table.name[host.rows[python]])
-    is_user = np.zeros(len(table.names) + 1, np.bool_)
-    is_user[used] = [is_user_code(table.names[i]) for i in used.tolist()]
+    is_user = np.zeros(len(table.names), np.bool_)
+    is_checked = is_user.copy()
     result = host.python[events]
+    pending = np.flatnonzero(result != NONE)
     for _ in range(_MAX_DEPTH):
-        pending = np.flatnonzero((result != NONE) & ~is_user[table.name[host.rows[result]]])
+        names = table.name[host.rows[result[pending]]]
+        new = np.unique(names[~is_checked[names]])
+        is_user[new] = [is_user_code(table.names[i]) for i in new.tolist()]
+        is_checked[new] = True
+        pending = pending[~is_user[names]]
+        result[pending] = host.enclosing(host.python, result[pending])
+        pending = pending[result[pending] != NONE]
         if not len(pending):
             break
-        result[pending] = host.enclosing(host.python, result[pending])
-    result[(result != NONE) & ~is_user[table.name[host.rows[result]]]] = NONE
+    result[pending] = NONE
     return result

@@ -18,6 +18,8 @@ from profiler_kit.units import text
 
 # Less time around the device work is not mentioned.
 MIN_EDGE: Final = 0.1
+# A profiler that takes a smaller part of the step is not mentioned.
+MIN_PROFILER_SHARE: Final = 0.1
 # Shares of a trace are those of a step only if its steps cover most of it.
 MIN_COVERED: Final = 0.5
 CAUSE_WORDS: Final = {"python": "Python", "unknown": "unknown cause", "op dispatch": "operator dispatch"}
@@ -51,10 +53,20 @@ def trace_cost(report: TraceReport) -> str:
     most_outside = f" The marked steps cover {text(steps_ns, 'ns')} of {text(trace.span_ns, 'ns')}."
     is_outside = clock == "host" and not trace.steps_inferred and steps_ns < MIN_COVERED * trace.span_ns
     return join_sentences(
-        f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}.{most_outside if is_outside else ''}",
+        f"A step takes {text(ns, 'ns')} on the {clock}{median}{inferred}{no_device}{_untraced(trace, ns)}."
+        f"{most_outside if is_outside else ''}",
         _around(trace),
         _recording(trace),
     )
+
+
+def _untraced(trace: TraceSummary, step_ns: int) -> str:
+    """The step without the profiler, as the end of a sentence, where the profiler makes it much longer; otherwise empty."""
+    untraced = trace.untraced_step_ns
+    if untraced is None or untraced.median >= (1.0 - MIN_PROFILER_SHARE) * step_ns:
+        return ""
+    range_text = f"{text(untraced.low, 'ns')} to {text(untraced.high, 'ns')}"
+    return f"; without the profiler, about {text(untraced.median, 'ns')} ({range_text})"
 
 
 def _around(trace: TraceSummary) -> str:

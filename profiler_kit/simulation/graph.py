@@ -132,3 +132,20 @@ def graph_of(nodes: Iterable[Node]) -> Graph:
         delay_ns=delay_ns,
         link=link,
     )
+
+
+def selected(graph: Graph, kept: Ids | Ints) -> Graph:
+    """Return the nodes `kept`, which are in order, and the edges between them."""
+    number = np.full(len(graph) + 1, NONE, np.int32)
+    number[kept] = np.arange(len(kept))
+    inside = (number[graph.source] != NONE) & (number[graph.target] != NONE)
+    nodes = ("lane", "is_device", "duration_ns", "ready_ns", "own_ns", "step", "waiting_ns")
+    return Graph(
+        **{name: getattr(graph, name)[kept] for name in nodes},
+        launch=number[graph.launch[kept]],
+        items=graph.items[:, kept],
+        source=number[graph.source[inside]],
+        target=number[graph.target[inside]],
+        delay_ns=graph.delay_ns[inside],
+        link=graph.link[inside],
+    )

@@ -24,7 +24,7 @@ from profiler_kit.records.lanes import ROOT_NAME
 from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, TraceSummary, WorkSite
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
-from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
+from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Mask, selected
 from profiler_kit.simulation.profiler_cost import (
     LEAST,
     MOST,
@@ -41,10 +41,12 @@ from profiler_kit.traces.table import NONE, Bytes
 # Work of which a change leaves less than this part is removed with its launches.
 _REMOVED_PART: Final = 0.1
 USUAL: Final = 0  # the index of the profiler's usual cost
-# A replay takes 2 us for each node, and a report asks for some fifty.
-MAX_NODES: Final = 50_000
+# A replay takes 2 us for each node, and a report asks for some fifty: the steps in the middle of a long trace are enough.
+MAX_NODES: Final = 8_000
+MAX_STEP_NODES: Final = 50_000
 MAX_SITES: Final = 8  # of functions, and of operators
 MAX_OPERATORS: Final = 3  # of a function
+MIN_RANGED_SAVING: Final = 0.02  # the range of a smaller saving says nothing
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
 # Idle time that is not the host's: work of other streams and ranks ends it.
 _NOT_HOST: Final = ("communication", "another stream")
@@ -213,9 +215,10 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
     for number in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
         members = group == number
         work = np.flatnonzero(members & is_device)
-        savings = [
-            model.saving_without(members, of_function=of_source, cost=cost) for cost in range(len(model.durations_ns))
-        ]
+        savings = [model.saving_without(members, of_function=of_source)]
+        if savings[USUAL] >= MIN_RANGED_SAVING:
+            others = range(1, len(model.durations_ns))
+            savings += [model.saving_without(members, of_function=of_source, cost=cost) for cost in others]
         rows.append(
             WorkSite(
                 source=unique[number] if of_source else "",
@@ -275,12 +278,34 @@ def replayed(attribution: Attribution, summary: TraceSummary) -> tuple[TraceSumm
     """
     if reason := untraced_reason(attribution, summary):
         return replace(summary, untraced_reason=reason), None
-    traced, cost = trace_graph(attribution), cost_of(attribution, summary.missing_share)
-    summary = replace(summary, untraced_step_ns=untraced_interval(traced.graph, cost))
-    if not traced.graph.is_device.any() or len(traced.graph) > MAX_NODES:
+    part, cost = _middle_steps(trace_graph(attribution)), cost_of(attribution, summary.missing_share)
+    summary = replace(summary, untraced_step_ns=untraced_interval(part.graph, cost))
+    if not part.graph.is_device.any() or len(part.graph) > MAX_STEP_NODES:
         return summary, None
-    model = step_model(attribution, traced, cost)
+    model = step_model(attribution, part, cost)
     return replace(summary, sites=work_sites(model)), model
+
+
+def _middle_steps(trace: TraceGraph) -> TraceGraph:
+    """Return the steps in the middle of `trace` with at most `MAX_NODES` nodes, but at least one step."""
+    graph, steps = trace.graph, trace.graph.steps
+    count = max(1, MAX_NODES * steps // max(len(graph), 1))
+    if count >= steps:
+        return trace
+    first = (steps - count) // 2
+    kept = np.flatnonzero((graph.step >= first) & (graph.step < first + count))
+    host = kept[~graph.is_device[kept]]
+    ready_ns = np.full(len(graph), NEVER_NS)
+    lanes_first = host[np.unique(graph.lane[host], return_index=True)[1]]
+    ready_ns[lanes_first] = trace.begin_ns[lanes_first] - trace.begin_ns[host].min()
+    return TraceGraph(
+        graph=selected(replace(graph, step=graph.step - first, ready_ns=ready_ns), kept),
+        begin_ns=trace.begin_ns[kept],
+        end_ns=trace.end_ns[kept],
+        thread=trace.thread[kept],
+        event=trace.event[kept],
+        origin_ns=trace.origin_ns,
+    )
 
 
 def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) -> StepModel:
@@ -297,10 +322,11 @@ def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) 
     )
 
 
-def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
-    device, table = attribution.device, attribution.table
+def _labels(whole: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
+    """Return the labels of the nodes, and the idle time by cause and the span of these steps."""
     is_device = trace.graph.is_device
-    position = np.where(is_device, trace.event, NONE)
+    attribution, position = _with_work(whole, np.where(is_device, trace.event, NONE))
+    device, table = attribution.device, attribution.table
     name = np.append(table.name[device.rows], np.int32(NONE))[position]
     used, number = np.unique(name, return_inverse=True)
     timeline, _, _, gaps = device_time(attribution)
@@ -330,6 +356,15 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     )
     totals = ns.sum(axis=1)
     return labels, totals, int(totals.sum() + busy.sum())
+
+
+def _with_work(attribution: Attribution, position: Ids | Ints) -> tuple[Attribution, Ints]:
+    """Return `attribution` with the device work at `position` alone, and its positions there; NONE stays NONE."""
+    kept = np.zeros(len(attribution.device.rows) + 1, np.bool_)
+    kept[position] = True
+    kept[NONE] = False
+    number = np.append(np.cumsum(kept[:-1]) - 1, NONE)
+    return replace(attribution, device=attribution.device.selected(kept[:-1])), number[position]
 
 
 def _part_inside(begin: Ints, finish: Ints, ns: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:

@@ -114,6 +114,13 @@ def test_marked_steps_that_cover_little_of_a_trace_are_compared_with_it() -> Non
     )
 
 
+@pytest.mark.parametrize(("untraced_ms", "is_stated"), [(23.0, False), (22.0, True)])
+def test_a_profiler_that_takes_a_tenth_of_the_step_is_stated(untraced_ms: float, is_stated: bool) -> None:
+    ns = round(1e6 * untraced_ms)
+    slowed = trace(**steps(4, 25.0, 25.0), untraced_step_ns=Interval(median=ns, low=ns // 2, high=2 * ns))
+    assert ("without the profiler, about 22 ms (11 ms to 44 ms)" in judged(traces(slowed)).sentences[0]) is is_stated
+
+
 def test_other_kinds_of_reports_have_a_cost() -> None:
     assert judged(traces(host_only())).sentences[:2] == (
         "The trace covers 90 ms of host time; it has no steps and no device work.",

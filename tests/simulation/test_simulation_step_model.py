@@ -150,3 +150,26 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
     ]
     found = sites(tmp_path, events)["train.py(3): clip"]
     assert found.saving.median == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
+    whole, whole_model = replayed(attribution, summarize(attribution))
+    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 12)
+    part, part_model = replayed(attribution, summarize(attribution))
+    assert whole_model is not None
+    assert part_model is not None
+    assert (whole_model.traced.steps, part_model.traced.steps) == (4, 2)
+    assert len(part_model.traced) < len(whole_model.traced)
+    assert [(s.operator, s.launches) for s in part.sites] == [(s.operator, s.launches) for s in whole.sites]
+    for few, many in zip(part.sites, whole.sites, strict=True):
+        assert few.saving.median == pytest.approx(many.saving.median, abs=0.05)
+
+
+def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
+    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
+    summary, found = replayed(attribution, summarize(attribution))
+    assert found is None
+    assert summary.untraced_step_ns is not None
+    assert summary.sites == ()
