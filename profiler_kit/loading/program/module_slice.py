@@ -9,7 +9,6 @@ from typing import Final
 
 from profiler_kit.loading.program.imports import origin_of
 from profiler_kit.loading.program.names import (
-    BUILTINS,
     DEFINITIONS,
     FunctionNode,
     assigned,
@@ -109,7 +108,7 @@ class _ModuleSlicer(Slicer):
     def __init__(self, facts: DocumentFacts, available: frozenset[str], *, prints: bool) -> None:
         super().__init__(facts, {name: node for name, node in facts.functions.items() if name not in facts.effects})
         self.dropped: dict[int, ast.stmt] = {}
-        self._available = available | BUILTINS
+        self._available = available | facts.builtins
         self._prints = prints
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
@@ -233,7 +232,7 @@ def _available(tree: ast.Module, facts: DocumentFacts) -> frozenset[str]:
     for statement in leaves(tree.body):
         if isinstance(statement, DEFINITIONS):
             continue
-        is_available = _is_constant(statement, facts) and used_names(statement) <= available | BUILTINS
+        is_available = _is_constant(statement, facts) and used_names(statement) <= available | facts.builtins
         (available if is_available else others).update(bound_names(statement))
     return frozenset(available - others)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,8 +15,9 @@ from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_origins
 from profiler_kit.loading.program.model_variables import model_names
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.names import bound_names, dotted_name, in_order, used_names
 from profiler_kit.loading.program.places import Place, place_of
+from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
@@ -33,8 +33,6 @@ from profiler_kit.loading.training_step.step_code import (
     StepCode,
     find_called_losses,
     find_step_codes,
-    read_names,
-    stored_names,
 )
 from profiler_kit.meta.batch import Forward
 
@@ -176,12 +174,11 @@ class ScriptSteps:
             if name in names:
                 model_variables.append(name)
                 continue
-            if hasattr(builtins, name) and not derived.binds(name):
-                continue
             statement = derived.statement(name)
             if statement is not None:
                 statements.insert(0, statement)
-                free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
+                reads = used_names(statement) - facts_of(document.tree).builtins - bound_names(statement)
+                free += in_order(reads, [statement])
                 continue
             if derived.is_data(name) and not _is_called(name, code, directly=True):
                 labels.append(name)
@@ -240,7 +237,7 @@ def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
 
 
 def _reads(statements: list[ast.stmt], name: str) -> bool:
-    return any(name in read_names(statement) for statement in statements)
+    return any(name in used_names(statement) for statement in statements)
 
 
 class _Derivations:
@@ -251,21 +248,17 @@ class _Derivations:
         self._inputs = inputs
         self._bindings: dict[str, list[ast.stmt]] = {}
         for statement in code.before:
-            for name in stored_names(statement):
+            for name in in_order(bound_names(statement), [statement]):
                 self._bindings.setdefault(name, []).append(statement)
 
-    def binds(self, name: str) -> bool:
-        """Whether the step assigns `name`."""
-        return name in self._bindings or name in self._code.loop_names or name in self._code.parameters
-
     def is_data(self, name: str, depth: int = 0) -> bool:
-        """Whether `name` depends on values of a data loader, or on the arguments of the step's function."""
+        """Whether `name` depends on values of a data loader."""
         if name in self._code.loop_names:
             return True
         if depth > MAX_DERIVATIONS:
             return False
         statements = [s for s in self._bindings.get(name, ()) if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
-        reads = {n for statement in statements for n in read_names(statement) if "." not in n}
+        reads = {n for statement in statements for n in used_names(statement)}
         return any(self.is_data(n, depth + 1) for n in reads - {name} - self._inputs.keys())
 
     def statement(self, name: str) -> ast.stmt | None:
@@ -273,7 +266,7 @@ class _Derivations:
         statement = next(reversed(self._bindings.get(name, [])), None)
         if not isinstance(statement, ast.Assign):
             return None
-        reads = [n for n in read_names(statement) if "." not in n]
+        reads = used_names(statement)
         from_inputs = any(n in self._inputs or self.statement(n) is not None for n in reads if n != name)
         if not from_inputs or name in reads or self.is_data(name):
             return None
