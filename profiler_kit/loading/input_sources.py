@@ -34,6 +34,7 @@ from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import DTYPES, FILE_INPUT, InputText, build_arguments, parse_inputs
 from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.loader import Loader
+from profiler_kit.loading.program.model_use import ModelUse
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.source import Source, open_file
@@ -257,13 +258,21 @@ class InputFinder:
             model = self.model if is_all_meta(self.model) else meta_copy(self.model)
         except TargetError:
             return None  # a model that cannot be copied
-        names = {self.factory.rpartition(".")[2], type(self.model).__name__}
-        variables = {self.factory} if isinstance(getattr(self.source.module, self.factory, None), nn.Module) else set()
         return Evidence(
             model=model, evaluator=self.source.evaluator, documents=self.source.documents, seed=self.spec.seed,
-            factories=frozenset(names), variables=frozenset(variables),
-            site=self.candidate.site if self.candidate is not None else None,
+            use=self.use, site=self.candidate.site if self.candidate is not None else None,
         )  # fmt: skip
+
+    @cached_property
+    def use(self) -> ModelUse:
+        """How the documents of the target use the model."""
+        site = self.candidate.site if self.candidate is not None else None
+        is_variable = self.source is not None and isinstance(getattr(self.source.module, self.factory, None), nn.Module)
+        return ModelUse(
+            builders=frozenset({self.factory.rpartition(".")[2], type(self.model).__name__}),
+            variables=frozenset({self.factory} if is_variable else ()),
+            site=(site.document, site.variable) if site is not None and site.variable is not None else None,
+        )
 
     def _from_data_set(self) -> TargetInputs | None:
         """An image of a data set that the user's files load, if forward runs with it; None without one."""

@@ -154,8 +154,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     names = source.names
     steps = None
     if spec.mode == "train" and spec.sliced:
-        builders = frozenset({type(model).__name__, candidate.name.rpartition(".")[2]})
-        steps = ScriptSteps(source=source, model=model, forward=forward, builders=builders, site=candidate.site)
+        steps = ScriptSteps(source=source, model=model, forward=forward, use=finder.use, site=candidate.site)
     notes = (*([source.ran] if source.ran else ()), *dict.fromkeys((*source.notes, *build_notes)), *built.notes)
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:

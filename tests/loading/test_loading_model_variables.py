@@ -77,3 +77,20 @@ def test_inputs_and_loss_of_a_script_whose_model_an_unknown_library_wraps(
     static = count_target(target)
     assert [tuple(item.shape) for item in target.info.inputs] == [(7, 12)]
     assert (target.info.loss, target.info.optimizer, static.forward.macs) == ("mse_loss", "SGD", 7 * 12 * 4)
+
+
+def test_inputs_of_a_script_that_imports_the_model_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs, the loss and the optimizer ask the same question: which variable is the model."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.f = nn.Linear(12, 4)\n    def forward(self, x):\n        return self.f(x)\n"
+    )
+    Path("use.py").write_text(
+        "import torch\nfrom net import Net as Classifier\nclf = Classifier()\nclf(torch.randn(9, 12))\n"
+    )
+    target = load(TargetSpec(spec="net.py"), device="meta")
+    assert [tuple(item.shape) for item in target.info.inputs] == [(9, 12)]
+    assert target.info.inputs_from == "evidence"

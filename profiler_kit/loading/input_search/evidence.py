@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.input_search.data_sets import DataSetUse, data_set_use
 from profiler_kit.loading.input_search.meta_run import MetaRunner
-from profiler_kit.loading.input_search.model_calls import ModelCall, model_calls
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.model_use import ModelCall, ModelUse
 from profiler_kit.loading.program.names import assigned
 from profiler_kit.loading.program.places import ancestors, place_of
 from profiler_kit.loading.program.reading import parse_evidence
@@ -55,7 +55,7 @@ class DataSetInputs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """Reads inputs of `model` from documents. `factories` and `variables` are names in them; see `model_calls`.
+    """Reads inputs of `model` from documents, which use it as `use` says.
 
     `site` is the call that builds the model: calls of the model after it come first.
     """
@@ -63,16 +63,14 @@ class Evidence:
     model: nn.Module
     evaluator: Evaluator
     documents: tuple[Document, ...]
-    factories: frozenset[str]
-    variables: frozenset[str]
+    use: ModelUse
     seed: int
     site: CallSite | None = None
 
     def shown(self) -> ShownInputs | None:
         """The inputs of the first call of the model whose arguments have values and with which forward runs."""
         for document in sorted(self.documents, key=lambda document: not self._has_site(document)):
-            calls = model_calls(document, self.factories, self.variables)
-            for call in islice(sorted(calls, key=self._is_unrelated), MAX_CALLS):
+            for call in islice(sorted(self.use.calls(document), key=self._is_unrelated), MAX_CALLS):
                 batch = self._batch_of(call, {})
                 if batch is not None and self._runs(batch):
                     return ShownInputs(batch=batch, where=call.where)
@@ -106,7 +104,7 @@ class Evidence:
 
     def _prepared(self, document: Document, use: DataSetUse, names: tuple[str, ...]) -> tuple[InputText, ...] | None:
         """The inputs after the statements of the loop before the call of the model, such as a reshape."""
-        for call in islice(model_calls(document, self.factories, self.variables), MAX_CALLS):
+        for call in islice(self.use.calls(document), MAX_CALLS):
             loop = next((node for node in ancestors(document.tree, call.call) if isinstance(node, ast.For)), None)
             data = _data_name(loop.target) if loop is not None else None
             if loop is None or data is None:

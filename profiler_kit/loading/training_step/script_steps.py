@@ -11,10 +11,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.candidates.sites import CallSite
-from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.imports import imported_origins
-from profiler_kit.loading.program.model_variables import model_names
+from profiler_kit.loading.program.model_use import ModelUse
 from profiler_kit.loading.program.names import bound_names, dotted_name, in_order, used_names
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.slices import facts_of
@@ -54,14 +52,13 @@ class ScriptOptimizer:
 class ScriptSteps:
     """Searches the documents of a target for its training step.
 
-    `builders` are the names of the model's class and factory. `site` is the call that builds the model; its document comes
-    first.
+    `use` is how they use the model. `site` is the call that builds it; its document comes first.
     """
 
     source: Source
     model: nn.Module
     forward: Forward
-    builders: frozenset[str]
+    use: ModelUse
     site: CallSite | None = None
 
     def _documents(self) -> Iterator[Document]:
@@ -80,7 +77,7 @@ class ScriptSteps:
         count = 0
         for find in (self._codes, self._called_losses):
             for document in self._documents():
-                names = self._model_names(document)
+                names = self.use.names(document)
                 for code in find(document, names):
                     yield self._loss(document, names, code)
                     count += 1
@@ -95,7 +92,7 @@ class ScriptSteps:
         positional = self.forward.positional
         passed: set[str] = set()
         for document in self._documents():
-            for call in model_calls(document, self.builders, self._variables(document)):
+            for call in self.use.calls(document):
                 if call.kind == "forward":
                     passed.update(positional[: len(call.call.args)])
                     passed.update(word.arg for word in call.call.keywords if word.arg is not None)
@@ -105,7 +102,7 @@ class ScriptSteps:
         """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
         failure, count = "", 0
         for document in self._documents():
-            names = self._model_names(document)
+            names = self.use.names(document)
             for site in optimizer_sites(document.tree, names):
                 place = place_of(document, site)
                 if not self.source.evaluator.reaches(place, _bindings(names, self.model)):
@@ -127,16 +124,6 @@ class ScriptSteps:
             return optimizer_in(self.source.evaluator.value(place, expression, _bindings(names, model)))
 
         return build
-
-    def _model_names(self, document: Document) -> frozenset[str]:
-        origins = imported_origins(document.tree)
-        aliases = {name for name, origin in origins.items() if origin.rpartition(".")[2] in self.builders}
-        return model_names(document, self.builders | aliases, self._variables(document))
-
-    def _variables(self, document: Document) -> frozenset[str]:
-        """The variable of `document` that is known to hold the model."""
-        variable = self.site.variable if self.site is not None and self.site.document is document else None
-        return frozenset((variable,) if variable else ())
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         return find_step_codes(document.tree, names, self._decide(document, names))

@@ -268,8 +268,7 @@ class _Step:
             return ast.Name(id=(dotted_name(node) or "").replace(".", "_"), ctx=node.ctx)
         if not isinstance(node, ast.Call):
             return None
-        is_forward = isinstance(node.func, ast.Attribute) and node.func.attr == "forward"
-        if dotted_name(node.func.value if is_forward else node.func) not in self._names:  # type: ignore[attr-defined]
+        if (dotted_name(node.func) or "").removesuffix(".forward") not in self._names:
             return None
         output = ast.Name(id=OUTPUT, ctx=ast.Load())
         self.calls[output] = node
@@ -282,8 +281,9 @@ class _Step:
 
     def inputs(self, call: ast.Call) -> Iterator[tuple[str, int | str]]:
         """The variables that `call` passes, with their position or keyword."""
-        words = [(word.value, word.arg) for word in call.keywords if word.arg is not None]
-        for value, key in (*((value, position) for position, value in enumerate(call.args)), *words):
+        passed: dict[int | str, ast.expr] = dict(enumerate(call.args))
+        passed |= {word.arg: word.value for word in call.keywords if word.arg is not None}
+        for key, value in passed.items():
             while (
                 isinstance(value, ast.Call)
                 and isinstance(value.func, ast.Attribute)
