@@ -79,3 +79,17 @@ def test_a_local_name_loss_fn_is_no_use_of_the_loss_of_the_file(tmp_path: Path) 
     file.write_text(text + "def loss_fn(output, x):\n    return output.mean()\n")
     source = open_source(TargetSpec(spec=str(file)))
     assert own_loss(source) is source.names["loss_fn"]
+
+
+def test_a_package_that_exports_the_target_is_another_name_of_it(tmp_path: Path) -> None:
+    for name, text in {
+        "models/net.py": "class Net: ...\n",
+        "models/__init__.py": "from .net import *\n",
+        "use.py": "import models\nmodels.Net()\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    names = TargetNames(tmp_path / "models/net.py")
+    use = tmp_path / "use.py"
+    assert names.aliases(ast.parse(use.read_text()), use) == ([(1, "models", "")], False)
+    assert not names.are_imported(ast.parse("from models import Other"), use)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from profiler_kit.loading.program.names import STAR, dotted_name
+from profiler_kit.loading.program.names import STAR, defined_names, dotted_name
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import MAX_LEVELS
 
@@ -68,47 +68,17 @@ def _submodule(node: ast.ImportFrom, name: str) -> str:
     return f"{node.module}.{name}" if node.module else name
 
 
-def reexporting_files(file: Path, root: Path) -> frozenset[Path]:
-    """`file`, and the ``__init__.py`` files of its packages that import from it."""
-    files = {file}
-    for folder in file.parents:
-        init = folder / "__init__.py"
-        if not init.is_file() or not folder.is_relative_to(root):
-            break
-        tree = parsed(init)
-        if tree is not None and any(imported_files(node, init, root) & files for node in ast.walk(tree)):
-            files.add(init)
-    return frozenset(files)
-
-
-def imports_target(
-    tree: ast.Module, importer: Path, targets: frozenset[Path], names: frozenset[str], root: Path
-) -> bool:
-    """Whether `importer` imports one of `names` from the files `targets`, or one of these files as a module."""
-    modules = module_words(targets)
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        words = {word for alias in node.names for word in alias.name.split(".")}
-        words.update((getattr(node, "module", None) or "").split("."))
-        if not modules & words or not imported_files(node, importer, root) & targets:
-            continue  # the words first, without a look at the file system
-        if isinstance(node, ast.Import) or any(alias.name in names | modules | {STAR} for alias in node.names):
-            return True
-    return False
-
-
-def module_words(files: frozenset[Path]) -> frozenset[str]:
-    """The last part of the module names of `files`."""
-    return frozenset(path.parent.name if path.name == "__init__.py" else path.stem for path in files)
-
-
 class TargetNames:
     """The names of a document that refer to the file `target` or to names in it."""
 
     def __init__(self, target: Path) -> None:
         self._target = target.resolve()
         self._trees: dict[Path, ast.Module | None] = {}
+
+    def are_imported(self, tree: ast.Module, path: Path) -> bool:
+        """Whether a document imports the target or one of its names."""
+        aliases, imports_all = self.aliases(tree, path)
+        return imports_all or any(name is not None for *_, name in aliases)
 
     def aliases(self, tree: ast.Module, path: Path) -> tuple[list[tuple[int, str, str | None]], bool]:
         """((line, dotted name in the document, name in the target) of imports, whether all names of the target are imported).
@@ -121,7 +91,7 @@ class TargetNames:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    if self._file(alias.name, 0, importer) == self._target:
+                    if self._exports_target(self._file(alias.name, 0, importer)):
                         names.append((node.lineno, alias.asname or alias.name, ""))
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
@@ -132,6 +102,15 @@ class TargetNames:
                             (node.lineno, alias.asname or alias.name, self._name_in_target(node, alias.name, importer))
                         )
         return sorted(names, key=lambda entry: -entry[0]), imports_all
+
+    def _exports_target(self, file: Path | None) -> bool:
+        """Whether `file` is the target, or a package that exports names of it."""
+        if file is None or file == self._target:
+            return file is not None
+        is_package = file.name == "__init__.py"
+        return is_package and any(
+            self._leads_to_target(node, alias.name, file) for node in self._from_imports(file) for alias in node.names
+        )
 
     def _name_in_target(self, node: ast.ImportFrom, name: str, importer: Path) -> str | None:
         if self._file(_submodule(node, name), node.level, importer) == self._target:
@@ -144,20 +123,27 @@ class TargetNames:
         if file is None or depth > _MAX_CHAIN:
             return False
         if file == self._target:
-            return True
+            return depth == 0 or name in (STAR, *self._defined())
         if file.name != "__init__.py":
             return False
         return any(
             (STAR in (name, alias.name) or (alias.asname or alias.name) == name)
-            and self._leads_to_target(inner, alias.name, file, depth + 1)
+            and self._leads_to_target(inner, name if alias.name == STAR else alias.name, file, depth + 1)
             for inner in self._from_imports(file)
             for alias in inner.names
         )
 
-    def _from_imports(self, file: Path) -> Iterator[ast.ImportFrom]:
+    def _tree(self, file: Path) -> ast.Module | None:
         if file not in self._trees:
             self._trees[file] = parsed(file)
-        tree = self._trees[file]
+        return self._trees[file]
+
+    def _defined(self) -> frozenset[str]:
+        tree = self._tree(self._target)
+        return defined_names(tree) if tree is not None else frozenset()
+
+    def _from_imports(self, file: Path) -> Iterator[ast.ImportFrom]:
+        tree = self._tree(file)
         if tree is not None:
             yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))
 
