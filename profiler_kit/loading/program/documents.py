@@ -59,8 +59,7 @@ def find_documents(file: Path, tree: ast.Module) -> tuple[Document, ...]:
 
 def _importers(file: Path, root: Path) -> Iterator[Document]:
     names = TargetNames(file)
-    packages = (folder.name for folder in file.parents if folder.is_relative_to(root) and folder != root)
-    words = "|".join(map(re.escape, sorted({file.stem, file.parent.name, *packages})))
+    words = "|".join(map(re.escape, sorted(names.modules(root) | {file.parent.name})))
     mentions = re.compile(rf"^[ \t]*(from|import)\b[^\n]*\b({words})\b", re.MULTILINE)
     count = 0
     for path, source in local_sources(file, root):

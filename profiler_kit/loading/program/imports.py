@@ -74,6 +74,13 @@ class TargetNames:
     def __init__(self, target: Path) -> None:
         self._target = target.resolve()
         self._trees: dict[Path, ast.Module | None] = {}
+        self._files: dict[tuple[str, int, Path], Path | None] = {}
+
+    def modules(self, root: Path) -> frozenset[str]:
+        """The last part of the names of the modules that give names of the target: its own, and packages that export it."""
+        folders = (folder for folder in self._target.parents if folder.is_relative_to(root))
+        packages = {folder.name for folder in folders if self._exports_target(folder / "__init__.py")}
+        return frozenset({self._target.stem, *packages} - {"__init__"})
 
     def are_imported(self, tree: ast.Module, path: Path) -> bool:
         """Whether a document imports the target or one of its names."""
@@ -148,4 +155,7 @@ class TargetNames:
             yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))
 
     def _file(self, name: str, level: int, importer: Path) -> Path | None:
-        return next((file.resolve() for file in module_files(name, level, importer)), None)
+        key = (name, level, importer.parent)
+        if key not in self._files:
+            self._files[key] = next((file.resolve() for file in module_files(name, level, importer)), None)
+        return self._files[key]
