@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from profiler_kit.loading.candidates.forwarding import defining_callable
 from profiler_kit.loading.program.names import attributes_read
 from profiler_kit.loading.program.reading import function_node
+from profiler_kit.loading.vocabulary import is_concept
 
 _ARITHMETIC: Final = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.operator, ast.unaryop,
     ast.boolop, ast.cmpop, ast.expr_context,
 )  # fmt: skip
-_DEPTH: Final = re.compile(r"(\w+_)?depth|(\w+_)?(num_|n_)?layers")
 _USUAL_DEPTHS: Final = (18, 20, 28, 34, 40, 50, 56, 101, 110, 121)  # of published residual and dense networks
 _MAX_SIZE: Final = 512
 
@@ -37,7 +36,7 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
     conditions = list(_assertions(node, name, bound))
     tests = [compile(ast.Expression(body=condition), "<assertion>", "eval") for condition in conditions]
     # the depth of a network with stages: the smallest one that fits can have stages without blocks
-    has_stages = bool(_DEPTH.fullmatch(name.lower())) and any(
+    has_stages = is_concept(name, "layers") and any(
         isinstance(inner, ast.Mod) for condition in conditions for inner in ast.walk(condition)
     )
     if not has_stages and _holds(tests, name, value, bound):

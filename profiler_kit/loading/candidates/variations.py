@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from profiler_kit.loading.vocabulary import is_concept
+
 _NEEDS_SEQUENCE: Final = re.compile(
     r"has no len\(\)|not iterable|not subscriptable|non-iterable|non-sequence|\b(tuple|list|sequence|iterable)\b", re.I
 )
-_STAGES: Final = re.compile(r"(\w+_)?(depths?|layers|blocks|stages|num_(layers|blocks))")
 _USUAL_STAGES: Final = 4  # of hierarchical networks, such as ResNet and Swin
 _USUAL_LENGTH: Final = 2
 _LAYER_CHANNELS: Final = 64
@@ -34,7 +35,7 @@ def sequence_instead(
         return None
     name = named[0]
     lengths = [len(value) for key, value in bound.items() if key != name and isinstance(value, (list, tuple)) and value]
-    length = lengths[0] if lengths else _USUAL_STAGES if _STAGES.fullmatch(name.lower()) else _USUAL_LENGTH
+    length = lengths[0] if lengths else _USUAL_STAGES if is_concept(name, "layers") else _USUAL_LENGTH
     # a sequence of channels describes layers, not an image
     size = max(assumed[name], _LAYER_CHANNELS) if "channel" in name.lower() else assumed[name]
     items = [size] * length

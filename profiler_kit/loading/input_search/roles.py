@@ -6,38 +6,12 @@ import ast
 import inspect
 import re
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Final
 
 from torch import nn
 
 from profiler_kit.loading.program.reading import source_tree
-
-
-class Role(Enum):
-    """The kind of value that a parameter of forward receives."""
-
-    ATTENTION = "attention"  # queries, keys and values
-    DATA = "data"  # images, signals, features: whatever the first layer takes
-    TOKENS = "tokens"
-    MASK = "mask"
-    PADDING_MASK = "padding mask"
-    ATTENTION_MASK = "attention mask"
-    LENGTHS = "lengths"
-    TIME = "time"
-    NOISE = "noise"
-    CLASS = "class"
-    STATE = "state"
-    ADJACENCY = "adjacency"
-    EDGES = "edges"
-    POINTS = "points"
-    POSITIONS = "positions"
-    INTEGER = "integer"
-    NUMBER = "number"
-    FLAG = "flag"
-    LIST = "list"
-    DICT = "dict"
-
+from profiler_kit.loading.vocabulary import Role, input_concept, name_words, says
 
 # Parameters of attention layers, in the notation of papers and of torch.nn.functional
 _ATTENTION_NAMES: Final = (
@@ -45,36 +19,6 @@ _ATTENTION_NAMES: Final = (
     frozenset({"queries", "keys"}), frozenset({"keys", "values"}), frozenset({"x_q", "x_k"}), frozenset({"xq", "xk"}),
 )  # fmt: skip
 _ATTENTION_PARTS: Final = frozenset().union(*_ATTENTION_NAMES, {"v", "value", "values", "xv", "x_v"})
-STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
-TOKEN_WORDS: Final = frozenset(
-    {
-        "ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words",
-        "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq",
-        "seqs", "input_ids", "tokenids", "chars", "utterance", "source", "segment", "segments",
-    }
-)  # fmt: skip
-# Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
-# PyTorch's examples and tutorials, and papers' notation. The first role that matches is used.
-_WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
-    (Role.MASK, frozenset({"mask", "masks"})),
-    (Role.LENGTHS, frozenset({"lengths", "lens", "seqlens", "xlens"})),
-    (Role.POSITIONS, frozenset({"position", "positions", "pos"})),
-    (Role.TOKENS, TOKEN_WORDS),
-    (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
-    (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
-    (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
-    (Role.STATE, STATE_WORDS),
-    (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
-    (Role.POINTS, frozenset({"xyz", "pointcloud", "pcd", "pc", "cloud", "point_cloud", "points", "pts"})),
-    (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
-    (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
-    (Role.NUMBER, frozenset({"ratio", "temperature", "alpha", "lambda", "lambd", "eps", "beta", "gamma", "weight"})),
-    (Role.INTEGER, frozenset({"num", "n", "length", "len", "size", "steps", "k", "maxlen", "step", "epoch", "iteration"})),
-)  # fmt: skip
-IMAGE_WORDS: Final = frozenset(
-    ["img", "imgs", "image", "images", "pixel", "pixels", "frame", "frames", "photo", "picture"]
-)
-_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ANNOTATIONS: Final = (
     (re.compile(r"^(builtins\.)?int\b"), Role.INTEGER),
     (re.compile(r"^(builtins\.)?float\b"), Role.NUMBER),
@@ -103,16 +47,13 @@ def role_of(name: str, annotation: str = "") -> Role:
     for pattern, role in _ANNOTATIONS:
         if pattern.match(annotation.removeprefix("Optional[")):
             # the state of an LSTM is a tuple of tensors
-            return Role.STATE if role is Role.LIST and name_words(name) & STATE_WORDS else role
-    if annotation.endswith("LongTensor") and not name_words(name) & {"mask", "label", "labels"}:
+            return Role.STATE if role is Role.LIST and says(name, "state") else role
+    if annotation.endswith("LongTensor") and not (says(name, "mask") or says(name, "label")):
         return Role.TOKENS
-    words = name_words(name)
-    for role, members in _WORDS:
-        if words & members:
-            if role is Role.MASK:
-                return _mask_role(words)
-            return Role.DATA if role is Role.TOKENS and words & {"img", "image", "images"} else role
-    return Role.DATA
+    concept = input_concept(name)
+    if concept is None or concept.role is None or (concept.role is Role.TOKENS and says(name, "image")):
+        return Role.DATA
+    return _mask_role(name_words(name)) if concept.role is Role.MASK else concept.role
 
 
 def _mask_role(words: frozenset[str]) -> Role:
@@ -120,13 +61,6 @@ def _mask_role(words: frozenset[str]) -> Role:
     if words & {"padding", "pad"}:
         return Role.PADDING_MASK
     return Role.ATTENTION_MASK if words & {"attn", "src", "tgt", "trg", "memory", "causal"} else Role.MASK
-
-
-def name_words(name: str) -> frozenset[str]:
-    """The words of a name, in lower case: ``inputIds`` and ``input_ids`` give {input, ids}; also without digits."""
-    words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    plain = name.lower().strip("_")
-    return frozenset(words | {plain, plain.rstrip("0123456789_")})
 
 
 def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...] | None:

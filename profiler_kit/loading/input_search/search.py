@@ -28,10 +28,11 @@ from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, a
 from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
-from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
+from profiler_kit.loading.input_search.roles import Parameter, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
 from profiler_kit.loading.input_search.unavoidable import ignores_input
 from profiler_kit.loading.inputs import InputText, build_arguments
+from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 

@@ -24,6 +24,7 @@ from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
+from profiler_kit.loading.vocabulary import is_label, says
 from profiler_kit.meta.batch import Batch
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 METHOD: Final = "training_step"
 MAX_CANDIDATES: Final = 8
 MAX_DEPTH: Final = 3  # of methods that pass the batch on
-_LABEL_WORDS: Final = frozenset(
-    {"y", "_", "label", "labels", "target", "targets", "gt", "y_true", "ys", "mask", "masks", "classes", "truth"}
-)
 _TENSOR_ATTRIBUTES: Final = frozenset(dir(Tensor))
 
 
@@ -294,12 +292,17 @@ def _main(trials: MetaTrials, inputs: list[Tensor]) -> Tensor:
         return inputs[0]
 
 
+def _is_label(name: str) -> bool:
+    """Whether an item of a batch is one: also a mask, which is the label of each pixel, and an item that nothing reads."""
+    return is_label(name) or says(name, "mask") or name == "_"
+
+
 def _split(leaves: list[Structure], inputs: Batch) -> tuple[dict[int, str], list[int]]:
     """(names of labels by index, indices of inputs) of the tensors of a batch, of which `inputs` are the first."""
     count = len(list(inputs.tensors()))
     input_indices = [i for i, leaf in enumerate(leaves) if leaf.name in inputs.kwargs]
     for index, leaf in enumerate(leaves):
-        if len(input_indices) < count and index not in input_indices and leaf.name.lower() not in _LABEL_WORDS:
+        if len(input_indices) < count and index not in input_indices and not _is_label(leaf.name):
             input_indices.append(index)
     input_indices = sorted(input_indices) or [0]
     names: dict[int, str] = {}
