@@ -21,12 +21,12 @@ from profiler_kit.loading.candidates.building import construct
 from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import other_names, select
+from profiler_kit.loading.evidence.loader import find_loader
+from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.import_errors import watchdog
-from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.live_models import read_model
-from profiler_kit.loading.loader import find_loader
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.program.definitions import cudnn_off_lines, definition_lines
 from profiler_kit.loading.scripts.isolation import isolated
@@ -146,7 +146,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     place = source.at(candidate.line)
     forward = checked_forward(built.model, place)
     model = converted(spec, built.model)
-    finder = InputFinder(
+    finder = Subject(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines), candidate=candidate,
@@ -181,7 +181,7 @@ def _from_recipe(
     forward = checked_forward(model, recipe.where)
     model = converted(spec, model)
     return assemble(
-        InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
+        Subject(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
@@ -255,7 +255,7 @@ def _from_model(
     forward = checked_forward(form.model, name)
     copied = meta_copy if where.type == "meta" else copy_with_weights
     model_copy = converted(spec, remove_compilation(form.model if is_owned else copied(form.model)))
-    finder = InputFinder(
+    finder = Subject(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from profiler_kit.loading.vocabulary import is_label, says
 from profiler_kit.meta.batch import Batch
 
 if TYPE_CHECKING:
-    from profiler_kit.loading.input_sources import TargetInputs
+    from profiler_kit.loading.evidence.record import Evidence
 
 METHOD: Final = "training_step"
 MAX_CANDIDATES: Final = 8
@@ -225,17 +225,17 @@ class LightningStep:
 
 
 def find_lightning_step(
-    model: nn.Module, candidates: Iterable[TargetInputs], seed: int, device: torch.device
-) -> TargetInputs | None:
+    model: nn.Module, candidates: Iterable[Evidence], seed: int, device: torch.device
+) -> Evidence | None:
     """The first of `candidates` with which the training step of `model` runs, with the batch of the step; None without one.
 
     `model` itself does not change.
     """
     structure = batch_structure(model)
     for inputs in islice(candidates, MAX_CANDIDATES):
-        step = _with_inputs(model, structure, inputs.batch, seed, device)
+        step = _with_inputs(model, structure, inputs.value, seed, device)
         if step is not None:
-            return replace(inputs, batch=step.batch, notes=(*inputs.notes, step.note))
+            return replace(inputs, value=step.batch, notes=(*inputs.notes, step.note))
     return None
 
 

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
+from profiler_kit.loading.evidence.batch_values import to_batch
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.source import Source
