@@ -14,20 +14,20 @@ from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.data_sets import data_set_batches
+from profiler_kit.loading.evidence.input_check import check_batch
 from profiler_kit.loading.evidence.providers import find_inputs
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.search import layer_inputs
 from profiler_kit.loading.evidence.subject import Subject
-from profiler_kit.loading.input_check import check_batch
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
-from profiler_kit.loading.objective import AUTO, Objective
-from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.output_losses import is_output_path, loss_in_output
 from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameters
+from profiler_kit.loading.training_step.objective import AUTO, Objective
+from profiler_kit.loading.training_step.optimizers import DEFAULT
+from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.loading.training_step.script_optimizer import (
     CONFIGURE,

@@ -180,7 +180,7 @@ def _counted(
 def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any] | None, labels: Any) -> Target:
     from profiler_kit.errors import UsageError
     from profiler_kit.loading import from_model
-    from profiler_kit.loading.live_models import optimizer_settings
+    from profiler_kit.loading.live.live_models import optimizer_settings
 
     assert observed.arguments is not None
     configure = None
@@ -203,7 +203,7 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
 
 def _loop_info(info: TargetInfo) -> TargetInfo:
     """`info` of the counted copy in terms of the loop, which has its own loss and labels."""
-    from profiler_kit.loading.objective import DEFAULT_LOSS
+    from profiler_kit.loading.training_step.objective import DEFAULT_LOSS
 
     info = replace(info, inputs_from="loop")
     notes = [note for note in info.notes if not note.endswith(DEFAULT_LOSS)]

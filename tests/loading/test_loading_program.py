@@ -11,7 +11,7 @@ from profiler_kit.loading.program.definitions import definition_lines, root_clas
 from profiler_kit.loading.program.imports import TargetNames, imported_files, module_files
 from profiler_kit.loading.program.names import argument, assigned, calls_in
 from profiler_kit.loading.program.places import conditions, is_main_guard
-from profiler_kit.loading.source import open_source
+from profiler_kit.loading.scripts.source import open_source
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.records.target import TargetSpec
 

@@ -14,9 +14,9 @@ from profiler_kit.loading.candidates.ranking import PROGRAM_ROLES, Surroundings,
 from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.user_code.locations import type_with_article
 
 

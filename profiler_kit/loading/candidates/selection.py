@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.candidates.announcement import selectable_names
 from profiler_kit.loading.candidates.arguments import Binder
 from profiler_kit.loading.candidates.building import NotAModelError, check_names
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import helper_functions, is_part_name, module_classes
+from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.construction import LAST_RESORT, Construction, Selection
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.guards import reached_first
@@ -20,9 +19,9 @@ from profiler_kit.loading.candidates.ranking import Surroundings, rank
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.program.definitions import definition_lines
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.import_errors import import_failure
+from profiler_kit.loading.scripts.source import Source
 
 
 def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Selection:
@@ -56,17 +55,6 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
         return Construction(source=source, binder=binder, ranked=ranked, on_meta=on_meta).first(usable)
     except NotAModelError:
         raise _no_model(source) from None
-
-
-def other_names(source: Source) -> Iterator[str]:
-    """The models of the file that a target text can select, without the best candidate: whole models before parts."""
-    ranked = rank(_surroundings(source), {})
-    if not ranked:
-        return
-    yield from selectable_names(source, ranked, frozenset({ranked[0].name}))
-    for candidate in ranked:
-        if candidate.evidence == "part" and candidate.name in source.names and not is_part_name(candidate.name):
-            yield candidate.name
 
 
 def _surroundings(source: Source) -> Surroundings:

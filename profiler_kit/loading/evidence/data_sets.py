@@ -21,7 +21,7 @@ from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.names import argument, assigned, calls_in, last_name
 from profiler_kit.loading.program.places import ancestors
-from profiler_kit.loading.program.reading import parse_evidence
+from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import repository_root
 
 MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
@@ -208,7 +208,7 @@ def _data_modules(document: Document) -> Iterator[Document]:
         (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
     ):
         text = file.read_text(encoding="utf-8", errors="replace")
-        tree = parse_evidence(text) if "DataLoader" in text else None
+        tree = parsed(text) if "DataLoader" in text else None
         if tree is not None:
             yield Document(tree=tree, text=text, path=file, kind="importer")
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from profiler_kit.loading.evidence.input_check import input_texts
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
-from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelCall

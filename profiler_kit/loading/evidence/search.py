@@ -9,12 +9,12 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcement
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject, without_names
-from profiler_kit.loading.import_errors import missing_module
 from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.guesses import InputGuess
 from profiler_kit.loading.input_search.outcomes import Failure
 from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
+from profiler_kit.loading.scripts.import_errors import missing_module
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.user_code.locations import display_path, one_line_message
 

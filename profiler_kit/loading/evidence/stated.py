@@ -9,11 +9,11 @@ from torch import Tensor
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.evidence.batch_values import example_batch
+from profiler_kit.loading.evidence.input_check import input_texts
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
-from profiler_kit.loading.input_check import input_texts
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
-from profiler_kit.loading.source import Source, open_file
+from profiler_kit.loading.scripts.source import Source, open_file
 from profiler_kit.loading.zoo import Recipe
 from profiler_kit.meta.batch import NO_INPUTS, Batch
 from profiler_kit.user_code.environment import seeded

@@ -18,13 +18,13 @@ from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
+from profiler_kit.loading.input_search.layers import first_embedding
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
-from profiler_kit.loading.layers import first_embedding
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse
 from profiler_kit.loading.scripts.isolation import isolated
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.zoo import Recipe
 from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, batch_size, resized
 from profiler_kit.meta.copies import is_all_meta, meta_copy

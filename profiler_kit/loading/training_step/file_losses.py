@@ -15,7 +15,7 @@ from profiler_kit.loading.program.definitions import definition_lines
 from profiler_kit.loading.program.names import assigned, used_names
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.step_code import OUTPUT
 from profiler_kit.loading.vocabulary import is_label

@@ -7,8 +7,8 @@ from typing import Final
 
 from torch import nn
 
-from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.program.reading import source_text
+from profiler_kit.loading.training_step.losses import as_mapping
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.meta.batch import tensors_in
 

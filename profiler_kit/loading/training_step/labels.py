@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from profiler_kit.errors import KitError
-from profiler_kit.loading.losses import LabelKind, class_shape, is_class_last
+from profiler_kit.loading.training_step.losses import LabelKind, class_shape, is_class_last
 from profiler_kit.loading.training_step.stock_losses import LabelUse, LabelUses
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import main_output
-from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.program.names import dotted_name
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
+from profiler_kit.loading.training_step.output_losses import loss_in_output
 from profiler_kit.loading.vocabulary import is_label, says
 from profiler_kit.meta.batch import Batch
 

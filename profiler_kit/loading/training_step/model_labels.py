@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import main_output
-from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.output_losses import loss_in_output
 from profiler_kit.loading.training_step.stored_losses import newly_stored, stored_scalars
 from profiler_kit.loading.vocabulary import LABELS
 from profiler_kit.meta.batch import Batch, tensors_in

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import main_output
 from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial, labels_for_loss
+from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.step_code import OUTPUT
 from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
 from profiler_kit.meta.copies import meta_copy

@@ -17,7 +17,7 @@ from profiler_kit.loading.program.names import bound_names, dotted_name, in_orde
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from profiler_kit.loading.losses import LabelKind
+from profiler_kit.loading.training_step.losses import LabelKind
 from profiler_kit.meta.batch import tensors_in
 
 # Functions of torch.nn.functional, with the kind of label that their second argument is. The modules of torch.nn call them.
