@@ -21,14 +21,13 @@ from profiler_kit.loading.evidence.search import layer_inputs
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
-from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
-from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.meta_trials import MetaTrials, is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameters
 from profiler_kit.loading.training_step.objective import AUTO, Objective
 from profiler_kit.loading.training_step.optimizers import DEFAULT
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output
-from profiler_kit.loading.training_step.script_loss import ScriptLoss
+from profiler_kit.loading.training_step.script_loss import ScriptLoss, stored_loss
 from profiler_kit.loading.training_step.script_optimizer import (
     CONFIGURE,
     optimizer_problem,
@@ -36,7 +35,6 @@ from profiler_kit.loading.training_step.script_optimizer import (
     own_configuration,
 )
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
-from profiler_kit.loading.training_step.stored_losses import stored_loss
 from profiler_kit.meta.batch import Batch, forward_of, map_batch
 from profiler_kit.meta.compilation import Wrapper
 from profiler_kit.meta.copies import copy_with_weights, meta_copy

@@ -89,6 +89,8 @@ def _first_number(bound: Arguments, concept: str) -> int | None:
     return next(sizes, None)
 
 
+# Names of the one model of a program, and of a parameter that takes a model to change or wrap it.
+MODELS: Final = ("model", "net", "network", "module")
 # Names of labels, the most usual first: parameters of forward and of losses, keys of batches.
 LABELS: Final = (
     "labels", "label", "targets", "target", "lm_labels", "y", "y_true", "gt", "gts", "ground_truth", "ys", "truth", "true",

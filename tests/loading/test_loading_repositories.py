@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.training_step.script_loss import _moved

@@ -13,7 +13,6 @@ from torch import nn
 
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
-from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
@@ -24,10 +23,9 @@ from profiler_kit.loading.candidates.configs import (
     with_usual_values,
 )
 from profiler_kit.loading.candidates.keywords import evaluated
-from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
+from profiler_kit.loading.candidates.plausible import UNKNOWN, chosen_value, plausible_value, sequence_instead
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
-from profiler_kit.loading.candidates.variations import sequence_instead
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 from profiler_kit.loading.vocabulary import is_concept

@@ -13,9 +13,14 @@ from typing import Any, Final
 
 from profiler_kit.foreign import attribute_of, attributes_of
 from profiler_kit.loading.candidates.classes import is_module_class
-from profiler_kit.loading.candidates.conditions import attribute_choices, optional_attributes, read_attributes
 from profiler_kit.loading.candidates.hyperparameters import stated_fields, stated_options
-from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
+from profiler_kit.loading.candidates.plausible import (
+    UNKNOWN,
+    attribute_choices,
+    optional_attributes,
+    plausible_value,
+    read_attributes,
+)
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.vocabulary import is_concept

@@ -10,7 +10,7 @@ from typing import Any
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import resolve_dotted
+from profiler_kit.loading.candidates.signatures import resolve_dotted
 from profiler_kit.loading.program.model_variables import returns_model, takes_model
 from profiler_kit.loading.program.reading import function_node
 

@@ -18,12 +18,11 @@ from profiler_kit.loading.candidates.signatures import accepts, missing_argument
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import FACTORIES
-from profiler_kit.loading.vocabulary import is_concept
+from profiler_kit.loading.vocabulary import MODELS, is_concept
 
 # A network that judges another one's output is trained beside the network that a user asks about.
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)
 PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
-_MODELS: Final = ("model", "net", "network", "module")
 _ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example", "sibling")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
@@ -195,7 +194,7 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
 def _transforms(function: Any) -> bool:
     """Whether `function` needs a module: it changes or wraps a model that another one builds."""
     return any(
-        p.default is p.empty and (p.name in _MODELS or p.annotation in (nn.Module, "nn.Module", "torch.nn.Module"))
+        p.default is p.empty and (p.name in MODELS or p.annotation in (nn.Module, "nn.Module", "torch.nn.Module"))
         for p in parameters(function)
     )
 

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
+from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, resolve_dotted
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import TargetNames
 from profiler_kit.loading.program.model_variables import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.meta.batch import Forward
 

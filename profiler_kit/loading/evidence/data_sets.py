@@ -15,7 +15,7 @@ from torch import Tensor
 from profiler_kit.loading.evidence.model_calls import MAX_CALLS, UNKNOWN, batch_of, value_of
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject, without_names
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files

@@ -10,8 +10,7 @@ from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcem
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject, without_names
 from profiler_kit.loading.input_search.facts import facts_of
-from profiler_kit.loading.input_search.guesses import InputGuess
-from profiler_kit.loading.input_search.outcomes import Failure
+from profiler_kit.loading.input_search.outcomes import Failure, InputGuess
 from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.scripts.import_errors import missing_module

@@ -17,8 +17,8 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.loader import Loader
-from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.layers import first_embedding
+from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
 from profiler_kit.loading.program.documents import Document

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.vocabulary import Role, input_concept, name_words, says
 
@@ -72,7 +73,7 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
         return None
-    reads = _reads(model)
+    tree = source_tree(type(model).forward)
     required = [
         p
         for p in parameters
@@ -82,9 +83,9 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
-    values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    values = tuple(_parameter(p, tree, by_name=skips_any and p.default is not p.empty) for p in required)
     keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
-    keys = reads.get(keywords, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
+    keys = reads_of(tree, keywords).keys  # of ``kwargs["labels"]``: forward needs this keyword
     values += tuple(
         Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
     )
@@ -97,20 +98,20 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
     )
 
 
-def _parameter(
-    parameter: inspect.Parameter, reads: dict[str, tuple[set[str], tuple[str, ...]]], *, by_name: bool
-) -> Parameter:
-    keys, items = reads.get(parameter.name, (set(), ()))
+def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, by_name: bool) -> Parameter:
+    reads = reads_of(tree, parameter.name)
+    items = tuple(item.id if isinstance(item, ast.Name) else "_" for item in reads.unpacked)
+    items = items or (("_",) * reads.count if reads.is_numbered else ())
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
-    if keys:
+    if reads.keys:
         role = Role.DICT
-    elif items and set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
+    elif set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
         role = Role.LIST
     return Parameter(
         name=parameter.name,
         role=role,
         is_keyword=by_name or parameter.kind is parameter.KEYWORD_ONLY,
-        keys=tuple(sorted(keys)),
+        keys=tuple(sorted(reads.keys)),
         items=items,
     )
 
@@ -121,46 +122,3 @@ def _annotation_text(annotation: Any) -> str:
     if isinstance(annotation, str):
         return annotation.strip("'\"")
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
-    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into.
-
-    A parameter that is only subscripted with numbers is unpacked into names without a meaning.
-    """
-    tree = source_tree(type(model).forward)
-    reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
-    for name, count in _counted_items(tree).items():
-        reads[name] = (set(), ("_",) * count)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-                reads.setdefault(node.value.id, (set(), ()))[0].add(node.slice.value)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
-            target = node.targets[0]
-            if isinstance(target, (ast.Tuple, ast.List)):
-                names = tuple(name.id if isinstance(name, ast.Name) else "_" for name in target.elts)
-                reads[node.value.id] = (reads.get(node.value.id, (set(), ()))[0], names)
-    return reads
-
-
-def _counted_items(tree: ast.AST) -> dict[str, int]:
-    """The number of items of each name that is only read as an item with a number, ``x[0]``, or that first becomes one."""
-    names = sorted(
-        (node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda n: (n.lineno, n.col_offset)
-    )
-    uses: dict[str, list[ast.Name]] = {}
-    for name_node in names:
-        uses.setdefault(name_node.id, []).append(name_node)
-    items: dict[ast.Name, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            items.update({node.value: index} if type(index) is int else {})
-    counts: dict[str, int] = {}
-    for name, nodes in uses.items():
-        becomes_item = len(nodes) > 1 and isinstance(nodes[0].ctx, ast.Store) and nodes[0].lineno == nodes[1].lineno
-        reads = nodes[1:2] if becomes_item else nodes
-        if all(node in items for node in reads):
-            counts[name] = max(items[node] for node in reads) + 1
-    return counts

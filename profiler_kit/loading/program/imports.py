@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 from profiler_kit.loading.program.names import STAR, defined_names, dotted_name
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import MAX_LEVELS
-
-_MAX_CHAIN: Final = 4  # packages through which a name is exported
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -75,6 +72,7 @@ class TargetNames:
         self._target = target.resolve()
         self._trees: dict[Path, ast.Module | None] = {}
         self._files: dict[tuple[str, int, Path], Path | None] = {}
+        self._exported: dict[tuple[Path, str | None], bool] = {}
 
     def modules(self, root: Path) -> frozenset[str]:
         """The last part of the names of the modules that give names of the target: its own, and packages that export it."""
@@ -112,33 +110,36 @@ class TargetNames:
 
     def _exports_target(self, file: Path | None) -> bool:
         """Whether `file` is the target, or a package that exports names of it."""
-        if file is None or file == self._target:
-            return file is not None
-        is_package = file.name == "__init__.py"
-        return is_package and any(
-            self._leads_to_target(node, alias.name, file) for node in self._from_imports(file) for alias in node.names
-        )
+        return file is not None and (file == self._target or self._exports(file, None))
 
     def _name_in_target(self, node: ast.ImportFrom, name: str, importer: Path) -> str | None:
         if self._file(_submodule(node, name), node.level, importer) == self._target:
             return ""
         return name if self._leads_to_target(node, name, importer) else None
 
-    def _leads_to_target(self, node: ast.ImportFrom, name: str, importer: Path, depth: int = 0) -> bool:
+    def _leads_to_target(self, node: ast.ImportFrom, name: str, importer: Path) -> bool:
         """Whether ``from ... import name`` reads a name of the target, directly or through packages that export it."""
         file = self._file(node.module or "", node.level, importer)
-        if file is None or depth > _MAX_CHAIN:
-            return False
+        return file is not None and (file == self._target or self._exports(file, name))
+
+    def _exports(self, file: Path, name: str | None) -> bool:
+        """Whether the package `file` exports `name` of the target; any name for None and for `STAR`."""
+        key = (file, name)
+        if key not in self._exported:
+            self._exported[key] = False  # a circle of packages exports nothing
+            self._exported[key] = file.name == "__init__.py" and any(
+                self._is_of_target(node, alias.name if name is None or alias.name != STAR else name, file)
+                for node in self._from_imports(file)
+                for alias in node.names
+                if name in (None, STAR, alias.asname or alias.name) or alias.name == STAR
+            )
+        return self._exported[key]
+
+    def _is_of_target(self, node: ast.ImportFrom, name: str, package: Path) -> bool:
+        file = self._file(node.module or "", node.level, package)
         if file == self._target:
-            return depth == 0 or name in (STAR, *self._defined())
-        if file.name != "__init__.py":
-            return False
-        return any(
-            (STAR in (name, alias.name) or (alias.asname or alias.name) == name)
-            and self._leads_to_target(inner, name if alias.name == STAR else alias.name, file, depth + 1)
-            for inner in self._from_imports(file)
-            for alias in inner.names
-        )
+            return name in (STAR, *self._defined())
+        return file is not None and self._exports(file, name)
 
     def _tree(self, file: Path) -> ast.Module | None:
         if file not in self._trees:

@@ -68,22 +68,23 @@ class ModelUse:
 
     def calls(self, document: Document) -> Iterator[ModelCall]:
         """The calls of the model: those below ``if __name__ == "__main__"`` first, then in order of lines."""
+        builders, names = self._builders(document), self.names(document)
+        classes = own_classes(document) - builders
+
+        def is_model(value: ast.expr) -> bool:
+            if isinstance(value, ast.Attribute) and value.attr in ("forward", "module"):
+                value = value.value
+            return builds(value, builders, classes) or any(
+                dotted_name(inner) in names for inner in inner_models(value, classes)
+            )
+
         around = {call: list(ancestors(document.tree, call)) for call in calls_in(document.tree)}
         for call in sorted(around, key=lambda call: not any(map(is_main_guard, around[call]))):
             if any(isinstance(node, ast.ClassDef) and node.name in self.builders for node in around[call]):
                 continue  # self.net(x) in the model's own class is a part of the model
-            if self._is_model(call.func, document):
+            if is_model(call.func):
                 yield ModelCall(document=document, call=call)
                 continue
             tool = _TOOLS.get(last_name(call.func))
-            if tool is not None and call.args and self._is_model(call.args[0], document):
+            if tool is not None and call.args and is_model(call.args[0]):
                 yield ModelCall(document=document, call=call, kind=tool)
-
-    def _is_model(self, value: ast.expr, document: Document) -> bool:
-        if isinstance(value, ast.Attribute) and value.attr in ("forward", "module"):
-            value = value.value
-        builders, names = self._builders(document), self.names(document)
-        classes = own_classes(document) - builders
-        return builds(value, builders, classes) or any(
-            dotted_name(inner) in names for inner in inner_models(value, classes)
-        )

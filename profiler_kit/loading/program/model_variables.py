@@ -12,9 +12,9 @@ from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.names import FunctionNode, assigned, dotted_name, last_name, walk_scope
 from profiler_kit.loading.program.repository import repository_root
+from profiler_kit.loading.vocabulary import MODELS
 
-# Names that programs commonly give to their one model.
-CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")
+CONVENTIONAL: Final = (*MODELS, "m", *(f"self.{name}" for name in MODELS))
 # Methods of modules that return the module.
 _CONVERSIONS: Final = frozenset({
     "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_",
@@ -55,7 +55,7 @@ def takes_model(function: object) -> bool:
         first = next(iter(inspect.signature(function).parameters), "")  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
-    return first in ("module", "model")
+    return first in MODELS
 
 
 def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], bool | None]) -> bool:

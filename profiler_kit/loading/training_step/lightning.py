@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
 from profiler_kit.loading.training_step.losses import main_output
@@ -167,46 +167,24 @@ def _read_structure(kind: type[nn.Module], method: str, position: int, depth: in
     if not isinstance(tree, ast.FunctionDef) or position >= len(tree.args.args):
         return None
     batch = tree.args.args[position].arg
-    keys: dict[str, None] = {}
-    attributes: dict[str, None] = {}
-    count = 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if isinstance(node.targets[0], (ast.Tuple, ast.List)):
-                return _of_target(node.targets[0])
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-                keys[node.slice.value] = None
-            elif isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
-                count = max(count, node.slice.value + 1)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if node.attr not in _TENSOR_ATTRIBUTES and node.attr not in dir(dict):
-                attributes[node.attr] = None
-        elif isinstance(node, ast.keyword) and node.arg is None and getattr(node.value, "id", None) == batch:
-            return Structure(kind="inputs", name=batch)
-    for names, container in ((keys, "dict"), (attributes, "object")):
+    reads = reads_of(tree, batch)
+    if reads.unpacked:
+        return Structure(kind="tuple", items=tuple(map(_of_target, reads.unpacked)))
+    if reads.is_keywords:
+        return Structure(kind="inputs", name=batch)
+    attributes = tuple(name for name in reads.attributes if name not in _TENSOR_ATTRIBUTES and name not in dir(dict))
+    for names, container in ((reads.keys, "dict"), (attributes, "object")):
         if names:
             return Structure(kind=container, items=tuple(Structure(kind="tensor", name=name) for name in names))
-    if count:
-        items = (Structure(kind="tensor", name="x" if not index else f"label{index}") for index in range(count))
-        return Structure(kind="tuple", items=tuple(items))
-    return _in_called_method(kind, tree, batch, depth)
-
-
-def _in_called_method(kind: type[nn.Module], tree: ast.FunctionDef, batch: str, depth: int) -> Structure | None:
-    """The structure that a method reads to which the step passes its whole batch."""
-    for node in ast.walk(tree):
-        name = dotted_name(node.func) if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or name is None or depth == MAX_DEPTH:
-            continue
-        method = name.removeprefix("self.")
-        if not inspect.isfunction(getattr(kind, method, None)):
-            continue
-        for index, value in enumerate(node.args):
-            if isinstance(value, ast.Name) and value.id == batch:
-                structure = _read_structure(kind, method, index + 1, depth + 1)
-                if structure is not None:
-                    return structure
+    if reads.count:
+        names = ("x", *(f"label{index}" for index in range(1, reads.count)))
+        return Structure(kind="tuple", items=tuple(Structure(kind="tensor", name=name) for name in names))
+    for function, index in reads.passed_to if depth < MAX_DEPTH else ():  # the method that gets the whole batch
+        inner = function.removeprefix("self.")
+        if inspect.isfunction(getattr(kind, inner, None)):
+            structure = _read_structure(kind, inner, index + 1, depth + 1)
+            if structure is not None:
+                return structure
     return None
 
 

@@ -16,7 +16,7 @@ from profiler_kit.loading.training_step.labels import Example, Label, labels_for
 from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.output_losses import loss_in_output
-from profiler_kit.loading.training_step.stored_losses import newly_stored, stored_scalars
+from profiler_kit.loading.training_step.script_loss import newly_stored, stored_scalars
 from profiler_kit.loading.vocabulary import LABELS
 from profiler_kit.meta.batch import Batch, tensors_in
 from profiler_kit.meta.values import MAX_INTEGERS
