@@ -18,7 +18,8 @@ from profiler_kit.cli import main
 from profiler_kit.command_lines import import_command, install_command, kit_command
 from profiler_kit.counting.conventions import fvcore
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.loading import live_models, load
+from profiler_kit.loading import load
+from profiler_kit.loading.live import live_models
 from profiler_kit.loading.zoo import recipe
 from profiler_kit.measurement import ceiling_store, step_times
 from profiler_kit.pipeline.packages import missing_package
@@ -84,7 +85,7 @@ def test_cloudpickle_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    monkeypatch.delitem(sys.modules, "profiler_kit.loading.model_pickle", raising=False)
+    monkeypatch.delitem(sys.modules, "profiler_kit.loading.live.model_pickle", raising=False)
     live = live_models.live_model(torch.nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(TargetError, match="cloudpickle"), live_models.written_model(live):
         pass

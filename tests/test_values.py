@@ -46,7 +46,7 @@ EXCEPTIONS: Final = {
     "gate/base.py": "the output of a process that counts another revision, and Python's message on a missing module",
     "gate/git.py": "the output of git",
     "loading/assembly.py": "an optimizer's call in the user's file",
-    "loading/input_search/evidence.py": "documents of the user's repository",
+    "loading/evidence/model_calls.py": "documents of the user's repository",
     "loading/input_search/repairs.py": "torch's messages",
     "loading/program/documents.py": "documents of the user's repository",
     "records/serde.py": "the messages of msgspec",
@@ -55,8 +55,8 @@ EXCEPTIONS: Final = {
 # Files that only put sentences together.
 LAYOUT: Final = {
     "comparison/sentences.py": "a capital letter at the start of a sentence",
-    "loading/alternatives.py": "the order of two commands in a hint",
     "loading/candidates/construction.py": "the names that a message has already",
+    "loading/inference_hint.py": "the order of two commands in a hint",
     "report/trial_sentence.py": "a full stop at the end",
 }
 

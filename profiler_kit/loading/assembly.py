@@ -13,18 +13,21 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.input_check import check_batch
-from profiler_kit.loading.input_sources import InputFinder, TargetInputs
+from profiler_kit.loading.evidence.data_sets import data_set_batches
+from profiler_kit.loading.evidence.input_check import check_batch
+from profiler_kit.loading.evidence.providers import find_inputs
+from profiler_kit.loading.evidence.record import Evidence
+from profiler_kit.loading.evidence.search import layer_inputs
+from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
-from profiler_kit.loading.objective import AUTO, Objective
-from profiler_kit.loading.optimizers import DEFAULT
-from profiler_kit.loading.output_losses import is_output_path, loss_in_output
-from profiler_kit.loading.training_step.gradients import is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
-from profiler_kit.loading.training_step.meta_trials import MetaTrials
+from profiler_kit.loading.training_step.meta_trials import MetaTrials, is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameters
-from profiler_kit.loading.training_step.script_loss import ScriptLoss
+from profiler_kit.loading.training_step.objective import AUTO, Objective
+from profiler_kit.loading.training_step.optimizers import DEFAULT
+from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output
+from profiler_kit.loading.training_step.script_loss import ScriptLoss, stored_loss
 from profiler_kit.loading.training_step.script_optimizer import (
     CONFIGURE,
     optimizer_problem,
@@ -32,7 +35,6 @@ from profiler_kit.loading.training_step.script_optimizer import (
     own_configuration,
 )
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
-from profiler_kit.loading.training_step.stored_losses import stored_loss
 from profiler_kit.meta.batch import Batch, forward_of, map_batch
 from profiler_kit.meta.compilation import Wrapper
 from profiler_kit.meta.copies import copy_with_weights, meta_copy
@@ -46,14 +48,14 @@ from profiler_kit.user_code.restoration import restored_objects
 
 
 def _with_model_label(
-    spec: TargetSpec, model: nn.Module, inputs: TargetInputs, device: torch.device, passed: frozenset[str]
-) -> tuple[TargetInputs, tuple[ScriptLoss, ...]]:
+    spec: TargetSpec, model: nn.Module, inputs: Evidence, device: torch.device, passed: frozenset[str]
+) -> tuple[Evidence, tuple[ScriptLoss, ...]]:
     """`inputs` with a label, if an optional parameter of forward makes the model return or store its loss; the stored loss.
 
     `passed` are the parameters that scripts pass.
     """
-    names = label_parameters(model, inputs.batch, passed)
-    trials = MetaTrials(model, inputs.batch, spec.seed) if names else None
+    names = label_parameters(model, inputs.value, passed)
+    trials = MetaTrials(model, inputs.value, spec.seed) if names else None
     model_label = next(filter(None, (find_model_label(trials, name) for name in names if trials is not None)), None)
     if model_label is None:
         return inputs, ()
@@ -63,47 +65,47 @@ def _with_model_label(
     if model_label.label is None:
         loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
         note = Note(subject="labels", text=f"{name} from the batch, {purpose}")
-        return replace(inputs, batch=inputs.batch.with_label(name), loader=loader, notes=(*inputs.notes, note)), losses
+        return replace(inputs, value=inputs.value.with_label(name), loader=loader, notes=(*inputs.notes, note)), losses
     label = model_label.make(spec.seed, device)
-    batch = Batch(args=inputs.batch.args, kwargs={**inputs.batch.kwargs, name: label}, labels=inputs.batch.labels)
+    batch = Batch(args=inputs.value.args, kwargs={**inputs.value.kwargs, name: label}, labels=inputs.value.labels)
     note = Note(subject="labels", text=f"random {model_label.text}, {purpose}")
-    return replace(inputs, batch=batch, notes=(*inputs.notes, note)), losses
+    return replace(inputs, value=batch, notes=(*inputs.notes, note)), losses
 
 
-def _find_inputs(finder: InputFinder, loss_fn: object) -> tuple[InputFinder, TargetInputs, bool]:
-    """The finder, its inputs, and whether they are for the training step of a Lightning module, which is now the model's forward.
+def _find_inputs(subject: Subject, loss_fn: object) -> tuple[Subject, Evidence, bool]:
+    """The subject, its inputs, and whether they are for the step of a Lightning module, which is now the forward of the model.
 
     Raises TargetError or UsageError if there are no inputs.
     """
-    spec, model = finder.spec, finder.model
+    spec, model = subject.spec, subject.model
     if spec.mode != "train" or spec.loss is not None or loss_fn is not None or not has_training_step(model):
-        return finder, finder.find(), False
+        return subject, find_inputs(subject), False
     kind = type(model)
-    if finder.loader is not None:
+    if subject.loader is not None:
         model.__class__ = as_step(kind)
         forward = forward_of(model)
-        stepping = replace(finder, forward=forward, loader=replace(finder.loader, forward=forward))
-        step_inputs = stepping.find()
-        if loss_in_output(MetaTrials(model, step_inputs.batch, spec.seed).output()) is not None:
+        stepping = replace(subject, forward=forward, loader=replace(subject.loader, forward=forward))
+        step_inputs = find_inputs(stepping)
+        if loss_in_output(MetaTrials(model, step_inputs.value, spec.seed).output()) is not None:
             return stepping, step_inputs, True
         model.__class__ = kind
-        return finder, finder.find(), False
+        return subject, find_inputs(subject), False
     inputs, failure = None, None
     try:
-        inputs = finder.find()
+        inputs = find_inputs(subject)
     except TargetError as error:
         failure = error
-    candidates: Iterable[TargetInputs] = [inputs] if inputs is not None else []
-    if inputs is None or inputs.origin == "search":
-        candidates = chain(finder.from_data_sets(), candidates, finder.from_layers())
-    with_step = find_lightning_step(model, candidates, spec.seed, finder.device)
+    candidates: Iterable[Evidence] = [inputs] if inputs is not None else []
+    if inputs is None or inputs.strength == "assumed":
+        candidates = chain(data_set_batches(subject), candidates, layer_inputs(subject))
+    with_step = find_lightning_step(model, candidates, spec.seed, subject.device)
     if with_step is not None:
         model.__class__ = as_step(kind)
-        return replace(finder, forward=forward_of(model)), with_step, True
+        return replace(subject, forward=forward_of(model)), with_step, True
     if failure is not None:
         raise failure
     assert inputs is not None
-    return finder, inputs, False
+    return subject, inputs, False
 
 
 def _create_objective(
@@ -183,7 +185,7 @@ def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[O
 
 
 def assemble(
-    finder: InputFinder,
+    subject: Subject,
     where: str,
     *,
     notes: tuple[Note, ...],
@@ -198,7 +200,7 @@ def assemble(
     cudnn_flags: tuple[NamedValue, ...] = (),
     cudnn_off_lines: tuple[int, ...] = (),
 ) -> Target:
-    """Assemble the Target of the finder's model and inputs. Calls `ready` before anything is moved to the device.
+    """Assemble the Target of the subject's model and inputs. Calls `ready` before anything is moved to the device.
 
     `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations. `steps`
     are the training steps of its documents; None without documents.
@@ -207,28 +209,28 @@ def assemble(
         TargetError, UsageError: there are no inputs, or they do not fit the model.
         TargetError: the model has no trainable parameters, but a training step was requested.
     """
-    if finder.spec.mode == "train" and not any(p.requires_grad for p in finder.model.parameters()):
-        finder = _without_training(finder, where, has_step=loss_fn is not None or configure is not None)
-        reason = f"{type(finder.model).__name__} has no trainable parameters"
+    if subject.spec.mode == "train" and not any(p.requires_grad for p in subject.model.parameters()):
+        subject = _without_training(subject, where, has_step=loss_fn is not None or configure is not None)
+        reason = f"{subject.name} has no trainable parameters"
         notes += (Note(subject="mode", text=f"infer, because {reason}"),)
-    spec, model, device = finder.spec, finder.model, finder.device
-    finder, inputs, is_lightning_step = _find_inputs(finder, loss_fn)
+    spec, model, device = subject.spec, subject.model, subject.device
+    subject, inputs, is_lightning_step = _find_inputs(subject, loss_fn)
     if is_lightning_step:
         steps = None  # the step returns its loss, and configure_optimizers() its optimizer
-    check_batch(spec, finder.forward, inputs.batch, where)
+    check_batch(spec, subject.forward, inputs.value, where)
     has_default_step = not is_lightning_step and _has_free_loss(spec, loss_fn) and may_stop_gradients(model)
-    if has_default_step and is_without_gradients(MetaTrials(model, inputs.batch, spec.seed)):
-        finder = _without_training(finder, where, has_step=False)
-        spec = finder.spec
+    if has_default_step and is_without_gradients(MetaTrials(model, inputs.value, spec.seed)):
+        subject = _without_training(subject, where, has_step=False)
+        spec = subject.spec
         reason = f"the output of {type(model).__name__} does not depend on its parameters"
         notes += (Note(subject="mode", text=f"infer, because {reason}"),)
     own_losses: tuple[ScriptLoss, ...] = ()
     if spec.mode == "train" and loss_fn is None and (spec.loss is None or is_output_path(spec.loss)):
         passed = steps.passed_parameters() if steps is not None else frozenset()
         inputs, own_losses = _with_model_label(spec, model, inputs, device, passed)
-    objective = _create_objective(spec, inputs.batch, loss_fn, loss_fn_at, steps, own_losses)
+    objective = _create_objective(spec, inputs.value, loss_fn, loss_fn_at, steps, own_losses)
     tuning, optimizer_notes = _create_optimizer_recipe(spec, model, configure, configure_at, steps)
-    notes += inputs.notes + plain_notes(_materialize_lazy_layers(spec, model, inputs.batch))
+    notes += inputs.notes + plain_notes(_materialize_lazy_layers(spec, model, inputs.value))
     notes += optimizer_notes
     if objective is not None:
         notes += objective.notes
@@ -244,7 +246,7 @@ def assemble(
         dtype=spec.dtype,
         amp=spec.amp,
         channels_last=spec.channels_last,
-        inputs_from=inputs.origin,
+        inputs_from=inputs.source,
         has_loader=inputs.loader is not None,
         notes=notes,
         cudnn_flags=cudnn_flags,
@@ -259,11 +261,11 @@ def assemble(
     return Target(
         spec=spec,
         info=info,
-        forward=finder.forward,
+        forward=subject.forward,
         model=model,
         step_module=compiles(model) if compiles is not None else model,
         device=device,
-        batch=inputs.batch,
+        batch=inputs.value,
         objective=objective,
         optimizer_recipe=tuning,
         loader=inputs.loader,
@@ -271,21 +273,21 @@ def assemble(
     )
 
 
-def _without_training(finder: InputFinder, where: str, *, has_step: bool) -> InputFinder:
-    """`finder` in ``infer`` mode, for a file whose model has no trainable parameters.
+def _without_training(subject: Subject, where: str, *, has_step: bool) -> Subject:
+    """`subject` in ``infer`` mode, for a file whose model has no trainable parameters.
 
     Raises:
         TargetError: the user asked for a training step, with `has_step`, an option or a model from Python.
     """
-    spec = finder.spec
+    spec = subject.spec
     if has_step or spec.loss is not None or spec.optimizer is not None or spec.spec == IN_PYTHON:
         raise TargetError(
-            f"{type(finder.model).__name__} has no trainable parameters",
+            f"{type(subject.model).__name__} has no trainable parameters",
             where=where,
             hint=next_command(replace(spec, loss=None, optimizer=None), add=("--mode", "infer")),
         )
-    finder.model.eval()
-    return replace(finder, spec=replace(spec, mode="infer"))
+    subject.model.eval()
+    return replace(subject, spec=replace(spec, mode="infer"))
 
 
 def _has_free_loss(spec: TargetSpec, loss_fn: object) -> bool:

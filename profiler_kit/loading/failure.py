@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.input_check import input_texts, missing_inputs
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.evidence.input_check import input_texts, missing_inputs
+from profiler_kit.loading.input_search.layers import dims_text, needed_shape
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
-from profiler_kit.loading.layers import dims_text, needed_shape
 from profiler_kit.loading.validation import AMP_DTYPES
 from profiler_kit.meta.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.meta.copies import meta_copy

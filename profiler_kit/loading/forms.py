@@ -11,8 +11,8 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import TargetError
+from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.method_models import defines_forward, give_forward
 from profiler_kit.loading.model import CHANNELS_LAST
 from profiler_kit.meta.batch import NO_INPUTS, Batch, Forward, forward_of
 from profiler_kit.meta.compilation import Wrapper, compiled_parts, unwrap_compiled
@@ -64,8 +64,6 @@ def as_module(value: nn.Module | ExportedProgram) -> BuiltModel:
         code: Code = "compiled_whole" if parts == ("",) else "compiled"
         notes += (Note(subject="torch.compile", code=code, text=COMPILED.format(parts=_listed(parts))),)
     model, compiles = unwrap_compiled(value)
-    if not defines_forward(model) and (note := give_forward(model)):
-        notes += (Note(text=note),)
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         notes += (SCRIPTED,)
     return BuiltModel(model=model, compiles=compiles, notes=notes)
@@ -85,7 +83,9 @@ def _listed(parts: tuple[str, ...]) -> str:
 
 def checked_forward(model: nn.Module, where: str) -> Forward:
     """The signature of the model's forward. Raises TargetError if the model does not define forward."""
-    if not defines_forward(model):
+    # torch.jit.script(nn.LSTM(...)) has a forward for each kind of input, and no attribute of this name
+    forward = getattr(model, "forward", None)
+    if forward is None or attribute_of(forward, "__name__", str) == "_forward_unimplemented":
         raise TargetError(
             f"{type(model).__name__} defines no forward",
             where=where,

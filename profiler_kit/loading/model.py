@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.inputs import DTYPES
-from profiler_kit.loading.loader import Loader
-from profiler_kit.loading.objective import Objective, PreparedLoss
-from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.objective import Objective, PreparedLoss
+from profiler_kit.loading.training_step.optimizers import OPTIMIZERS
 from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
 from profiler_kit.meta.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.meta.compilation import uncompiled_path

@@ -14,23 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from profiler_kit.errors import TargetError, UsageError
-from profiler_kit.loading.alternatives import may_suggest, with_working_hint
+from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
 from profiler_kit.loading.candidates.building import construct
 from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
-from profiler_kit.loading.candidates.selection import other_names, select
+from profiler_kit.loading.candidates.selection import select
+from profiler_kit.loading.evidence.loader import find_loader
+from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
-from profiler_kit.loading.import_errors import watchdog
-from profiler_kit.loading.input_sources import InputFinder
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
-from profiler_kit.loading.live_models import read_model
-from profiler_kit.loading.loader import find_loader
+from profiler_kit.loading.live.live_models import read_model
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.program.definitions import cudnn_off_lines, definition_lines
+from profiler_kit.loading.scripts.import_errors import watchdog
 from profiler_kit.loading.scripts.isolation import isolated
-from profiler_kit.loading.source import Source, open_source
+from profiler_kit.loading.scripts.source import Source, open_source
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.loading.training_step.script_steps import ScriptSteps
 from profiler_kit.loading.validation import check_options, parse_device
@@ -118,15 +117,7 @@ def _load(
         return _from_recipe(spec, recipe, where, on_built)
     if imported_source is not None:
         return _from_source(replace(imported_source, spec=spec, is_fresh=False), where, compiled, on_built)
-    source = open_source(spec)
-    try:
-        return _from_source(source, where, compiled, on_built)
-    except TargetError as error:
-        if not may_suggest(spec, error):
-            raise
-        names = other_names(source)
-        changed = with_working_hint(error, source, names, lambda other: _from_source(other, where, compiled, None))
-        raise changed from error.__cause__
+    return _from_source(open_source(spec), where, compiled, on_built)
 
 
 def _from_source(source: Source, where: torch.device, compiled: bool, on_built: Callable[[], None] | None) -> Target:
@@ -148,7 +139,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     place = source.at(candidate.line)
     forward = checked_forward(built.model, place)
     model = converted(spec, built.model)
-    finder = InputFinder(
+    finder = Subject(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
         loader=find_loader(source, forward, lines), candidate=candidate,
@@ -156,8 +147,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     names = source.names
     steps = None
     if spec.mode == "train" and spec.sliced:
-        builders = frozenset({type(model).__name__, candidate.name.rpartition(".")[2]})
-        steps = ScriptSteps(source=source, model=model, forward=forward, builders=builders, site=candidate.site)
+        steps = ScriptSteps(source=source, model=model, forward=forward, use=finder.use, site=candidate.site)
     notes = (
         *([Note(subject="import", text=source.ran)] if source.ran else ()),
         *plain_notes(dict.fromkeys((*source.notes, *build_notes))),
@@ -191,7 +181,7 @@ def _from_recipe(
     forward = checked_forward(model, recipe.where)
     model = converted(spec, model)
     return assemble(
-        InputFinder(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
+        Subject(spec=spec, model=model, forward=forward, device=where, recipe=recipe),
         recipe.where,
         notes=recipe.notes + built.notes,
         ready=ready,
@@ -265,7 +255,7 @@ def _from_model(
     forward = checked_forward(form.model, name)
     copied = meta_copy if where.type == "meta" else copy_with_weights
     model_copy = converted(spec, remove_compilation(form.model if is_owned else copied(form.model)))
-    finder = InputFinder(
+    finder = Subject(
         spec=spec, model=model_copy, forward=forward, device=where, returned_inputs=form.inputs, factory=name,
         caller_batch=batch if batch.args or batch.kwargs else None,
     )  # fmt: skip

@@ -9,9 +9,9 @@ import torch
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.inputs import FILE_INPUT
-from profiler_kit.loading.losses import CHOICES
-from profiler_kit.loading.optimizers import OPTIMIZERS
-from profiler_kit.loading.output_losses import is_output_path
+from profiler_kit.loading.training_step.losses import CHOICES
+from profiler_kit.loading.training_step.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.output_losses import is_output_path
 from profiler_kit.records.target import TargetSpec
 
 MODEL_DTYPES: Final = ("float32", "float64", "float16", "bfloat16")

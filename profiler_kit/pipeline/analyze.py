@@ -128,7 +128,7 @@ def analyze(
         spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options)
         return measure(spec).report
     require_torch()
-    from profiler_kit.loading import live_models
+    from profiler_kit.loading.live import live_models
 
     name = optimizer if isinstance(optimizer, str) else None
     with python_errors():

@@ -133,7 +133,7 @@ def _require_readable(side: str | TargetSpec) -> None:
         read_report(side)
     else:
         require_torch()
-        from profiler_kit.loading.source import require_file
+        from profiler_kit.loading.scripts.source import require_file
 
         require_file(side)
 

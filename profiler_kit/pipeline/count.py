@@ -108,7 +108,7 @@ def count_spec(
         simulated = simulated_device(gpu)  # reports an unknown name before the target is loaded
         from profiler_kit.counting import count_by_conventions
         from profiler_kit.loading import load
-        from profiler_kit.loading.alternatives import inference_as_hint
+        from profiler_kit.loading.inference_hint import inference_as_hint
         from profiler_kit.loading.progress import progress_to
 
     with as_target_errors(spec.spec, timeout_s or COUNT_TIMEOUT_S), progress_to(on_progress):

@@ -181,7 +181,7 @@ def _counted(
 def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any] | None, labels: Any) -> Target:
     from profiler_kit.errors import UsageError
     from profiler_kit.loading import from_model
-    from profiler_kit.loading.live_models import optimizer_settings
+    from profiler_kit.loading.live.live_models import optimizer_settings
 
     assert observed.arguments is not None
     configure = None

@@ -203,7 +203,7 @@ def _expanded(model: str) -> tuple[str, ...]:
     """The TARGET texts of `model`. Raises UsageError for a name that no task could load."""
     place, _, _ = model.partition(":")
     if place.endswith(".py"):
-        from profiler_kit.loading.source import require_file
+        from profiler_kit.loading.scripts.source import require_file
 
         require_file(TargetSpec(spec=model, command=("sweep", "")))
         return (model,)

@@ -99,7 +99,7 @@ def tune(
         texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
         return search(target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options))
     require_torch()
-    from profiler_kit.loading import live_models
+    from profiler_kit.loading.live import live_models
 
     name = optimizer if isinstance(optimizer, str) else None
     with python_errors():

@@ -24,8 +24,8 @@ from profiler_kit.configurations.shapes import PlannedStep, Schedule
 from profiler_kit.errors import KitError
 from profiler_kit.loading import Batch, Target
 from profiler_kit.loading.failure import NeedsDataError
-from profiler_kit.loading.losses import as_mapping
 from profiler_kit.loading.tensor_kinds import as_step_errors, run_on_first_kind
+from profiler_kit.loading.training_step.losses import as_mapping
 from profiler_kit.meta.batch import map_batch, map_tensors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.experiments import ShapeStep

@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 import profiler_kit  # noqa: E402
 from profiler_kit.counting import count_target  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
-from profiler_kit.loading.live_models import live_model, read_model, written_model  # noqa: E402
+from profiler_kit.loading.live.live_models import live_model, read_model, written_model  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 
 MOVING = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 import pytest
@@ -168,35 +167,6 @@ def test_an_example_of_another_file_is_used_if_all_of_its_keywords_fit(write: Wr
     assert chosen("nets/net_with_mask.py") == ("Net", 5)
     assert "as the README builds the class of this name in another file at README.md:4" in note("nets/net_with_mask.py")
     assert chosen("nets/net_with_depth.py") == ("Net", 256)
-
-
-BROKEN = "self.fc(x.premise)"
-
-
-def hint_of(target: str, **options: str) -> str:
-    with pytest.raises(TargetError) as raised:
-        load(TargetSpec(spec=target, command=("count", ""), **options))  # type: ignore[arg-type]
-    return raised.value.hint or ""
-
-
-def test_the_hint_names_another_model_that_runs(write: Write) -> None:
-    classes = module("Best", forward=BROKEN) + module("AlsoBroken", forward=BROKEN) + module("Net")
-    write({"net.py": HEAD + classes})
-    hint = hint_of("net.py")
-    assert hint.endswith("; Net can be counted: profiler-kit count net.py:Net")
-    command = shlex.split(hint.rpartition(": ")[2])
-    assert type(load(TargetSpec(spec=command[2], command=("count", ""))).model).__name__ == "Net"
-
-
-def test_the_hint_names_no_model_whose_loss_fails_and_no_block(write: Write) -> None:
-    no_backward = module("NoBackward", forward="OneWay.apply(self.fc(x))")
-    write({"net.py": HEAD + ONE_WAY + module("Best", forward=BROKEN) + no_backward + module("ConvBlock")})
-    assert "net.py:" not in hint_of("net.py")
-
-
-def test_the_hint_for_a_named_model_is_about_this_model(write: Write) -> None:
-    write({"net.py": HEAD + module("Best", forward=BROKEN) + module("Net")})
-    assert "net.py:Net" not in hint_of("net.py:Best")
 
 
 def test_the_hint_of_a_failing_step_is_inference_if_that_runs(write: Write) -> None:

@@ -13,10 +13,11 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import load
 from profiler_kit.loading.candidates.configs import AssumedConfig
 from profiler_kit.loading.input_search.facts import facts_of
-from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
-from profiler_kit.loading.input_search.roles import Role, role_of
+from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
+from profiler_kit.loading.input_search.roles import role_of
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText, build_arguments, parse_input, parse_inputs
+from profiler_kit.loading.vocabulary import Role
 from profiler_kit.records.target import Pinned, TargetSpec
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import load
-from profiler_kit.loading.live_models import LiveModel, live_model, read_model, written_model
+from profiler_kit.loading.live.live_models import LiveModel, live_model, read_model, written_model
 from profiler_kit.records.target import IN_PYTHON, TargetSpec
 
 
@@ -238,7 +238,7 @@ def test_classes_that_no_process_can_import_travel_by_value(tmp_path: Path) -> N
         model = nn.Sequential(namespace["Cell"](8, 8), module.Made(8, 8))
         with written_model(live_model(model, X)) as file:
             code = (
-                "from pathlib import Path; from profiler_kit.loading.live_models import read_model; "
+                "from pathlib import Path; from profiler_kit.loading.live.live_models import read_model; "
                 f"live = read_model(Path({str(file)!r}), lazily=False); print(live.model(*live.batch.args).shape)"
             )
             child = subprocess.run(

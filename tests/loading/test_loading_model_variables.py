@@ -9,7 +9,9 @@ import pytest
 
 from profiler_kit.counting import count_target
 from profiler_kit.loading import load
+from profiler_kit.loading.program import model_use
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.model_use import ModelUse
 from profiler_kit.loading.program.model_variables import model_names
 from profiler_kit.records.target import TargetSpec
 
@@ -77,3 +79,35 @@ def test_inputs_and_loss_of_a_script_whose_model_an_unknown_library_wraps(
     static = count_target(target)
     assert [tuple(item.shape) for item in target.info.inputs] == [(7, 12)]
     assert (target.info.loss, target.info.optimizer, static.forward.macs) == ("mse_loss", "SGD", 7 * 12 * 4)
+
+
+def test_inputs_of_a_script_that_imports_the_model_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs, the loss and the optimizer ask the same question: which variable is the model."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.f = nn.Linear(12, 4)\n    def forward(self, x):\n        return self.f(x)\n"
+    )
+    Path("use.py").write_text(
+        "import torch\nfrom net import Net as Classifier\nclf = Classifier()\nclf(torch.randn(9, 12))\n"
+    )
+    target = load(TargetSpec(spec="net.py"), device="meta")
+    assert [tuple(item.shape) for item in target.info.inputs] == [(9, 12)]
+    assert target.info.inputs_from == "evidence"
+
+
+def test_a_document_is_read_once_for_all_of_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a library has thousands of calls; a reading of its imports for each takes half a minute."""
+    reads: list[Document] = []
+
+    def counted(document: Document) -> frozenset[str]:
+        reads.append(document)
+        return frozenset()
+
+    monkeypatch.setattr(model_use, "own_classes", counted)
+    text = "net = Net()\n" + "print(net(1))\n" * 30
+    document = Document(tree=ast.parse(text), text=text, path=None, kind="target")
+    assert len(list(ModelUse(builders=frozenset({"Net"})).calls(document))) == 30
+    assert reads == [document]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from profiler_kit.counting import count_target
 from profiler_kit.errors import UsageError
 from profiler_kit.loading import load
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import parse_input, text_of
 from profiler_kit.meta.batch import Batch, batch_size, resized

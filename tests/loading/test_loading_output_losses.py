@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, from_model, load
-from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
+from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.records.target import TargetSpec
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"

@@ -10,8 +10,9 @@ import pytest
 from profiler_kit.loading.program.definitions import definition_lines, root_classes
 from profiler_kit.loading.program.imports import TargetNames, imported_files, module_files
 from profiler_kit.loading.program.names import argument, assigned, calls_in
+from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.places import conditions, is_main_guard
-from profiler_kit.loading.source import open_source
+from profiler_kit.loading.scripts.source import open_source
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.records.target import TargetSpec
 
@@ -79,3 +80,38 @@ def test_a_local_name_loss_fn_is_no_use_of_the_loss_of_the_file(tmp_path: Path) 
     file.write_text(text + "def loss_fn(output, x):\n    return output.mean()\n")
     source = open_source(TargetSpec(spec=str(file)))
     assert own_loss(source) is source.names["loss_fn"]
+
+
+def test_a_package_that_exports_the_target_is_another_name_of_it(tmp_path: Path) -> None:
+    for name, text in {
+        "models/net.py": "class Net: ...\n",
+        "models/__init__.py": "from .net import *\n",
+        "use.py": "import models\nmodels.Net()\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    names = TargetNames(tmp_path / "models/net.py")
+    use = tmp_path / "use.py"
+    assert names.aliases(ast.parse(use.read_text()), use) == ([(1, "models", "")], False)
+    assert not names.are_imported(ast.parse("from models import Other"), use)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("x, y = p", {"unpacked": 2}),
+        ("return p['image'] + p['mask']", {"keys": ("image", "mask")}),
+        ("return p.x + p.edge_index", {"attributes": ("x", "edge_index")}),
+        ("return p[0] + p[2]", {"count": 3, "is_numbered": True}),
+        ("return p[0] + p.sum()", {"count": 1, "is_numbered": False}),
+        ("p = p[0]\n    return p.sum()", {"count": 1, "is_numbered": True}),
+        ("return self.f(**p)", {"is_keywords": True}),
+        ("return self.step(1, p)", {"passed_to": (("self.step", 1),)}),
+    ],
+)
+def test_how_a_function_reads_a_parameter(body: str, expected: dict[str, object]) -> None:
+    """One answer for forward's parameters and for the batch of a Lightning step."""
+    reads = reads_of(ast.parse(f"def f(self, p):\n    {body}\n").body[0], "p")
+    for name, value in expected.items():
+        actual = getattr(reads, name)
+        assert (len(actual) if name == "unpacked" else actual) == value

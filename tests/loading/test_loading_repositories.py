@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,9 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
-from profiler_kit.loading.program.reading import function_node, parse_evidence
+from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -205,18 +204,6 @@ def test_a_module_of_the_script_that_an_optimizer_refers_to_is_moved() -> None:
     optimizer = torch.optim.LBFGS(layer.parameters())
     assert _moved(layer, torch.device("cpu"), lambda module: module) is layer
     assert optimizer.param_groups
-
-
-def test_a_script_for_an_older_python_is_evidence(write: Write) -> None:
-    script = (
-        "from net import Net\nmodel = Net(11)\nprint 'built', model\nfor x in data:\n    model(x.cuda(async=True))\n"
-    )
-    write({"net.py": HEAD + NET.format(name="n", width="n"), "train.py": script})
-    assert width("net.py") == 11
-    tree = parse_evidence(script)
-    assert tree is not None
-    assert "non_blocking=True" in ast.unparse(tree)
-    assert parse_evidence("model = (") is None
 
 
 class Indented:

@@ -377,3 +377,52 @@ def test_only_outputs_with_gradients_are_summed() -> None:
     target = load_text(FROZEN.format(returned="features, self.head(x)"), "3,6", target="net.py:Features")
     step(target)
     assert target.info.loss == "sum"
+
+
+def test_names_of_a_script_that_are_also_those_of_builtin_functions() -> None:
+    """``input`` and ``sum`` are variables where the script assigns them, also before the call of the model."""
+    text = (
+        NET + "if __name__ == '__main__':\n    net = Net()\n    input = torch.randn(5, 6)\n    out = net(input)\n"
+        "    sum = out.mean()\n    loss = sum * input.abs().max()\n    loss.backward()\n"
+    )
+    target = load_text(text)
+    assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(5, 6)]
+    output = target.model(*target.batch.args)
+    loss, _ = step(target)
+    assert loss == pytest.approx(float((output.mean() * target.batch.args[0].abs().max()).detach()))
+
+
+def test_attributes_that_a_step_assigns_are_variables_of_its_loss() -> None:
+    text = NET + (
+        "class Trainer:\n    def __init__(self):\n        self.net = Net()\n"
+        "    def step(self, loader):\n        for x, y in loader:\n            self.real = x\n"
+        "            self.fake = self.net(self.real)\n            self.fake.mul_(2)\n"
+        "            self.total = F.l1_loss(self.fake, y) + self.real.pow(2).mean()\n            self.total.backward()\n"
+    )
+    target = load_text(text, "3,6")
+    output = target.model(*target.batch.args)
+    loss, (label,) = step(target)
+    expected = torch.nn.functional.l1_loss(output * 2, label) + target.batch.args[0].pow(2).mean()
+    assert label.shape == (3, 4)
+    assert loss == pytest.approx(float(expected.detach()))
+
+
+def test_a_backward_call_before_the_loss_is_not_part_of_it() -> None:
+    """``loss.backward()`` changes ``loss``, but a loss that ran it would train."""
+    text = train_script("output = model(data)", "loss = F.cross_entropy(output, target)", "loss.backward(retain_graph=True)",
+                        "total = loss + output.mean()", "total.backward()")  # fmt: skip
+    target = load_text(text, "3,6")
+    step(target)
+    loss = target.objective.script if target.objective is not None else None
+    assert loss is not None
+    assert "backward" not in loss.code.co_names
+
+
+def test_a_block_without_gradients_keeps_the_module_of_its_context() -> None:
+    text = train_script("output = model(data)", "with torch.no_grad():", "    scale = output.abs().max()",
+                        "loss = F.cross_entropy(output / scale, target)", "loss.backward()")  # fmt: skip
+    target = load_text(text, "3,6")
+    output = target.model(*target.batch.args).detach()
+    loss, (label,) = step(target)
+    assert target.info.loss == "cross_entropy"
+    assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(output / output.abs().max(), label)))

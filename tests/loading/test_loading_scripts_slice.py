@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.program.module_slice import slice_module
 from profiler_kit.loading.progress import progress_to
+from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
-from profiler_kit.loading.source import Source, open_source
+from profiler_kit.loading.scripts.source import Source, open_source
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code import time_limit as time_limits
 

@@ -14,7 +14,7 @@ from profiler_kit.loading.program.code_blocks import docstring_blocks, markdown_
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.source import Source, open_source
+from profiler_kit.loading.scripts.source import Source, open_source
 from profiler_kit.records.target import TargetSpec
 
 NET = (

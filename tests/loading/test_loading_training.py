@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load
-from profiler_kit.loading.losses import CHOICES
-from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.losses import CHOICES
+from profiler_kit.loading.training_step.optimizers import OPTIMIZERS
 from profiler_kit.records.target import TargetSpec
 
 HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
-from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.records.target import TargetSpec
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.loading import from_model
-from profiler_kit.loading.optimizers import OPTIMIZERS
+from profiler_kit.loading.training_step.optimizers import OPTIMIZERS
 from profiler_kit.memory import simulate
 
 B, D, CLASSES = 128, 32, 10

@@ -14,7 +14,7 @@ from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.records.notes import Note
 
 _VALUE_CHARACTERS: Final = 60

@@ -13,7 +13,6 @@ from torch import nn
 
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
-from profiler_kit.loading.candidates.conditions import chosen_value
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
@@ -24,21 +23,18 @@ from profiler_kit.loading.candidates.configs import (
     with_usual_values,
 )
 from profiler_kit.loading.candidates.keywords import evaluated
-from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
-from profiler_kit.loading.candidates.ranking import is_module_parameter
+from profiler_kit.loading.candidates.plausible import UNKNOWN, chosen_value, plausible_value, sequence_instead
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
-from profiler_kit.loading.candidates.variations import sequence_instead
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
+from profiler_kit.loading.vocabulary import is_concept
 
 _MAX_NESTED_MODULES: Final = 2
 _BUILD_ERRORS: Final = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MissingArgumentsError, NameError, OSError,
     RuntimeError, TypeError, UnavailableError, ValueError,
 )  # fmt: skip
-_BLOCK_PARAMETERS: Final = ("block", "Block", "block_type", "block_cls", "block_fn", "layer_type", "residual_block")
-_STAGE_PARAMETERS: Final = ("layers", "num_blocks", "num_block", "depths", "num_layers", "blocks", "n_blocks", "stages")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,9 +178,9 @@ class Binder:
         if takes_config(parameter, factory) or config_class_of(parameter.annotation, self.names) is not None:
             return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
-        if parameter.name in _BLOCK_PARAMETERS:
+        if is_concept(parameter.name, "block class"):
             return blocks[0] if blocks else UNKNOWN
-        if parameter.name in _STAGE_PARAMETERS and any(isinstance(value, type) for value in bound.values()):
+        if is_concept(parameter.name, "layers") and any(isinstance(value, type) for value in bound.values()):
             return [2, 2, 2, 2]  # of ResNet-18
         annotation = parameter.annotation
         annotated = self.names.get(annotation) if isinstance(annotation, str) else annotation
@@ -197,7 +193,7 @@ class Binder:
             with contextlib.suppress(*_BUILD_ERRORS):  # otherwise the name of the parameter decides
                 inner = self._bind(annotated, annotated.__name__, None, {}, depth=depth + 1)
                 return annotated(*inner.args, **inner.kwargs)
-        if is_module_parameter(parameter.name) or annotation in (nn.Module, "nn.Module", "torch.nn.Module"):
+        if is_concept(parameter.name, "module") or annotation in (nn.Module, "nn.Module", "torch.nn.Module"):
             return self._module(parameter.name, name, depth)
         own = self.classes.get(name)
         is_part = own is not None and (own.role == "part" or own.looks_like_part)

@@ -17,7 +17,7 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, named_parameters
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel, is_model
-from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.meta.device_moves import moves_redirected

@@ -13,6 +13,7 @@ from torch import nn
 
 from profiler_kit.loading.program.definitions import definitions, names_read, used_classes
 from profiler_kit.loading.program.names import calls_in, last_name, reached
+from profiler_kit.loading.vocabulary import is_label
 
 Role = Literal["model", "base", "part", "loss"]
 
@@ -23,7 +24,7 @@ _PART_NAME: Final = re.compile(
     r"SE|SELayer|SEModule|Up|Down|Upsample|Downsample|Encoding|Fn|Dropout|DropPath)$"
 )
 _LOSS_NAME: Final = re.compile(r"(Loss|Criterion|Metric|Accuracy|Dice|IoU|mIoU|PSNR|SSIM|Penalty|Regularizer)$")
-_LOSS_PARAMETERS: Final = frozenset({"target", "targets", "label", "labels", "gt", "y_true", "ground_truth"})
+_ALSO_INPUTS: Final = ("y", "ys")  # labels of a step, and second inputs of a module without layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ def is_loss(value: type, node: ast.AST | None = None) -> bool:
     if not isinstance(node, ast.ClassDef):
         return False
     forward = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "forward"), None)
-    if forward is None or not {p.arg for p in forward.args.args} & _LOSS_PARAMETERS:
+    if forward is None or not any(is_label(p.arg) and p.arg not in _ALSO_INPUTS for p in forward.args.args):
         return False
     return not any(_is_layer_name(call.func) for call in calls_in(node))
 

@@ -13,15 +13,18 @@ from typing import Any, Final
 
 from profiler_kit.foreign import attribute_of, attributes_of
 from profiler_kit.loading.candidates.classes import is_module_class
-from profiler_kit.loading.candidates.conditions import attribute_choices, optional_attributes, read_attributes
 from profiler_kit.loading.candidates.hyperparameters import stated_fields, stated_options
-from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
+from profiler_kit.loading.candidates.plausible import (
+    UNKNOWN,
+    attribute_choices,
+    optional_attributes,
+    plausible_value,
+    read_attributes,
+)
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.scripts.placeholders import Placeholder
+from profiler_kit.loading.vocabulary import is_concept
 
-_CONFIG_PARAMETER: Final = re.compile(
-    r"(\w+_)?(config|configs|conf|cfg|args|opt|opts|options|hparams|hps|params|hyperparams|settings|flags)", re.I
-)
 _CONFIG_CLASS: Final = re.compile(
     r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$"
 )
@@ -44,7 +47,7 @@ def is_config_parameter(parameter: inspect.Parameter) -> bool:
     """Whether the parameter takes a configuration, by its name or by the name of its annotation."""
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str, "")
-    return bool(_CONFIG_PARAMETER.fullmatch(parameter.name) or _CONFIG_CLASS.search(text))
+    return bool(is_concept(parameter.name, "configuration") or _CONFIG_CLASS.search(text))
 
 
 def is_config(value: object) -> bool:

@@ -24,11 +24,11 @@ from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
-from profiler_kit.loading.import_errors import import_failure
 from profiler_kit.loading.program.names import used_names
 from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8

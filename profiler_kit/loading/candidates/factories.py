@@ -10,9 +10,8 @@ from typing import Any
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import resolve_dotted
-from profiler_kit.loading.program.model_variables import inner_models, takes_model
-from profiler_kit.loading.program.names import assigned, walk_scope
+from profiler_kit.loading.candidates.signatures import resolve_dotted
+from profiler_kit.loading.program.model_variables import returns_model, takes_model
 from profiler_kit.loading.program.reading import function_node
 
 
@@ -41,39 +40,17 @@ class Factories:
 
         `owner`: the class whose method it is.
         """
-        values: dict[str, list[ast.expr]] = {}
-        returned: list[ast.expr] = []
-        for inner in (n for statement in node.body for n in walk_scope(statement)):
-            for target, value in assigned(inner):
-                if isinstance(target, ast.Name):
-                    values.setdefault(target.id, []).append(value)
-            if isinstance(inner, ast.Return) and inner.value is not None:
-                returned.append(inner.value)
 
-        def local_lookup(name: str) -> Any:
-            """The value of a local name for a class, such as ``block = BasicBlock``, or of a global one."""
-            for value in values.get(name, ()):
-                for alias in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
-                    if isinstance(alias, (ast.Name, ast.Attribute)) and is_module_class(resolve_dotted(alias, lookup)):
-                        return resolve_dotted(alias, lookup)
-            return lookup(name)
+        def builds_model(callee: ast.expr) -> bool | None:
+            if isinstance(callee, ast.Name) and callee.id == "cls":
+                return is_module_class(owner)
+            value = resolve_dotted(callee, lookup)
+            if is_module_class(value):
+                return not is_loss(value)
+            is_known = value is not None and (self.is_factory(value) or not takes_model(value))
+            return self.is_factory(value) if is_known else None
 
-        def is_model(expression: ast.expr, depth: int = 0) -> bool:
-            for inner in inner_models(expression):
-                if isinstance(inner, ast.Name):
-                    return depth < 4 and any(is_model(value, depth + 1) for value in values.get(inner.id, ()))
-                if not isinstance(inner, ast.Call):
-                    continue
-                if isinstance(inner.func, ast.Name) and inner.func.id == "cls" and "cls" not in values:
-                    return is_module_class(owner)
-                value = resolve_dotted(inner.func, local_lookup)
-                if is_module_class(value):
-                    return not is_loss(value)
-                if value is not None and (self.is_factory(value) or not takes_model(value)):
-                    return self.is_factory(value)
-            return False
-
-        return any(is_model(v.elts[0] if isinstance(v, ast.Tuple) and v.elts else v) for v in returned)
+        return returns_model(node, builds_model)
 
     def is_factory(self, value: object) -> bool:
         """Whether `value` is a function that returns a model: of torchvision or timm, or by its text."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.loading.program.names import attributes_read
-from profiler_kit.loading.program.reading import function_node, parse_evidence, source_tree
+from profiler_kit.loading.program.reading import function_node, parsed, source_tree
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
@@ -34,7 +34,7 @@ def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> d
     for _, text in local_sources(file, repository_root(file)) if read else ():
         if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):
             continue  # without parsing it
-        tree = parse_evidence(text)
+        tree = parsed(text)
         for options in _stated(tree) if tree is not None else ():
             if len(read & options.keys()) > len(read & best.keys()):
                 best = options

@@ -1,122 +1,26 @@
-"""Values of constructor parameters that nothing in the repository gives: from the usual names, annotations and each other."""
+"""Values of constructor parameters that nothing in the repository gives: usual ones, which the text or an error may change."""
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-import torch
-from torch import nn
-
 from profiler_kit.foreign import attribute_of
+from profiler_kit.loading.candidates.signatures import defining_callable
+from profiler_kit.loading.program.names import attributes_read
+from profiler_kit.loading.program.reading import function_node
+from profiler_kit.loading.vocabulary import concept_of, is_concept
 
 UNKNOWN: Final = inspect.Parameter.empty
 _GENERIC_SIZE: Final = 64
-
-
-def _classes(bound: Mapping[str, Any]) -> int:
-    """1000 classes for images of ImageNet's size, otherwise 10."""
-    sizes = [value for name, value in bound.items() if re.fullmatch(r"(image|img|input)_?(size|resolution)", name)]
-    return 1000 if any(isinstance(size, int) and size >= 128 for size in sizes) else 10
-
-
-def _width(bound: Mapping[str, Any]) -> int:
-    """The model's width among the bound arguments, otherwise 256."""
-    widths = (value for name, value in bound.items() if _WIDTH.fullmatch(name.lower()) and isinstance(value, int))
-    return next(widths, 256)
-
-
-def _heads(bound: Mapping[str, Any]) -> int:
-    """The largest usual number of heads that divides the width."""
-    return next(count for count in (8, 6, 4, 2, 1) if _width(bound) % count == 0)
-
-
-def _head_width(bound: Mapping[str, Any]) -> int:
-    heads = next((v for n, v in bound.items() if _HEADS.fullmatch(n.lower()) and isinstance(v, int)), _heads(bound))
-    return max(1, _width(bound) // max(heads, 1))
-
-
-_WIDTH: Final = re.compile(
-    r"(d_?model|dim|dims|embed_?dim|emb_?dim|n_?embd?|embedding_?(dim|size)|embed_?size|d_word_vec|width|model_?dim)"
-)
-
-
-_HEADS: Final = re.compile(r"(n_?heads?|num_?heads|heads|num_attention_heads|attn_?heads|h)")
 _SHORTEST_PREFIX: Final = 3
 _COUNTS: Final = frozenset({"num", "max", "min", "use", "with", "has"})  # words that change the meaning of the next one
-_Rule = int | float | bool | str | tuple[int, ...] | Callable[[Mapping[str, Any]], Any] | None
-
-# Usual names in torchvision, timm, transformers, torch.nn and the models of its tutorials. A function computes a value
-# that agrees with the other arguments. The first pattern that matches the whole name, in lower case, decides.
-_RULES: Final[tuple[tuple[re.Pattern[str], _Rule], ...]] = tuple(
-    (re.compile(pattern), value)
-    for pattern, value in (
-        (r"(num|n|nb|no)_?(of_)?(classes|class|labels|cls|categories)|nclass|class_?num|classes|"
-         r"num_output(s)?_?classes", _classes),
-        (r"(num_?|n_?|in_?|input_?|img_?|image_?|inp_?)?(channels?|chans?|ch)|nc|input_nc|inchannels?|"
-         r"in_c|c_in|n_?channels_?in", 3),
-        (r"(out|output)_?(channels?|chans?|ch|nc)|out_c|c_out|n_?channels_?out", 64),
-        (r"\w+_(channels?|chans?)", 64),
-        (r"(image|img|input|in)_?(size|resolution|res|shape|height|width|h|w)|resolution|height|width_?px|"
-         r"sample_?size", 224),
-        (r"patch(_?size|es)?", 16),
-        (r"(frames|num_frames|n_frames)", 16),
-        (r"(frame_)?(image_)?(temporal_)?patch_size", 16),
-        (_WIDTH.pattern, 256),
-        (r"(d_?ff|ff_?dim|d_?inner(_hid)?|mlp_?dim|ffn?_?(hidden)?_?(dim|size)|dim_?feedforward|"
-         r"intermediate_size|ffn_embed_dim|hidden_features)",
-         lambda bound: 4 * _width(bound)),
-        (r"hidden_?(size|dim|dims|units|channels|features)?|hid_?(dim|size)|n_?hid(den)?|nhid|rnn_size|"
-         r"hidden_state_size", 256),
-        (r"(n|num|number|nb)_?(of_)?(hidden_|encoder_|decoder_|transformer_|rnn_|res_?)?(layers?|blocks?|"
-         r"stages)|depths?|layers|nlayers?|n_?layer", 2),
-        (_HEADS.pattern, _heads),
-        (r"(dim_?head|head_?dim|d_k|d_v|head_size)", _head_width),
-        (r"(.*_)?(vocab(_?size)?|n_?tokens?|num_?tokens|num_embeddings|n_?vocab|vocabulary_size|n_words|dict_size)", 10_000),
-        (r"(max_?)?(seq|sequence|text|context|src|tgt|trg)_?(len|length|size)|block_size|context_?(window|"
-         r"size)?|max_?len(gth)?|n_?ctx|"
-         r"max_(position|seq|sequence|position_embeddings|positions)|max_seq_length|maxlen|seqlen|n_position", 128),
-        (r"(n|num)_?(symbols|chars|characters|letters|phonemes|phones)", 128),
-        (r"(.*_)?pad(ding)?_?(idx|id|index|token|token_id)", 0),
-        (r"(.*_)?(bos|eos|sos|start|end|mask|cls|sep)_?(idx|id|token_id|index)", 1),
-        (r"(latent|z|noise|code|bottleneck)_?(dim|size|features|channels)?|nz", 100),
-        (r"(ngf|ndf|nf|base_?(channels?|width|filters|ch|dim)|n?_?filters|num_filters|features|"
-         r"init_?features|feature_maps|start_?filters)", 64),
-        (r"(in_?|inp_?|out_?|mid_?)?planes|inplanes|outplanes|nin|nout|num_features|n_?feats?|"
-         r"feat(ure)?_?(dim|size|channels)?|filters", 64),
-        (r"(input|in|inp)_?(dim|dims|features|feats?|size|units)|nfeat|input_?features|n_?features|"
-         r"n_?inputs?|num_inputs?|state_?(dim|size)|obs_?(dim|size)|"
-         r"observation_?(dim|size|space)|n_?states|num_states", 64),
-        (r"(output|out)_?(dim|dims|features|feats?|size|units)|n_?outputs?|num_outputs?|action_?(dim|"
-         r"size)|n_?actions|num_actions", 10),
-        (r"kernel_?(size)?|ksize|k_size", 3),
-        (r"stride|dilation|groups|upscale|expansion|width_?mult(iplier)?|depth_?mult(iplier)?|scale|multiplier", 1),
-        (r"(up)?scale_?factor|upsampling_factor", 2),
-        (r"padding", 1),
-        (r"(reduction|squeeze|reduction_?ratio|r)", 16),
-        (r"(mlp|ffn?|expan(d|sion))_?(ratio|rate|factor)", 4),
-        (r"(sampl(e|ing)_?rate|sr)", 16_000),
-        (r"growth_?rate|k", 32),
-        (r"(.*_)?(drop(out)?|dp)(_?(path|out))?(_?(rate|ratio|p|prob))?|(.*_)?(p_?drop(out)?|keep_prob)", 0.1),
-        (r".*_?(prob|probability|ratio)", 0.5),
-        (r"(lr|learning_rate)", 1e-3),
-        (r"(alpha|negative_slope|leaky_slope)", 0.2),
-        (r"(eps|epsilon)", 1e-5),
-        (r"(momentum|beta)", 0.1),
-        (r"(temperature|tau|gamma|lambda_?|weight)", 1.0),
-        (r"(use_?)?bias|batch_first", True),
-        (r"bidirectional|pretrained|bilinear|causal|debug|verbose|use_\w+|with_\w+|is_\w+", False),
-        (r"(batch_?size|bs|bsz)", 1),
-        (r"(num_?|n_?)?(nodes|points|n_points|num_points)", 128),
-        (r"(num_?)?(timesteps?|steps|diffusion_steps)", 1000),
-        (r"(num_?|n_?)(experts?|queries|groups|anchors|masks|codes|relations|mixtures?|gaussians)", 8),
-        (r"device", lambda bound: torch.get_default_device()),
-        (r"(act|activation|act_layer|activation_?(fn|fun|function|func|layer))", lambda bound: nn.ReLU),
-        (r"(norm|norm_layer|normalization|norm_fn)", lambda bound: nn.BatchNorm2d),
-    )
-)  # fmt: skip
+# Inputs of building blocks, which are feature maps.
+_BLOCK_INPUTS: Final = ("image channels", "filters", "width")
 
 
 def plausible_value(
@@ -129,17 +33,17 @@ def plausible_value(
     """
     lowered = name.lower().strip("_")
     text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str) or str(annotation)
-    if is_part and re.fullmatch(r"(in|input|inp|n)?_?(channels?|chans?|ch|c|planes)|c_in|dim", lowered):
+    if is_part and any(is_concept(name, concept) for concept in _BLOCK_INPUTS):
         return _GENERIC_SIZE
-    value = _by_name(lowered, bound)
+    value = _by_name(name.strip("_"), bound)
     return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else _as_annotated(value, text)
 
 
 def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
-    """The value of the first rule for `name`, or for the name without the part of the model before it: ``vision_width``."""
-    for pattern, rule in _RULES:
-        if pattern.fullmatch(name):
-            return rule(bound) if callable(rule) else rule
+    """The usual value of `name`, or of the name without the part of the model before it: ``vision_width``."""
+    concept = concept_of(name)
+    if concept is not None and concept.usual is not None:
+        return concept.usual(bound) if callable(concept.usual) else concept.usual
     prefix, underscore, tail = name.partition("_")
     if not underscore or len(prefix) < _SHORTEST_PREFIX or prefix in _COUNTS:
         return UNKNOWN
@@ -180,3 +84,148 @@ def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
             else _GENERIC_SIZE
         )
     return _GENERIC_SIZE if generic and annotation == "_empty" else UNKNOWN
+
+
+_ARITHMETIC: Final = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.operator, ast.unaryop,
+    ast.boolop, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+_USUAL_DEPTHS: Final = (18, 20, 28, 34, 40, 50, 56, 101, 110, 121)  # of published residual and dense networks
+_MAX_SIZE: Final = 512
+
+
+def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapping[str, Any]) -> Any:
+    """`value` for the parameter `name`, changed to a value that the text of `factory` allows.
+
+    - A function that compares the parameter with constants accepts one of them: ``assert depth in [18, 34]``.
+    - An assertion about sizes excludes others: ``assert (depth - 4) % 6 == 0``. `bound` are the values of other parameters.
+    """
+    node = function_node(defining_callable(factory, name))
+    if node is None:
+        return value
+    choices = _choices(node, name)
+    if choices:
+        return value if value in choices else choices[0]
+    if type(value) is not int:
+        return value
+    conditions = list(_assertions(node, name, bound))
+    tests = [compile(ast.Expression(body=condition), "<assertion>", "eval") for condition in conditions]
+    # the depth of a network with stages: the smallest one that fits can have stages without blocks
+    has_stages = is_concept(name, "layers") and any(
+        isinstance(inner, ast.Mod) for condition in conditions for inner in ast.walk(condition)
+    )
+    if not has_stages and _holds(tests, name, value, bound):
+        return value
+    near = sorted(range(1, _MAX_SIZE + 1), key=lambda size: abs(size - value))
+    candidates = [*(_USUAL_DEPTHS if has_stages else ()), *near]
+    return next((size for size in candidates if _holds(tests, name, size, bound)), value)
+
+
+def attribute_choices(factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
+    """The first value that the text of `factory` accepts for each attribute of `parameter` that it compares with constants."""
+    node = function_node(factory)
+    if node is None:
+        return {}
+    attributes = {
+        inner.attr: ast.unparse(inner)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == parameter
+    }
+    choices = {attribute: _choices(node, text) for attribute, text in attributes.items()}
+    return {attribute: values[0] for attribute, values in choices.items() if values}
+
+
+def optional_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
+    """The attributes of `parameter` that the text of `factory` compares with None."""
+    node = function_node(factory)
+    compared = [
+        inner.left
+        for inner in (ast.walk(node) if node is not None else ())
+        if isinstance(inner, ast.Compare) and isinstance(inner.ops[0], (ast.Is, ast.IsNot))
+    ]
+    return {left.attr for left in compared if isinstance(left, ast.Attribute) and ast.unparse(left.value) == parameter}
+
+
+def read_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
+    """The attributes of `parameter` that the text of `factory` reads."""
+    node = function_node(factory)
+    return attributes_read(node, parameter) if node is not None else set()
+
+
+def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
+    """The constants that the function compares `name` with: of one ``in``, or of at least two ``==``."""
+    equal: list[Any] = []
+    for compare in ast.walk(node):
+        if not (isinstance(compare, ast.Compare) and ast.unparse(compare.left) == name):
+            continue
+        operator, right = compare.ops[0], compare.comparators[0]
+        if isinstance(operator, ast.In) and isinstance(right, (ast.List, ast.Tuple, ast.Set)) and right.elts:
+            values = [item.value for item in right.elts if isinstance(item, ast.Constant)]
+            if len(values) == len(right.elts) and _is_asserted(node, compare):
+                return values
+        elif isinstance(operator, ast.Eq) and isinstance(right, ast.Constant) and right.value not in equal:
+            equal.append(right.value)
+    return equal if len(equal) > 1 else []
+
+
+def _is_asserted(node: ast.FunctionDef, compare: ast.Compare) -> bool:
+    return any(isinstance(s, ast.Assert) and s.test is compare for s in ast.walk(node))
+
+
+def _assertions(node: ast.FunctionDef, name: str, bound: Mapping[str, Any]) -> Iterator[ast.expr]:
+    """The arithmetic assertions about `name` and values in `bound`."""
+    for statement in ast.walk(node):
+        if not isinstance(statement, ast.Assert):
+            continue
+        names = {inner.id for inner in ast.walk(statement.test) if isinstance(inner, ast.Name)}
+        is_arithmetic = all(isinstance(inner, _ARITHMETIC) for inner in ast.walk(statement.test))
+        if is_arithmetic and name in names and names - {name} <= bound.keys():
+            yield statement.test
+
+
+def _holds(tests: list[Any], name: str, value: int, bound: Mapping[str, Any]) -> bool:
+    try:
+        return all(eval(test, {"__builtins__": {}}, {**bound, name: value}) for test in tests)  # noqa: S307
+    except (ArithmeticError, TypeError, ValueError):
+        return True  # the assertion is about something else than sizes
+
+
+_NEEDS_SEQUENCE: Final = re.compile(
+    r"has no len\(\)|not iterable|not subscriptable|non-iterable|non-sequence|\b(tuple|list|sequence|iterable)\b", re.I
+)
+_USUAL_STAGES: Final = 4  # of hierarchical networks, such as ResNet and Swin
+_USUAL_LENGTH: Final = 2
+_LAYER_CHANNELS: Final = 64
+
+
+def sequence_instead(
+    error: BaseException, assumed: Mapping[str, Any], bound: Mapping[str, Any]
+) -> tuple[str, Any] | None:
+    """(parameter, sequence) if `error` says that one of the `assumed` sizes must be a tuple or list; None otherwise.
+
+    The parameter is the one that the message or the failing line names, or the only one. Its sequence is as long as those in
+    `bound`, or has one item for each of the usual stages.
+    """
+    text = str(error)
+    if not isinstance(error, (TypeError, AssertionError, ValueError)) or not _NEEDS_SEQUENCE.search(text):
+        return None
+    sizes = [name for name, value in assumed.items() if type(value) is int]
+    context = f"{text} {_failing_line(error)}"
+    named = [name for name in sizes if re.search(rf"\b{re.escape(name)}\b", context)] or sizes
+    if not named or (named is sizes and len(sizes) > 1):
+        return None
+    name = named[0]
+    lengths = [len(value) for key, value in bound.items() if key != name and isinstance(value, (list, tuple)) and value]
+    length = lengths[0] if lengths else _USUAL_STAGES if is_concept(name, "layers") else _USUAL_LENGTH
+    # a sequence of channels describes layers, not an image
+    size = max(assumed[name], _LAYER_CHANNELS) if "channel" in name.lower() else assumed[name]
+    items = [size] * length
+    return name, tuple(items) if "tuple" in text else items
+
+
+def _failing_line(error: BaseException) -> str:
+    """The text of the line that raised `error`."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return linecache.getline(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno) if traceback else ""

@@ -18,11 +18,11 @@ from profiler_kit.loading.candidates.signatures import accepts, missing_argument
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import FACTORIES
+from profiler_kit.loading.vocabulary import MODELS, is_concept
 
 # A network that judges another one's output is trained beside the network that a user asks about.
 _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)", re.I)
 PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
-_MODELS: Final = ("model", "net", "network", "module")
 _ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example", "sibling")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
@@ -161,18 +161,7 @@ def _class_order(c: ModuleClass) -> tuple[Any, ...]:
 
 
 def _wrapper_parameters(c: ModuleClass) -> list[str]:
-    return [name for name in missing_arguments(c.value, {}) if is_module_parameter(name)]
-
-
-_MODULE_PARAMETER: Final = re.compile(
-    r"(base_?|inner_?|student_?|teacher_?|image_?|text_?)?(model|net|network|module|backbone|encoder|decoder|vit|transformer|"
-    r"generator|discriminator|embed|embedding|unet|student|teacher|denoise_fn|fn)(_?model|_?net)?$"
-)
-
-
-def is_module_parameter(name: str) -> bool:
-    """Whether a parameter of this name usually takes a module."""
-    return _MODULE_PARAMETER.match(name) is not None
+    return [name for name in missing_arguments(c.value, {}) if is_concept(name, "module")]
 
 
 def _of_class(c: ModuleClass, evidence: Any) -> Candidate:
@@ -205,7 +194,7 @@ def _factories(s: Surroundings) -> Iterator[Candidate]:
 def _transforms(function: Any) -> bool:
     """Whether `function` needs a module: it changes or wraps a model that another one builds."""
     return any(
-        p.default is p.empty and (p.name in _MODELS or p.annotation in (nn.Module, "nn.Module", "torch.nn.Module"))
+        p.default is p.empty and (p.name in MODELS or p.annotation in (nn.Module, "nn.Module", "torch.nn.Module"))
         for p in parameters(function)
     )
 

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from torch import nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.candidates.announcement import selectable_names
 from profiler_kit.loading.candidates.arguments import Binder
 from profiler_kit.loading.candidates.building import NotAModelError, check_names
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import helper_functions, is_part_name, module_classes
+from profiler_kit.loading.candidates.classes import helper_functions, module_classes
 from profiler_kit.loading.candidates.construction import LAST_RESORT, Construction, Selection
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.guards import reached_first
-from profiler_kit.loading.candidates.named import named_candidates
-from profiler_kit.loading.candidates.ranking import Surroundings, rank
+from profiler_kit.loading.candidates.ranking import PROGRAM_ROLES, Surroundings, best_site, rank
+from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.import_errors import import_failure
+from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import definition_lines
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.execution import Evaluator
+from profiler_kit.loading.scripts.import_errors import import_failure
+from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
+from profiler_kit.loading.scripts.source import Source
+from profiler_kit.user_code.locations import type_with_article
 
 
 def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Selection:
@@ -56,17 +61,6 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
         return Construction(source=source, binder=binder, ranked=ranked, on_meta=on_meta).first(usable)
     except NotAModelError:
         raise _no_model(source) from None
-
-
-def other_names(source: Source) -> Iterator[str]:
-    """The models of the file that a target text can select, without the best candidate: whole models before parts."""
-    ranked = rank(_surroundings(source), {})
-    if not ranked:
-        return
-    yield from selectable_names(source, ranked, frozenset({ranked[0].name}))
-    for candidate in ranked:
-        if candidate.evidence == "part" and candidate.name in source.names and not is_part_name(candidate.name):
-            yield candidate.name
 
 
 def _surroundings(source: Source) -> Surroundings:
@@ -135,4 +129,91 @@ def _no_model(source: Source) -> TargetError:
         f"{message}; did you mean {suggestion}?",
         where=source.at(None),
         hint=next_command(source.spec, target=str(suggestion)),
+    )
+
+
+_MAX_CALLS: Final = 24  # checked for one target; later ones count as reached
+
+
+def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list[Candidate]:
+    """`candidates` with calls that no program reaches after the others of the same evidence.
+
+    ``if args.model == "rnn": net = RNN() else: net = Transformer()`` builds one of the two, by the default of the argument.
+    """
+    ordered: list[Candidate] = []
+    postponed: list[Candidate] = []
+    checked = 0
+    is_decided = False
+    for index, candidate in enumerate(candidates):
+        if index and candidate.evidence != candidates[index - 1].evidence:
+            ordered += postponed
+            postponed = []
+            is_decided = False
+        is_reached = True
+        if candidate.site is not None and not candidate.is_model and not is_decided:
+            checked += 1
+            is_reached = checked > _MAX_CALLS or evaluator.reaches(candidate.site.place)
+            is_decided = is_reached  # the order of later ones does not matter
+        (ordered if is_reached else postponed).append(candidate)
+    return ordered + postponed
+
+
+def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapping[str, Any]) -> list[Candidate]:
+    """The candidates for `name`: as a document calls it, then without a call. Raises TargetError."""
+    variable = next(
+        (
+            m
+            for m in s.sites
+            if m.site.variable == name and m.site.document.kind == "target" and m.site.role in ("script", "main")
+        ),
+        None,
+    )
+    if variable is not None and name not in source.names:  # an assignment that the import does not run
+        return [Candidate(name=name, value=variable.value, line=variable.site.call.lineno, site=variable.site)]
+    value = _value(source, name)
+    plain = Candidate(name=name, value=value, line=s.lines.get(name.split(".")[0]))
+    if plain.is_model:
+        return [plain]
+    needs_arguments = bool(missing_arguments(value, arguments))
+    # The arguments of a program describe the model better than its defaults; those of an example do not.
+    site = best_site(s, name) if needs_arguments else best_site(s, name, within=PROGRAM_ROLES)
+    at_site = [] if site is None else [Candidate(name=name, value=value, line=plain.line, site=site)]
+    return [*at_site, plain]
+
+
+def _value(source: Source, name: str) -> Any:
+    value: Any = source.module
+    resolved: list[str] = []
+    for part in name.split("."):
+        if isinstance(value, Placeholder):
+            break
+        if not hasattr(value, part):
+            raise _no_attribute(source, value, part, resolved)
+        value = getattr(value, part)
+        resolved.append(part)
+    if isinstance(value, Placeholder):
+        raise import_failure(source.spec, source.file, placeholder_error(value))
+    is_class = isinstance(value, type)
+    if is_model(value) or (is_class and issubclass(value, nn.Module)) or (callable(value) and not is_class):
+        return value
+    problem = (
+        "a class, but not an nn.Module"
+        if is_class
+        else f"{type_with_article(value)}, not a model or a function that returns one"
+    )
+    line = source.line_of(name.split(".")[0])
+    hint = next_command(source.spec, target=source.name) if source.file is not None else "name a model of this module"
+    raise TargetError(f"{name} is {problem}", where=source.at(line), hint=hint)
+
+
+def _no_attribute(source: Source, owner: object, part: str, resolved: list[str]) -> TargetError:
+    names = [name for name in dir(owner) if not name.startswith("__")]
+    matches = difflib.get_close_matches(part, names, n=3, cutoff=0.5)
+    suggestion = f"; did you mean {' or '.join(matches)}?" if matches else ""
+    target = f"{source.name}:{'.'.join([*resolved, matches[0]])}" if matches else source.name
+    is_loadable = bool(matches) or source.name.endswith(".py")  # a module needs a name after the colon
+    return TargetError(
+        f"no {'.'.join([*resolved, part])!r} in this file{suggestion}",
+        where=source.at(None),
+        hint=next_command(source.spec, target=target) if is_loadable else "name a model of this module",
     )

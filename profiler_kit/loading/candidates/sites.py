@@ -11,9 +11,8 @@ from typing import Any, Final, Literal
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
-from profiler_kit.loading.candidates.expressions import resolve_dotted
 from profiler_kit.loading.candidates.factories import Factories
-from profiler_kit.loading.candidates.signatures import accepts, missing_arguments
+from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, resolve_dotted
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import TargetNames
 from profiler_kit.loading.program.model_variables import (
@@ -24,7 +23,7 @@ from profiler_kit.loading.program.model_variables import (
 )
 from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test
 # or a program; function: in another function; factory: in a function that returns the model; method: in a class; module: in a

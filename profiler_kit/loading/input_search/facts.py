@@ -15,47 +15,11 @@ from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
 from profiler_kit.foreign import attribute_of, has_class
 from profiler_kit.loading.candidates.configs import AssumedConfig
+from profiler_kit.loading.vocabulary import is_concept, spelling_rank
 from profiler_kit.meta.batch import reads_sequence_first
 from profiler_kit.user_code.reachable import object_attributes
 
-IMAGE_NAMES: Final = (
-    "image_size", "img_size", "imgsize", "image_shape", "img_shape", "input_resolution", "input_shape", "in_shape",
-    "resolution", "img_resolution", "input_size", "in_size", "image_height", "crop_size",
-)  # fmt: skip
-LENGTH_NAMES: Final = (
-    "block_size", "context_length", "context_size", "n_ctx", "ctx_len", "max_seq_len", "max_seq_length",
-    "max_sequence_length", "seq_len", "seq_length", "sequence_length", "n_positions", "max_position_embeddings", "max_len",
-    "max_length", "num_tokens_per_sequence", "bptt", "pad_size",
-)  # fmt: skip
-LATENT_NAMES: Final = (
-    "latent_dim",
-    "z_dim",
-    "nz",
-    "noise_dim",
-    "z_size",
-    "latent_size",
-    "dim_z",
-    "n_latent",
-    "code_dim",
-)
-CHANNEL_NAMES: Final = (
-    "in_channels",
-    "in_chans",
-    "input_channels",
-    "n_channels",
-    "num_channels",
-    "channels",
-    "input_nc",
-)
-
-
-FRAME_NAMES: Final = ("num_frames", "n_frames", "frames", "clip_len", "clip_length", "sequence_frames")
-# of time series: the numbers of variables at each step
-FEATURE_NAMES: Final = (
-    "enc_in", "n_vars", "nvars", "num_variables", "n_features", "num_features", "feature_dim", "input_dim", "input_size",
-)  # fmt: skip
 _IMAGE_SHAPE: Final = re.compile(r"[(\[]\s*[A-Za-z]\w*\s*[,x]\s*[134]\s*[,x]\s*(\d{2,4})\s*[,x]\s*(\d{2,4})\s*[)\]]")
-CONFIG_NAMES: Final = ("config", "cfg", "args", "hparams", "opt", "options", "conf", "params", "hps")
 
 IMAGE_CHANNELS: Final = 3
 IMAGE_SIZE: Final = 224  # the crop of ImageNet models
@@ -162,10 +126,10 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         for path, module in model.named_modules()
         if not any(True for _ in module.children()) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase))
     )
-    image_name, image = _first_value(model, arguments, IMAGE_NAMES, _image)
+    image_name, image = _first_value(model, arguments, "image size", _image)
     if image is None:
         image_name, image = _documented_image(model)
-    length_name, length = _first_value(model, arguments, LENGTH_NAMES, _positive)
+    length_name, length = _first_value(model, arguments, "length", _positive)
     if image_name in ("input_size", "in_size") and not any(isinstance(m, ConvNd) for _, m in layers):
         image_name, image = None, None  # the width of a linear or recurrent layer
     return Facts(
@@ -173,10 +137,10 @@ def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
         image_name=image_name,
         length=length if length is not None and length > 1 else None,
         length_name=length_name,
-        latent=_first_value(model, arguments, LATENT_NAMES, _positive)[1],
-        channels=_first_value(model, arguments, CHANNEL_NAMES, _positive)[1],
-        features=_first_value(model, arguments, FEATURE_NAMES, _positive)[1],
-        frames=_first_value(model, arguments, FRAME_NAMES, _positive)[1],
+        latent=_first_value(model, arguments, "noise", _positive)[1],
+        channels=_first_value(model, arguments, "image channels", _positive)[1],
+        features=_first_value(model, arguments, "variables", _positive)[1],
+        frames=_first_value(model, arguments, "frames", _positive)[1],
         classes=_classes(layers),
         layers=layers,
         named=tuple((_owners(name), size) for name, size in arguments.items() if type(size) is int and size > 1),
@@ -208,24 +172,15 @@ def _classes(layers: tuple[tuple[str, nn.Module], ...]) -> int | None:
     return None
 
 
-def _first_value(model: nn.Module, arguments: Mapping[str, Any], names: tuple[str, ...], read: Any) -> tuple[Any, Any]:
-    """(name, value) of the first of `names` that the constructor's arguments, the model or its config define."""
-    plain_names = {_plain(name): name for name in reversed(names)}
-    order = {plain: index for index, plain in enumerate(map(_plain, names))}
+def _first_value(model: nn.Module, arguments: Mapping[str, Any], concept: str, read: Any) -> tuple[Any, Any]:
+    """(name, value) of the first name for `concept` that the constructor's arguments, the model or its config define."""
     for space in _namespaces(model, arguments):
-        matches = [
-            (order[_plain(name)], name) for name in space if isinstance(name, str) and _plain(name) in plain_names
-        ]
-        for _, name in sorted(matches):
+        ranks = {name: spelling_rank(name, concept) for name in space if isinstance(name, str)}
+        for name in sorted((n for n, rank in ranks.items() if rank is not None), key=lambda n: (ranks[n], n)):
             value = read(space[name])
             if value is not None:
                 return name, value
     return None, None
-
-
-def _plain(name: str) -> str:
-    """`name` in lower case without underscores: ``imageSize`` and ``image_size`` are the same."""
-    return name.replace("_", "").lower()
 
 
 def _namespaces(model: nn.Module, arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -251,7 +206,7 @@ def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             continue
         if isinstance(value, AssumedConfig):
             yield {**value.presets, **vars(value)}
-        elif name not in CONFIG_NAMES and not name.endswith(("config", "configs", "cfg")):
+        elif not is_concept(name, "configuration"):
             continue
         elif isinstance(value, Mapping):
             yield value

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+from profiler_kit.loading.input_search.layers import needed_shape
 from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
-from profiler_kit.loading.layers import needed_shape
 from profiler_kit.meta.batch import tensors_in
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})

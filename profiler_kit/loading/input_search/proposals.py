@@ -13,8 +13,9 @@ from torch.nn.modules.batchnorm import _NormBase as NormBase
 
 from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, IMAGE_CHANNELS, SIGNAL_LENGTH, Facts
 from profiler_kit.loading.input_search.recorder import META
-from profiler_kit.loading.input_search.roles import IMAGE_WORDS, Parameter, Role, name_words, role_of
+from profiler_kit.loading.input_search.roles import Parameter, role_of
 from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.vocabulary import Role, is_concept, says
 from profiler_kit.meta.batch import tensors_in
 
 Value = tuple[InputText, ...]  # the texts of one parameter: one, or one for each item of a list or dict
@@ -146,7 +147,7 @@ def proposals(
         texts = [InputText(name=name, shape=(NODES, width)) for width in dict.fromkeys(widths)] + texts
     elif role is Role.DATA and roles & MASKS and facts.first(nn.Conv2d, nn.Conv3d) is None:  # masks are for sequences
         texts.sort(key=lambda text: len(text.shape) != 3)
-    elif role is Role.DATA and name_words(name) & IMAGE_WORDS:
+    elif role is Role.DATA and says(name, "image"):
         texts.sort(key=lambda text: len(text.shape) not in (4, 5))
     elif role in (Role.DATA, Role.NOISE) and len(parameters) > 1 and roles & {Role.CLASS, Role.TOKENS, Role.NOISE}:
         texts.sort(key=lambda text: text.is_whole)  # the embedding is for the other parameter
@@ -264,8 +265,8 @@ def _states(name: str, facts: Facts, model: nn.Module, batch: int) -> Iterator[V
     elif layer is not None:
         text = InputText(name=name, shape=(batch, layer.hidden_size))
         yield as_list(text, 2) if isinstance(layer, nn.LSTMCell) else (text,)
-    for size in (getattr(model, attribute, None) for attribute in ("hidden_size", "hidden_dim", "nhid")):
-        if type(size) is int:
+    for attribute, size in vars(model).items():
+        if type(size) is int and is_concept(attribute, "hidden width"):
             yield (InputText(name=name, shape=(batch, size)),)
     yield (InputText(name=name, shape=(), literal="None"),)
 

@@ -20,7 +20,7 @@ from profiler_kit.loading.input_search.proposals import (
     layer_inputs,
     tokens,
 )
-from profiler_kit.loading.input_search.roles import Role, role_of
+from profiler_kit.loading.input_search.roles import role_of
 from profiler_kit.loading.input_search.states import (
     State,
     texts_by_name,
@@ -31,6 +31,7 @@ from profiler_kit.loading.input_search.states import (
     with_value,
 )
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 
 # Image sizes of data sets, pretrained models and papers: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari; the

@@ -6,38 +6,13 @@ import ast
 import inspect
 import re
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Final
 
 from torch import nn
 
+from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
-
-
-class Role(Enum):
-    """The kind of value that a parameter of forward receives."""
-
-    ATTENTION = "attention"  # queries, keys and values
-    DATA = "data"  # images, signals, features: whatever the first layer takes
-    TOKENS = "tokens"
-    MASK = "mask"
-    PADDING_MASK = "padding mask"
-    ATTENTION_MASK = "attention mask"
-    LENGTHS = "lengths"
-    TIME = "time"
-    NOISE = "noise"
-    CLASS = "class"
-    STATE = "state"
-    ADJACENCY = "adjacency"
-    EDGES = "edges"
-    POINTS = "points"
-    POSITIONS = "positions"
-    INTEGER = "integer"
-    NUMBER = "number"
-    FLAG = "flag"
-    LIST = "list"
-    DICT = "dict"
-
+from profiler_kit.loading.vocabulary import Role, input_concept, name_words, says
 
 # Parameters of attention layers, in the notation of papers and of torch.nn.functional
 _ATTENTION_NAMES: Final = (
@@ -45,36 +20,6 @@ _ATTENTION_NAMES: Final = (
     frozenset({"queries", "keys"}), frozenset({"keys", "values"}), frozenset({"x_q", "x_k"}), frozenset({"xq", "xk"}),
 )  # fmt: skip
 _ATTENTION_PARTS: Final = frozenset().union(*_ATTENTION_NAMES, {"v", "value", "values", "xv", "x_v"})
-STATE_WORDS: Final = frozenset({"h", "hidden", "state", "states", "hx", "cx", "h0", "c0", "hiddens", "carry", "prev"})
-TOKEN_WORDS: Final = frozenset(
-    {
-        "ids", "idx", "tokens", "token", "src", "tgt", "trg", "text", "texts", "sentence", "sentences", "word", "words",
-        "caption", "captions", "question", "questions", "premise", "hypothesis", "prompt", "sequence", "sequences", "seq",
-        "seqs", "input_ids", "tokenids", "chars", "utterance", "source", "segment", "segments",
-    }
-)  # fmt: skip
-# Names by role, matched against the words of a parameter's name. They are those of torch.nn, Hugging Face transformers,
-# PyTorch's examples and tutorials, and papers' notation. The first role that matches is used.
-_WORDS: Final[tuple[tuple[Role, frozenset[str]], ...]] = (
-    (Role.MASK, frozenset({"mask", "masks"})),
-    (Role.LENGTHS, frozenset({"lengths", "lens", "seqlens", "xlens"})),
-    (Role.POSITIONS, frozenset({"position", "positions", "pos"})),
-    (Role.TOKENS, TOKEN_WORDS),
-    (Role.TIME, frozenset({"t", "time", "timestep", "timesteps", "times", "sigma", "sigmas", "ts"})),
-    (Role.NOISE, frozenset({"z", "noise", "latent", "latents", "code", "zs"})),
-    (Role.CLASS, frozenset({"label", "labels", "y", "classes", "cls", "category", "categories", "target", "targets"})),
-    (Role.STATE, STATE_WORDS),
-    (Role.EDGES, frozenset({"edge", "edges", "edge_index"})),
-    (Role.POINTS, frozenset({"xyz", "pointcloud", "pcd", "pc", "cloud", "point_cloud", "points", "pts"})),
-    (Role.ADJACENCY, frozenset({"adj", "adjacency", "laplacian", "graph"})),
-    (Role.FLAG, frozenset({"training", "train", "is", "use", "return", "verbose", "flag", "with", "do"})),
-    (Role.NUMBER, frozenset({"ratio", "temperature", "alpha", "lambda", "lambd", "eps", "beta", "gamma", "weight"})),
-    (Role.INTEGER, frozenset({"num", "n", "length", "len", "size", "steps", "k", "maxlen", "step", "epoch", "iteration"})),
-)  # fmt: skip
-IMAGE_WORDS: Final = frozenset(
-    ["img", "imgs", "image", "images", "pixel", "pixels", "frame", "frames", "photo", "picture"]
-)
-_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _ANNOTATIONS: Final = (
     (re.compile(r"^(builtins\.)?int\b"), Role.INTEGER),
     (re.compile(r"^(builtins\.)?float\b"), Role.NUMBER),
@@ -103,16 +48,13 @@ def role_of(name: str, annotation: str = "") -> Role:
     for pattern, role in _ANNOTATIONS:
         if pattern.match(annotation.removeprefix("Optional[")):
             # the state of an LSTM is a tuple of tensors
-            return Role.STATE if role is Role.LIST and name_words(name) & STATE_WORDS else role
-    if annotation.endswith("LongTensor") and not name_words(name) & {"mask", "label", "labels"}:
+            return Role.STATE if role is Role.LIST and says(name, "state") else role
+    if annotation.endswith("LongTensor") and not (says(name, "mask") or says(name, "label")):
         return Role.TOKENS
-    words = name_words(name)
-    for role, members in _WORDS:
-        if words & members:
-            if role is Role.MASK:
-                return _mask_role(words)
-            return Role.DATA if role is Role.TOKENS and words & {"img", "image", "images"} else role
-    return Role.DATA
+    concept = input_concept(name)
+    if concept is None or concept.role is None or (concept.role is Role.TOKENS and says(name, "image")):
+        return Role.DATA
+    return _mask_role(name_words(name)) if concept.role is Role.MASK else concept.role
 
 
 def _mask_role(words: frozenset[str]) -> Role:
@@ -120,13 +62,6 @@ def _mask_role(words: frozenset[str]) -> Role:
     if words & {"padding", "pad"}:
         return Role.PADDING_MASK
     return Role.ATTENTION_MASK if words & {"attn", "src", "tgt", "trg", "memory", "causal"} else Role.MASK
-
-
-def name_words(name: str) -> frozenset[str]:
-    """The words of a name, in lower case: ``inputIds`` and ``input_ids`` give {input, ids}; also without digits."""
-    words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    plain = name.lower().strip("_")
-    return frozenset(words | {plain, plain.rstrip("0123456789_")})
 
 
 def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...] | None:
@@ -138,7 +73,7 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
         return None
-    reads = _reads(model)
+    tree = source_tree(type(model).forward)
     required = [
         p
         for p in parameters
@@ -148,9 +83,9 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
         required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
         required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
     skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
-    values = tuple(_parameter(p, reads, by_name=skips_any and p.default is not p.empty) for p in required)
+    values = tuple(_parameter(p, tree, by_name=skips_any and p.default is not p.empty) for p in required)
     keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
-    keys = reads.get(keywords, (set(), ()))[0]  # of ``kwargs["labels"]``: forward needs this keyword
+    keys = reads_of(tree, keywords).keys  # of ``kwargs["labels"]``: forward needs this keyword
     values += tuple(
         Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
     )
@@ -163,20 +98,20 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
     )
 
 
-def _parameter(
-    parameter: inspect.Parameter, reads: dict[str, tuple[set[str], tuple[str, ...]]], *, by_name: bool
-) -> Parameter:
-    keys, items = reads.get(parameter.name, (set(), ()))
+def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, by_name: bool) -> Parameter:
+    reads = reads_of(tree, parameter.name)
+    items = tuple(item.id if isinstance(item, ast.Name) else "_" for item in reads.unpacked)
+    items = items or (("_",) * reads.count if reads.is_numbered else ())
     role = role_of(parameter.name, _annotation_text(parameter.annotation))
-    if keys:
+    if reads.keys:
         role = Role.DICT
-    elif items and set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
+    elif set(items) == {"_"} and role in (Role.DATA, Role.TOKENS):
         role = Role.LIST
     return Parameter(
         name=parameter.name,
         role=role,
         is_keyword=by_name or parameter.kind is parameter.KEYWORD_ONLY,
-        keys=tuple(sorted(keys)),
+        keys=tuple(sorted(reads.keys)),
         items=items,
     )
 
@@ -187,46 +122,3 @@ def _annotation_text(annotation: Any) -> str:
     if isinstance(annotation, str):
         return annotation.strip("'\"")
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
-def _reads(model: nn.Module) -> dict[str, tuple[set[str], tuple[str, ...]]]:
-    """For each parameter of forward: the keys that it is subscripted with, and the names that it is unpacked into.
-
-    A parameter that is only subscripted with numbers is unpacked into names without a meaning.
-    """
-    tree = source_tree(type(model).forward)
-    reads: dict[str, tuple[set[str], tuple[str, ...]]] = {}
-    for name, count in _counted_items(tree).items():
-        reads[name] = (set(), ("_",) * count)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-                reads.setdefault(node.value.id, (set(), ()))[0].add(node.slice.value)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
-            target = node.targets[0]
-            if isinstance(target, (ast.Tuple, ast.List)):
-                names = tuple(name.id if isinstance(name, ast.Name) else "_" for name in target.elts)
-                reads[node.value.id] = (reads.get(node.value.id, (set(), ()))[0], names)
-    return reads
-
-
-def _counted_items(tree: ast.AST) -> dict[str, int]:
-    """The number of items of each name that is only read as an item with a number, ``x[0]``, or that first becomes one."""
-    names = sorted(
-        (node for node in ast.walk(tree) if isinstance(node, ast.Name)), key=lambda n: (n.lineno, n.col_offset)
-    )
-    uses: dict[str, list[ast.Name]] = {}
-    for name_node in names:
-        uses.setdefault(name_node.id, []).append(name_node)
-    items: dict[ast.Name, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            index = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            items.update({node.value: index} if type(index) is int else {})
-    counts: dict[str, int] = {}
-    for name, nodes in uses.items():
-        becomes_item = len(nodes) > 1 and isinstance(nodes[0].ctx, ast.Store) and nodes[0].lineno == nodes[1].lineno
-        reads = nodes[1:2] if becomes_item else nodes
-        if all(node in items for node in reads):
-            counts[name] = max(items[node] for node in reads) + 1
-    return counts

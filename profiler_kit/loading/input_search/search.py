@@ -20,18 +20,25 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.loading.input_search.facts import Facts, facts_of
-from profiler_kit.loading.input_search.guesses import InputGuess, NoGuess
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
-from profiler_kit.loading.input_search.outcomes import Failure, Outcome, input_name, mark
+from profiler_kit.loading.input_search.outcomes import (
+    Failure,
+    InputGuess,
+    NoGuess,
+    Outcome,
+    ignores_input,
+    input_name,
+    mark,
+)
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
-from profiler_kit.loading.input_search.roles import Parameter, Role, required_parameters
+from profiler_kit.loading.input_search.roles import Parameter, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
-from profiler_kit.loading.input_search.unavoidable import ignores_input
 from profiler_kit.loading.inputs import InputText, build_arguments
+from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.program.imports import imported_files, imports_target, module_words, reexporting_files
-from profiler_kit.loading.program.names import calls_in, defined_names
-from profiler_kit.loading.program.reading import parse_evidence, parsed
+from profiler_kit.loading.program.imports import TargetNames
+from profiler_kit.loading.program.names import calls_in
+from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
@@ -54,34 +54,32 @@ def find_documents(file: Path, tree: ast.Module) -> tuple[Document, ...]:
     text = file.read_text(encoding="utf-8", errors="replace")
     target = Document(tree=tree, text=text, path=file, kind="target")
     root = repository_root(file)
-    return (target, *_importers(file, tree, root), *_docstrings(file, tree), *_readmes(file, tree, root))
+    return (target, *_importers(file, root), *_docstrings(file, tree), *_readmes(file, tree, root))
 
 
-def _importers(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
-    targets = reexporting_files(file, root)
-    names = defined_names(tree)
-    words = "|".join(map(re.escape, sorted(module_words(targets) | {file.parent.name})))
+def _importers(file: Path, root: Path) -> Iterator[Document]:
+    names = TargetNames(file)
+    words = "|".join(map(re.escape, sorted(names.modules(root) | {file.parent.name})))
     mentions = re.compile(rf"^[ \t]*(from|import)\b[^\n]*\b({words})\b", re.MULTILINE)
     count = 0
     for path, source in local_sources(file, root):
         if count == MAX_IMPORTERS:
             return
-        if path in targets or not _may_import(source, path, mentions, targets, root):
+        is_own_package = path.name == "__init__.py" and path.parent in file.parents
+        if is_own_package or not _may_import(source, path, mentions, names):
             continue
-        importer = parse_evidence(source)
-        if importer is not None and imports_target(importer, path, targets, names, root):
+        importer = parsed(source)
+        if importer is not None and names.are_imported(importer, path):
             count += 1
             yield Document(tree=importer, text=source, path=path, kind="importer")
 
 
-def _may_import(source: str, path: Path, mentions: re.Pattern[str], targets: frozenset[Path], root: Path) -> bool:
-    """Whether an import line of `source` can lead to `targets`. Other files may have a module of the same name."""
+def _may_import(source: str, path: Path, mentions: re.Pattern[str], names: TargetNames) -> bool:
+    """Whether an import line of `source` can lead to the target. Other files may have a module of the same name."""
     for match in mentions.finditer(source):
         line = source[match.start() : source.find("\n", match.end()) % (len(source) + 1)].strip()
         tree = parsed(line)
-        if tree is None:  # a part of a longer statement
-            return True
-        if any(imported_files(statement, path, root) & targets for statement in tree.body):
+        if tree is None or names.are_imported(tree, path):  # without a tree, it is a part of a longer statement
             return True
     return False
 

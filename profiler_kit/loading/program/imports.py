@@ -5,13 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
-from profiler_kit.loading.program.names import STAR, dotted_name
+from profiler_kit.loading.program.names import STAR, defined_names, dotted_name
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import MAX_LEVELS
-
-_MAX_CHAIN: Final = 4  # packages through which a name is exported
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -68,47 +65,25 @@ def _submodule(node: ast.ImportFrom, name: str) -> str:
     return f"{node.module}.{name}" if node.module else name
 
 
-def reexporting_files(file: Path, root: Path) -> frozenset[Path]:
-    """`file`, and the ``__init__.py`` files of its packages that import from it."""
-    files = {file}
-    for folder in file.parents:
-        init = folder / "__init__.py"
-        if not init.is_file() or not folder.is_relative_to(root):
-            break
-        tree = parsed(init)
-        if tree is not None and any(imported_files(node, init, root) & files for node in ast.walk(tree)):
-            files.add(init)
-    return frozenset(files)
-
-
-def imports_target(
-    tree: ast.Module, importer: Path, targets: frozenset[Path], names: frozenset[str], root: Path
-) -> bool:
-    """Whether `importer` imports one of `names` from the files `targets`, or one of these files as a module."""
-    modules = module_words(targets)
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        words = {word for alias in node.names for word in alias.name.split(".")}
-        words.update((getattr(node, "module", None) or "").split("."))
-        if not modules & words or not imported_files(node, importer, root) & targets:
-            continue  # the words first, without a look at the file system
-        if isinstance(node, ast.Import) or any(alias.name in names | modules | {STAR} for alias in node.names):
-            return True
-    return False
-
-
-def module_words(files: frozenset[Path]) -> frozenset[str]:
-    """The last part of the module names of `files`."""
-    return frozenset(path.parent.name if path.name == "__init__.py" else path.stem for path in files)
-
-
 class TargetNames:
     """The names of a document that refer to the file `target` or to names in it."""
 
     def __init__(self, target: Path) -> None:
         self._target = target.resolve()
         self._trees: dict[Path, ast.Module | None] = {}
+        self._files: dict[tuple[str, int, Path], Path | None] = {}
+        self._exported: dict[tuple[Path, str | None], bool] = {}
+
+    def modules(self, root: Path) -> frozenset[str]:
+        """The last part of the names of the modules that give names of the target: its own, and packages that export it."""
+        folders = (folder for folder in self._target.parents if folder.is_relative_to(root))
+        packages = {folder.name for folder in folders if self._exports_target(folder / "__init__.py")}
+        return frozenset({self._target.stem, *packages} - {"__init__"})
+
+    def are_imported(self, tree: ast.Module, path: Path) -> bool:
+        """Whether a document imports the target or one of its names."""
+        aliases, imports_all = self.aliases(tree, path)
+        return imports_all or any(name is not None for *_, name in aliases)
 
     def aliases(self, tree: ast.Module, path: Path) -> tuple[list[tuple[int, str, str | None]], bool]:
         """((line, dotted name in the document, name in the target) of imports, whether all names of the target are imported).
@@ -121,7 +96,7 @@ class TargetNames:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    if self._file(alias.name, 0, importer) == self._target:
+                    if self._exports_target(self._file(alias.name, 0, importer)):
                         names.append((node.lineno, alias.asname or alias.name, ""))
             elif isinstance(node, ast.ImportFrom):
                 for alias in node.names:
@@ -133,33 +108,55 @@ class TargetNames:
                         )
         return sorted(names, key=lambda entry: -entry[0]), imports_all
 
+    def _exports_target(self, file: Path | None) -> bool:
+        """Whether `file` is the target, or a package that exports names of it."""
+        return file is not None and (file == self._target or self._exports(file, None))
+
     def _name_in_target(self, node: ast.ImportFrom, name: str, importer: Path) -> str | None:
         if self._file(_submodule(node, name), node.level, importer) == self._target:
             return ""
         return name if self._leads_to_target(node, name, importer) else None
 
-    def _leads_to_target(self, node: ast.ImportFrom, name: str, importer: Path, depth: int = 0) -> bool:
+    def _leads_to_target(self, node: ast.ImportFrom, name: str, importer: Path) -> bool:
         """Whether ``from ... import name`` reads a name of the target, directly or through packages that export it."""
         file = self._file(node.module or "", node.level, importer)
-        if file is None or depth > _MAX_CHAIN:
-            return False
-        if file == self._target:
-            return True
-        if file.name != "__init__.py":
-            return False
-        return any(
-            (STAR in (name, alias.name) or (alias.asname or alias.name) == name)
-            and self._leads_to_target(inner, alias.name, file, depth + 1)
-            for inner in self._from_imports(file)
-            for alias in inner.names
-        )
+        return file is not None and (file == self._target or self._exports(file, name))
 
-    def _from_imports(self, file: Path) -> Iterator[ast.ImportFrom]:
+    def _exports(self, file: Path, name: str | None) -> bool:
+        """Whether the package `file` exports `name` of the target; any name for None and for `STAR`."""
+        key = (file, name)
+        if key not in self._exported:
+            self._exported[key] = False  # a circle of packages exports nothing
+            self._exported[key] = file.name == "__init__.py" and any(
+                self._is_of_target(node, alias.name if name is None or alias.name != STAR else name, file)
+                for node in self._from_imports(file)
+                for alias in node.names
+                if name in (None, STAR, alias.asname or alias.name) or alias.name == STAR
+            )
+        return self._exported[key]
+
+    def _is_of_target(self, node: ast.ImportFrom, name: str, package: Path) -> bool:
+        file = self._file(node.module or "", node.level, package)
+        if file == self._target:
+            return name in (STAR, *self._defined())
+        return file is not None and self._exports(file, name)
+
+    def _tree(self, file: Path) -> ast.Module | None:
         if file not in self._trees:
             self._trees[file] = parsed(file)
-        tree = self._trees[file]
+        return self._trees[file]
+
+    def _defined(self) -> frozenset[str]:
+        tree = self._tree(self._target)
+        return defined_names(tree) if tree is not None else frozenset()
+
+    def _from_imports(self, file: Path) -> Iterator[ast.ImportFrom]:
+        tree = self._tree(file)
         if tree is not None:
             yield from (node for node in tree.body if isinstance(node, ast.ImportFrom))
 
     def _file(self, name: str, level: int, importer: Path) -> Path | None:
-        return next((file.resolve() for file in module_files(name, level, importer)), None)
+        key = (name, level, importer.parent)
+        if key not in self._files:
+            self._files[key] = next((file.resolve() for file in module_files(name, level, importer)), None)
+        return self._files[key]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import assigned, dotted_name, last_name
+from profiler_kit.loading.program.names import FunctionNode, assigned, dotted_name, last_name, walk_scope
 from profiler_kit.loading.program.repository import repository_root
+from profiler_kit.loading.vocabulary import MODELS
 
-# Names that programs commonly give to their one model.
-CONVENTIONAL: Final = ("model", "net", "network", "m", "self.model", "self.net", "self.network")
+CONVENTIONAL: Final = (*MODELS, "m", *(f"self.{name}" for name in MODELS))
 # Methods of modules that return the module.
 _CONVERSIONS: Final = frozenset({
     "to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "type", "apply", "requires_grad_",
     "share_memory",
 })  # fmt: skip
 _LIBRARY_MODULES: Final = ("torch", "nn", "F", "models", "np")  # a function, not a method, in torch.type(...)
+_MAX_ALIASES: Final = 4  # local variables between a call and the return
 _USES: Final = ("parameters", "named_parameters", "no_sync")  # attributes that training code reads from its model
 
 
@@ -54,7 +55,42 @@ def takes_model(function: object) -> bool:
         first = next(iter(inspect.signature(function).parameters), "")  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return False
-    return first in ("module", "model")
+    return first in MODELS
+
+
+def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], bool | None]) -> bool:
+    """Whether a ``return`` of `function` is a model, directly, in a local variable, or in a conversion or wrapper.
+
+    ``builds_model(callee)`` says whether calling an expression gives a model; None if only the arguments can tell.
+    """
+    values: dict[str, list[ast.expr]] = {}
+    returned: list[ast.expr] = []
+    for node in (inner for statement in function.body for inner in walk_scope(statement)):
+        for target, value in assigned(node):
+            if isinstance(target, ast.Name):
+                values.setdefault(target.id, []).append(value)
+        if isinstance(node, ast.Return) and node.value is not None:
+            returned.append(node.value)
+
+    def aliases(callee: ast.expr) -> Iterator[ast.expr]:
+        """The classes that a local name stands for: ``block = BasicBlock if small else Bottleneck``."""
+        for value in values.get(callee.id, ()) if isinstance(callee, ast.Name) else ():
+            yield from (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+
+    def is_model(expression: ast.expr, depth: int = 0) -> bool:
+        for inner in inner_models(expression):
+            if isinstance(inner, ast.Name):
+                return depth < _MAX_ALIASES and any(is_model(value, depth + 1) for value in values.get(inner.id, ()))
+            if isinstance(inner, ast.Call):
+                is_class = any(
+                    isinstance(a, (ast.Name, ast.Attribute)) and builds_model(a) for a in aliases(inner.func)
+                )
+                answer = True if is_class else builds_model(inner.func)
+                if answer is not None:
+                    return answer
+        return False
+
+    return any(is_model(v.elts[0] if isinstance(v, ast.Tuple) and v.elts else v) for v in returned)
 
 
 def own_classes(document: Document) -> frozenset[str]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.loading.program.imports import origin_of
+from profiler_kit.loading.program.model_variables import returns_model
 from profiler_kit.loading.program.names import (
-    BUILTINS,
     DEFINITIONS,
     FunctionNode,
-    assigned,
     base_name,
     bound_names,
     free_names,
@@ -107,7 +106,7 @@ class _ModuleSlicer(Slicer):
     def __init__(self, facts: DocumentFacts, available: frozenset[str], *, prints: bool) -> None:
         super().__init__(facts, {name: node for name, node in facts.functions.items() if name not in facts.effects})
         self.dropped: dict[int, ast.stmt] = {}
-        self._available = available | BUILTINS
+        self._available = available | facts.builtins
         self._prints = prints
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
@@ -231,7 +230,7 @@ def _available(tree: ast.Module, facts: DocumentFacts) -> frozenset[str]:
     for statement in leaves(tree.body):
         if isinstance(statement, DEFINITIONS):
             continue
-        is_available = _is_constant(statement, facts) and used_names(statement) <= available | BUILTINS
+        is_available = _is_constant(statement, facts) and used_names(statement) <= available | facts.builtins
         (available if is_available else others).update(bound_names(statement))
     return frozenset(available - others)
 
@@ -261,25 +260,15 @@ def _builders(facts: DocumentFacts) -> set[str]:
 
 
 def _returns_module(function: FunctionNode, facts: DocumentFacts, builders: set[str]) -> bool:
-    def is_module(value: ast.expr | None) -> bool:
-        while isinstance(value, ast.Call):
-            origin = origin_of(value.func, facts.origins)
-            if origin is not None:
-                last = origin.rpartition(".")[2]
-                return (
-                    origin in facts.classes
-                    or origin in builders
-                    or ((origin.startswith("torch.nn") or "." in origin) and last[:1].isupper())
-                )
-            value = value.func.value if isinstance(value.func, ast.Attribute) else None
-        return isinstance(value, ast.Name) and value.id in modules
+    def builds_model(callee: ast.expr) -> bool | None:
+        origin = origin_of(callee, facts.origins)
+        if origin is None:  # a method of what another call returns
+            inner = callee.value if isinstance(callee, ast.Attribute) else None
+            return builds_model(inner.func) if isinstance(inner, ast.Call) else None
+        is_class = "." in origin and origin.rpartition(".")[2][:1].isupper()
+        return True if origin in facts.classes or origin in builders or is_class else None
 
-    modules: set[str] = set()
-    nodes = [node for statement in function.body for node in walk_scope(statement)]
-    for node in nodes:
-        modules.update(t.id for t, value in assigned(node) if isinstance(t, ast.Name) and is_module(value))
-    values = [node.value for node in nodes if isinstance(node, ast.Return)]
-    return any(is_module(value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value) for value in values)
+    return returns_model(function, builds_model)
 
 
 def _conventions(tree: ast.Module) -> set[str]:

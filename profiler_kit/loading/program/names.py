@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import lru_cache
 from typing import Final
 
@@ -43,6 +43,20 @@ def dotted_name(node: ast.AST) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def dotted_names(node: ast.AST, context: type[ast.expr_context] = ast.Load) -> set[str]:
+    """The names and chains of attributes that `node` reads, or with ``ast.Store`` assigns: ``a`` and ``a.b`` of ``a.b``."""
+    nodes = (inner for inner in ast.walk(node) if isinstance(inner, (ast.Name, ast.Attribute)))
+    return {name for inner in nodes if isinstance(inner.ctx, context) and (name := dotted_name(inner)) is not None}
+
+
+def in_order(names: Set[str], nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """`names` in the order in which they stand in `nodes`, then those of definitions and imports."""
+    found = dict.fromkeys(
+        inner.id for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id in names
+    )
+    return (*found, *sorted(names - found.keys()))
 
 
 def last_name(node: ast.AST) -> str:
@@ -117,6 +131,21 @@ def bound_names(statement: ast.stmt) -> frozenset[str]:
 def defined_names(tree: ast.Module) -> frozenset[str]:
     """The names that a file binds at its top level."""
     return frozenset(name for statement in tree.body for name in bound_names(statement))
+
+
+def unshadowed_builtins(tree: ast.Module) -> frozenset[str]:
+    """The names of `BUILTINS` that `tree` binds nowhere: a script's ``input`` is rarely the built-in function."""
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    return BUILTINS - bound
 
 
 def _targets(comprehension: ast.AST) -> set[str]:

@@ -1,18 +1,14 @@
-"""Syntax trees: of files, also of those that only an older Python accepts, and of functions and classes."""
+"""Syntax trees of files, functions and classes."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-# ``tensor.cuda(async=True)``: the name of ``non_blocking`` before ``async`` became a keyword in Python 3.7
-_ASYNC: Final = re.compile(r"\basync(?=\s*=[^=])")
-_PRINT: Final = re.compile(r"^([ \t]*)print[ \t]+((?![=(.,\[])[^\n]*[^\s\\])[ \t]*$", re.MULTILINE)
 _NOTHING: Final = ast.Module(body=[], type_ignores=[])
 
 
@@ -22,11 +18,6 @@ def parsed(source: str | Path) -> ast.Module | None:
         return ast.parse(source if isinstance(source, str) else source.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-
-
-def parse_evidence(text: str) -> ast.Module | None:
-    """The syntax tree of `text`; None if it is not Python. Old spellings of keywords and prints are read as today's."""
-    return parsed(text) or parsed(_PRINT.sub(r"\1print(\2)", _ASYNC.sub("non_blocking", text)))
 
 
 def source_text(definition: Any) -> str:

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 from profiler_kit.loading.program.effects import effect_of, functions_with_effects
 from profiler_kit.loading.program.imports import imported_origins
 from profiler_kit.loading.program.names import (
-    BUILTINS,
     STAR,
     FunctionNode,
     assigned,
@@ -21,6 +20,7 @@ from profiler_kit.loading.program.names import (
     mutated_names,
     reached,
     target_names,
+    unshadowed_builtins,
     used_names,
     walk_scope,
 )
@@ -35,6 +35,7 @@ class DocumentFacts:
     """What slicing needs to know about a document.
 
     `origins`: its imports. `effects`: the functions that must not run. `registrations`: the tables that functions add to.
+    `builtins`: the built-in names that it does not bind itself.
     """
 
     origins: Mapping[str, str]
@@ -42,6 +43,7 @@ class DocumentFacts:
     classes: Mapping[str, ast.ClassDef]
     effects: Mapping[str, str]
     registrations: Mapping[str, frozenset[str]]
+    builtins: frozenset[str]
 
     def effect(self, node: ast.AST) -> str | None:
         """Why `node` must not run; None if it may."""
@@ -62,6 +64,7 @@ def facts_of(tree: ast.Module) -> DocumentFacts:
         classes={node.name: node for node in definitions if isinstance(node, ast.ClassDef)},
         effects=effects,
         registrations={name: names for name, names in registrations.items() if names},
+        builtins=unshadowed_builtins(tree),
     )
 
 
@@ -119,10 +122,10 @@ class Slicer:
 
     def _expand(self, needed: set[str]) -> None:
         nodes = self._expanded
-        needed |= reached(needed, lambda name: used_names(nodes[name]) - BUILTINS if name in nodes else ())
+        needed |= reached(needed, lambda name: used_names(nodes[name]) - self.facts.builtins if name in nodes else ())
 
     def _need(self, needed: set[str], names: Iterable[str]) -> None:
-        added = set(names) - BUILTINS
+        added = set(names) - self.facts.builtins
         self._expand(added)
         needed |= added
 

@@ -155,7 +155,7 @@ class Evaluator:
             else _script_namespace(document, self.session)
         )
         expanded = {**facts.functions, **(self._incomplete_classes(facts.classes) if is_target else facts.classes)}
-        needed = set(names) - BUILTINS - bindings.keys()
+        needed = set(names) - facts.builtins - bindings.keys()
         layers: list[tuple[Scope | None, list[str], list[ast.stmt]]] = []
         for scope, statements in _layers(place):
             slicer = Slicer(facts, expanded)

@@ -15,16 +15,13 @@ from profiler_kit.loading.program.definitions import definition_lines
 from profiler_kit.loading.program.names import assigned, used_names
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.step_code import OUTPUT
+from profiler_kit.loading.vocabulary import is_label
 
 LOSS_FN: Final = "loss_fn"
 _NAMES: Final = (LOSS_FN, "criterion", "loss_function", "loss_func", "compute_loss")
-# Names of the second parameter of a loss function that compares the output with labels, not with inputs.
-_LABELS: Final = frozenset(
-    {"target", "targets", "label", "labels", "y", "y_true", "gt", "ground_truth", "true", "truth", "expected"}
-)
 
 
 def own_loss(source: Source) -> Any:
@@ -71,7 +68,7 @@ def _label_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     """The required parameters of a loss function after the output, if the first of them is a label."""
     parameters = list(inspect.signature(function).parameters.values())
     required = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
-    return required[1:] if len(required) > 1 and required[1].lower() in _LABELS else ()
+    return required[1:] if len(required) > 1 and is_label(required[1]) else ()
 
 
 def _function_loss(name: str, function: Any, labels: tuple[str, ...], where: str) -> ScriptLoss:

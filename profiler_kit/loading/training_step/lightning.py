@@ -17,25 +17,23 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import main_output
-from profiler_kit.loading.output_losses import loss_in_output
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
 from profiler_kit.loading.training_step.model_labels import ModelLabel
+from profiler_kit.loading.training_step.output_losses import loss_in_output
+from profiler_kit.loading.vocabulary import is_label, says
 from profiler_kit.meta.batch import Batch
 from profiler_kit.records.notes import Note
 
 if TYPE_CHECKING:
-    from profiler_kit.loading.input_sources import TargetInputs
+    from profiler_kit.loading.evidence.record import Evidence
 
 METHOD: Final = "training_step"
 MAX_CANDIDATES: Final = 8
 MAX_DEPTH: Final = 3  # of methods that pass the batch on
-_LABEL_WORDS: Final = frozenset(
-    {"y", "_", "label", "labels", "target", "targets", "gt", "y_true", "ys", "mask", "masks", "classes", "truth"}
-)
 _TENSOR_ATTRIBUTES: Final = frozenset(dir(Tensor))
 
 
@@ -170,46 +168,24 @@ def _read_structure(kind: type[nn.Module], method: str, position: int, depth: in
     if not isinstance(tree, ast.FunctionDef) or position >= len(tree.args.args):
         return None
     batch = tree.args.args[position].arg
-    keys: dict[str, None] = {}
-    attributes: dict[str, None] = {}
-    count = 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if isinstance(node.targets[0], (ast.Tuple, ast.List)):
-                return _of_target(node.targets[0])
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-                keys[node.slice.value] = None
-            elif isinstance(node.slice, ast.Constant) and type(node.slice.value) is int:
-                count = max(count, node.slice.value + 1)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == batch:
-            if node.attr not in _TENSOR_ATTRIBUTES and node.attr not in dir(dict):
-                attributes[node.attr] = None
-        elif isinstance(node, ast.keyword) and node.arg is None and getattr(node.value, "id", None) == batch:
-            return Structure(kind="inputs", name=batch)
-    for names, container in ((keys, "dict"), (attributes, "object")):
+    reads = reads_of(tree, batch)
+    if reads.unpacked:
+        return Structure(kind="tuple", items=tuple(map(_of_target, reads.unpacked)))
+    if reads.is_keywords:
+        return Structure(kind="inputs", name=batch)
+    attributes = tuple(name for name in reads.attributes if name not in _TENSOR_ATTRIBUTES and name not in dir(dict))
+    for names, container in ((reads.keys, "dict"), (attributes, "object")):
         if names:
             return Structure(kind=container, items=tuple(Structure(kind="tensor", name=name) for name in names))
-    if count:
-        items = (Structure(kind="tensor", name="x" if not index else f"label{index}") for index in range(count))
-        return Structure(kind="tuple", items=tuple(items))
-    return _in_called_method(kind, tree, batch, depth)
-
-
-def _in_called_method(kind: type[nn.Module], tree: ast.FunctionDef, batch: str, depth: int) -> Structure | None:
-    """The structure that a method reads to which the step passes its whole batch."""
-    for node in ast.walk(tree):
-        name = dotted_name(node.func) if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or name is None or depth == MAX_DEPTH:
-            continue
-        method = name.removeprefix("self.")
-        if not inspect.isfunction(getattr(kind, method, None)):
-            continue
-        for index, value in enumerate(node.args):
-            if isinstance(value, ast.Name) and value.id == batch:
-                structure = _read_structure(kind, method, index + 1, depth + 1)
-                if structure is not None:
-                    return structure
+    if reads.count:
+        names = ("x", *(f"label{index}" for index in range(1, reads.count)))
+        return Structure(kind="tuple", items=tuple(Structure(kind="tensor", name=name) for name in names))
+    for function, index in reads.passed_to if depth < MAX_DEPTH else ():  # the method that gets the whole batch
+        inner = function.removeprefix("self.")
+        if inspect.isfunction(getattr(kind, inner, None)):
+            structure = _read_structure(kind, inner, index + 1, depth + 1)
+            if structure is not None:
+                return structure
     return None
 
 
@@ -228,17 +204,17 @@ class LightningStep:
 
 
 def find_lightning_step(
-    model: nn.Module, candidates: Iterable[TargetInputs], seed: int, device: torch.device
-) -> TargetInputs | None:
+    model: nn.Module, candidates: Iterable[Evidence], seed: int, device: torch.device
+) -> Evidence | None:
     """The first of `candidates` with which the training step of `model` runs, with the batch of the step; None without one.
 
     `model` itself does not change.
     """
     structure = batch_structure(model)
     for inputs in islice(candidates, MAX_CANDIDATES):
-        step = _with_inputs(model, structure, inputs.batch, seed, device)
+        step = _with_inputs(model, structure, inputs.value, seed, device)
         if step is not None:
-            return replace(inputs, batch=step.batch, notes=(*inputs.notes, step.note))
+            return replace(inputs, value=step.batch, notes=(*inputs.notes, step.note))
     return None
 
 
@@ -295,12 +271,17 @@ def _main(trials: MetaTrials, inputs: list[Tensor]) -> Tensor:
         return inputs[0]
 
 
+def _is_label(name: str) -> bool:
+    """Whether an item of a batch is one: also a mask, which is the label of each pixel, and an item that nothing reads."""
+    return is_label(name) or says(name, "mask") or name == "_"
+
+
 def _split(leaves: list[Structure], inputs: Batch) -> tuple[dict[int, str], list[int]]:
     """(names of labels by index, indices of inputs) of the tensors of a batch, of which `inputs` are the first."""
     count = len(list(inputs.tensors()))
     input_indices = [i for i, leaf in enumerate(leaves) if leaf.name in inputs.kwargs]
     for index, leaf in enumerate(leaves):
-        if len(input_indices) < count and index not in input_indices and leaf.name.lower() not in _LABEL_WORDS:
+        if len(input_indices) < count and index not in input_indices and not _is_label(leaf.name):
             input_indices.append(index)
     input_indices = sorted(input_indices) or [0]
     names: dict[int, str] = {}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from profiler_kit.meta.batch import Batch, copied_containers, map_batch
+from profiler_kit.loading.program.reading import source_text
+from profiler_kit.loading.training_step.losses import as_mapping
+from profiler_kit.meta.batch import Batch, copied_containers, map_batch, tensors_in
 from profiler_kit.meta.copies import meta_copy
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.meta.garbage_collection import older_objects_frozen
@@ -83,3 +86,21 @@ def _on_meta(tensor: Tensor) -> Tensor:
     if tensor.is_meta:
         return tensor
     return copy_values(tensor.detach().to("meta"), tensor)
+
+
+# Code without one of these passes the gradients of its parameters on.
+_STOPS_GRADIENTS: Final = re.compile(
+    r"\b(no_grad|inference_mode|set_grad_enabled|requires_grad\w*|detach_?|data|arg(max|min|sort)|topk)\b"
+)
+
+
+def may_stop_gradients(model: nn.Module) -> bool:
+    """Whether the code of a class in `model` contains a function that stops gradients."""
+    kinds = {type(module) for module in model.modules() if not type(module).__module__.startswith("torch.")}
+    return any(_STOPS_GRADIENTS.search(source_text(kind)) for kind in kinds)
+
+
+def is_without_gradients(trials: MetaTrials) -> bool:
+    """Whether the model returns tensors, and none of them depends on a parameter. False if it does not run on meta tensors."""
+    outputs = list(tensors_in(as_mapping(trials.output())))
+    return bool(outputs) and not any(output.requires_grad for output in outputs)

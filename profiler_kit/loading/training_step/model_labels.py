@@ -6,23 +6,20 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import main_output
-from profiler_kit.loading.output_losses import loss_in_output
 from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
-from profiler_kit.loading.training_step.stored_losses import newly_stored, stored_scalars
+from profiler_kit.loading.training_step.output_losses import loss_in_output
+from profiler_kit.loading.training_step.script_loss import newly_stored, stored_scalars
+from profiler_kit.loading.vocabulary import LABELS
 from profiler_kit.meta.batch import Batch, tensors_in
 from profiler_kit.meta.values import MAX_INTEGERS
-
-LABEL_PARAMETERS: Final = (
-    "labels", "label", "targets", "target", "lm_labels", "y", "y_true", "gt", "gts", "ground_truth",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,7 @@ def label_parameters(model: nn.Module, batch: Batch, passed: frozenset[str] = fr
         return ()
     filled = {p.name for p in parameters[: len(batch.args)]} | set(batch.kwargs)
     optional = [p.name for p in parameters if p.default is None and p.kind is not p.POSITIONAL_ONLY]
-    usual = [name for name in LABEL_PARAMETERS if name in optional and name not in filled][:1]
+    usual = [name for name in LABELS if name in optional and name not in filled][:1]
     return (*usual, *(name for name in optional if name in passed and name not in (*usual, *filled)))
 
 

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from profiler_kit.loading.program.names import calls_in, dotted_name
-from profiler_kit.loading.training_step.step_code import bound_names, read_names
+from profiler_kit.loading.program.names import calls_in, dotted_name, dotted_names, mutated_names
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import one_line_message
 
@@ -43,11 +42,12 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[ast.Ass
 
 def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> bool:
     """Whether `value` reads the model, directly or through one variable such as ``params``."""
-    reads = set(read_names(value))
+    reads = dotted_names(value)
     if reads & names:
         return True
     return any(
-        reads & set(bound_names(statement)) and names & set(read_names(statement))
+        reads & (dotted_names(statement, ast.Store) | mutated_names(statement) - {"self"})
+        and names & dotted_names(statement)
         for statement in ast.walk(tree)
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr))
     )

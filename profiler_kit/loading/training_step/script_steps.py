@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,14 +11,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.candidates.sites import CallSite
-from profiler_kit.loading.input_search.model_calls import model_calls
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.imports import imported_origins
-from profiler_kit.loading.program.model_variables import model_names
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.model_use import ModelUse
+from profiler_kit.loading.program.names import bound_names, dotted_name, in_order, used_names
 from profiler_kit.loading.program.places import Place, place_of
+from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -33,8 +31,6 @@ from profiler_kit.loading.training_step.step_code import (
     StepCode,
     find_called_losses,
     find_step_codes,
-    read_names,
-    stored_names,
 )
 from profiler_kit.meta.batch import Forward
 
@@ -56,14 +52,13 @@ class ScriptOptimizer:
 class ScriptSteps:
     """Searches the documents of a target for its training step.
 
-    `builders` are the names of the model's class and factory. `site` is the call that builds the model; its document comes
-    first.
+    `use` is how they use the model. `site` is the call that builds it; its document comes first.
     """
 
     source: Source
     model: nn.Module
     forward: Forward
-    builders: frozenset[str]
+    use: ModelUse
     site: CallSite | None = None
 
     def _documents(self) -> Iterator[Document]:
@@ -82,7 +77,7 @@ class ScriptSteps:
         count = 0
         for find in (self._codes, self._called_losses):
             for document in self._documents():
-                names = self._model_names(document)
+                names = self.use.names(document)
                 for code in find(document, names):
                     yield self._loss(document, names, code)
                     count += 1
@@ -97,7 +92,7 @@ class ScriptSteps:
         positional = self.forward.positional
         passed: set[str] = set()
         for document in self._documents():
-            for call in model_calls(document, self.builders, self._variables(document)):
+            for call in self.use.calls(document):
                 if call.kind == "forward":
                     passed.update(positional[: len(call.call.args)])
                     passed.update(word.arg for word in call.call.keywords if word.arg is not None)
@@ -107,7 +102,7 @@ class ScriptSteps:
         """(optimizer, reason): the first optimizer of a script for this model, or None with the first failure."""
         failure, count = "", 0
         for document in self._documents():
-            names = self._model_names(document)
+            names = self.use.names(document)
             for site in optimizer_sites(document.tree, names):
                 place = place_of(document, site)
                 if not self.source.evaluator.reaches(place, _bindings(names, self.model)):
@@ -129,16 +124,6 @@ class ScriptSteps:
             return optimizer_in(self.source.evaluator.value(place, expression, _bindings(names, model)))
 
         return build
-
-    def _model_names(self, document: Document) -> frozenset[str]:
-        origins = imported_origins(document.tree)
-        aliases = {name for name, origin in origins.items() if origin.rpartition(".")[2] in self.builders}
-        return model_names(document, self.builders | aliases, self._variables(document))
-
-    def _variables(self, document: Document) -> frozenset[str]:
-        """The variable of `document` that is known to hold the model."""
-        variable = self.site.variable if self.site is not None and self.site.document is document else None
-        return frozenset((variable,) if variable else ())
 
     def _codes(self, document: Document, names: frozenset[str]) -> Iterator[StepCode]:
         return find_step_codes(document.tree, names, self._decide(document, names))
@@ -176,12 +161,11 @@ class ScriptSteps:
             if name in names:
                 model_variables.append(name)
                 continue
-            if hasattr(builtins, name) and not derived.binds(name):
-                continue
             statement = derived.statement(name)
             if statement is not None:
                 statements.insert(0, statement)
-                free += [n for n in read_names(statement) if "." not in n and n not in stored_names(statement)]
+                reads = used_names(statement) - facts_of(document.tree).builtins - bound_names(statement)
+                free += in_order(reads, [statement])
                 continue
             if derived.is_data(name) and not _is_called(name, code, directly=True):
                 labels.append(name)
@@ -240,7 +224,7 @@ def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
 
 
 def _reads(statements: list[ast.stmt], name: str) -> bool:
-    return any(name in read_names(statement) for statement in statements)
+    return any(name in used_names(statement) for statement in statements)
 
 
 class _Derivations:
@@ -251,21 +235,17 @@ class _Derivations:
         self._inputs = inputs
         self._bindings: dict[str, list[ast.stmt]] = {}
         for statement in code.before:
-            for name in stored_names(statement):
+            for name in in_order(bound_names(statement), [statement]):
                 self._bindings.setdefault(name, []).append(statement)
 
-    def binds(self, name: str) -> bool:
-        """Whether the step assigns `name`."""
-        return name in self._bindings or name in self._code.loop_names or name in self._code.parameters
-
     def is_data(self, name: str, depth: int = 0) -> bool:
-        """Whether `name` depends on values of a data loader, or on the arguments of the step's function."""
+        """Whether `name` depends on values of a data loader."""
         if name in self._code.loop_names:
             return True
         if depth > MAX_DERIVATIONS:
             return False
         statements = [s for s in self._bindings.get(name, ()) if not isinstance(s, (ast.FunctionDef, ast.ClassDef))]
-        reads = {n for statement in statements for n in read_names(statement) if "." not in n}
+        reads = {n for statement in statements for n in used_names(statement)}
         return any(self.is_data(n, depth + 1) for n in reads - {name} - self._inputs.keys())
 
     def statement(self, name: str) -> ast.stmt | None:
@@ -273,7 +253,7 @@ class _Derivations:
         statement = next(reversed(self._bindings.get(name, [])), None)
         if not isinstance(statement, ast.Assign):
             return None
-        reads = [n for n in read_names(statement) if "." not in n]
+        reads = used_names(statement)
         from_inputs = any(n in self._inputs or self.statement(n) is not None for n in reads if n != name)
         if not from_inputs or name in reads or self.is_data(name):
             return None

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import ast
 import copy
+import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name, parameter_names
+from profiler_kit.loading.program.names import (
+    assigned,
+    bound_names,
+    calls_in,
+    dotted_name,
+    dotted_names,
+    in_order,
+    last_name,
+    target_names,
+    used_names,
+)
 from profiler_kit.loading.program.places import ancestors
+from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of
 
 OUTPUT: Final = "model_output"
 # Methods that return the same elements, so the variable can stand for the input that the model gets.
@@ -21,8 +33,8 @@ _SAME_ELEMENTS: Final = (
 # Names of loss functions in torch.nn and in training scripts.
 _LOSS_NAMES: Final = re.compile(r"loss|crit|entropy|objective", re.IGNORECASE)
 _WITHOUT_GRADIENTS: Final = ("no_grad", "inference_mode")
-_CHANGING_METHODS: Final = ("append", "extend", "add", "update", "add_")
 
+_Node = TypeVar("_Node", bound=ast.AST)
 # The value of an `if` test at a statement; None if it is unknown.
 Decide = Callable[[ast.expr, ast.stmt], bool | None]
 
@@ -37,7 +49,7 @@ class StepCode:
     - `inputs`: the variables that the model gets, with their position or keyword.
     - `free_names`: names that the statements read before they bind them, in order.
     - `before`: the statements of the step before the call of the model; `loop_names`: the names that its loops bind, in
-      order; `parameters`: those of its function.
+      order.
     - `text`: the expression of the loss as written; `label`: a short name.
     """
 
@@ -49,7 +61,6 @@ class StepCode:
     free_names: tuple[str, ...]
     before: tuple[ast.stmt, ...]
     loop_names: tuple[str, ...]
-    parameters: tuple[str, ...]
     text: str
     label: str
 
@@ -90,11 +101,10 @@ def _backward_loss(call: ast.Call) -> ast.expr | None:
 
 @dataclass(slots=True)
 class _Path:
-    """The statements that run before a statement in its scope, in order, and the names that loops and parameters bind."""
+    """The statements that run before a statement in its scope, in order, and the names that loops bind."""
 
     before: list[ast.stmt] = field(default_factory=list)
     loop_names: list[str] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
 
 
 def _path(statement: ast.stmt, tree: ast.Module) -> _Path:
@@ -106,9 +116,8 @@ def _path(statement: ast.stmt, tree: ast.Module) -> _Path:
             if isinstance(block, list) and current in block:
                 path.before[:0] = block[: block.index(current)]
         if isinstance(parent, (ast.For, ast.AsyncFor)):
-            path.loop_names += stored_names(parent.target)
+            path.loop_names += in_order(target_names(parent.target), [parent.target])
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            path.parameters += parameter_names(parent.args)
             break
         current = parent
     return path
@@ -119,30 +128,26 @@ def _step_code(
 ) -> StepCode | None:
     statement = next(node for node in ancestors(tree, call) if isinstance(node, ast.stmt))
     path = _path(statement, tree)
-    slicer = _Slicer(names, decide)
-    value = slicer.replaced(loss)
-    slicer.needed |= set(read_names(value))
-    slicer.run(_flat(path.before))
-    if len(slicer.calls) != 1:
+    step = _Step(names, path.before)
+    slicer = _StepSlicer(facts_of(tree), step, decide)
+    value, before = step.rewritten(loss), step.block(path.before)
+    needed = set(used_names(value) - slicer.facts.builtins)
+    parts: list[ast.stmt] = []
+    while before and OUTPUT not in needed:
+        parts[:0] = slicer.slice([before.pop()], needed)
+    calls = step.calls_in((*parts, value))
+    if len(calls) != 1:
         return None
     text, line, label = _described(loss, path.before, statement, names)
-    renamed = _Dotted(slicer.dotted)
-    statements = tuple(ast.fix_missing_locations(renamed.visit(s)) for s in slicer.parts)
-    value = renamed.visit(value)
     return StepCode(
-        statements=statements,
+        statements=tuple(map(ast.fix_missing_locations, parts)),
         loss=value,
         statement=statement,
         line=line,
-        inputs=tuple(slicer.inputs),
-        free_names=tuple(
-            name
-            for name in dict.fromkeys(name for node in (*statements, value) for name in read_names(node))
-            if name in slicer.needed and "." not in name and name != OUTPUT
-        ),
-        before=tuple(slicer.unused),
+        inputs=tuple(step.inputs(calls[0])),
+        free_names=in_order(needed - {OUTPUT}, (*parts, value)),
+        before=tuple(before),
         loop_names=tuple(path.loop_names),
-        parameters=tuple(path.parameters),
         text=text,
         label=label,
     )
@@ -220,149 +225,98 @@ def _is_without_gradients(statement: ast.With | ast.AsyncWith) -> bool:
     return any(word in ast.unparse(item.context_expr) for item in statement.items for word in _WITHOUT_GRADIENTS)
 
 
-class _Slicer(ast.NodeTransformer):
-    """Selects the statements that the names in `needed` depend on, backwards, up to the call of the model."""
+class _Step:
+    """Rewrites a step: the call of the model becomes the name `OUTPUT`, and attributes that the step assigns become variables.
 
-    def __init__(self, names: frozenset[str], decide: Decide) -> None:
-        self.needed: set[str] = set()
-        self.parts: list[ast.stmt] = []
-        self.unused: list[ast.stmt] = []
-        self.calls: list[ast.Call] = []
-        self.inputs: list[tuple[str, int | str]] = []
-        self.dotted: set[str] = set()
+    Nodes without either stay the same objects. `calls` has the call of each `OUTPUT`, `originals` that of changed statements.
+    """
+
+    def __init__(self, names: frozenset[str], statements: Iterable[ast.stmt]) -> None:
         self._names = names
-        self._decide = decide
+        self._assigned = {name for s in statements for name in dotted_names(s, ast.Store) if "." in name}
+        self.calls: dict[ast.AST, ast.Call] = {}
+        self.originals: dict[ast.AST, ast.stmt] = {}
 
-    def replaced(self, node: ast.expr) -> ast.expr:
-        """A copy of `node` with the call of the model replaced by `OUTPUT`."""
-        result: ast.expr = self.visit(copy.deepcopy(node))
-        return result
+    def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """The rewritten `statements`, with the bodies of ``with`` and ``try`` in their place."""
+        return [self.rewritten(statement) for statement in _flat(statements)]
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr == "forward":
-            function = function.value
-        if dotted_name(function) not in self._names:
-            return self.generic_visit(node)
-        if not any(ast.dump(call) == ast.dump(node) for call in self.calls):
-            self.calls.append(node)
-            for position, value in enumerate(node.args):
-                self._add_input(value, position)
-            for keyword in node.keywords:
-                if keyword.arg is not None:
-                    self._add_input(keyword.value, keyword.arg)
-        return ast.copy_location(ast.Name(id=OUTPUT, ctx=ast.Load()), node)
-
-    def _add_input(self, value: ast.expr, key: int | str) -> None:
-        while (
-            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_ELEMENTS
-        ):
-            value = value.func.value
-        name = dotted_name(value)
+    def rewritten(self, node: _Node) -> _Node:
+        """`node` after the changes."""
+        name = self._variable(node)
         if name is not None:
-            self.inputs.append((name, key))
+            return ast.copy_location(name, node)  # type: ignore[return-value]
+        changes: dict[str, Any] = {}
+        for field_name, value in ast.iter_fields(node):
+            if isinstance(value, ast.AST):
+                changes[field_name] = self.rewritten(value)
+            elif isinstance(value, list) and isinstance(node, ast.If):
+                changes[field_name] = self.block(value)
+            elif isinstance(value, list):
+                changes[field_name] = [self.rewritten(item) if isinstance(item, ast.AST) else item for item in value]
+        if all(_is_same(getattr(node, key), value) for key, value in changes.items()):
+            return node
+        changed = copy.copy(node)
+        for key, value in changes.items():
+            setattr(changed, key, value)
+        if isinstance(node, ast.stmt):
+            self.originals[changed] = node
+        return changed
 
-    def run(self, statements: Iterator[ast.stmt]) -> None:
-        """Process the statements before the loss, in their order."""
-        ordered = list(statements)
-        while ordered and not self.calls:
-            self.parts[:0] = self._reversed_slice([ordered.pop()])
-        self.unused = ordered
+    def _variable(self, node: ast.AST) -> ast.Name | None:
+        if isinstance(node, ast.Attribute) and dotted_name(node) in self._assigned:
+            return ast.Name(id=(dotted_name(node) or "").replace(".", "_"), ctx=node.ctx)
+        if not isinstance(node, ast.Call):
+            return None
+        if (dotted_name(node.func) or "").removesuffix(".forward") not in self._names:
+            return None
+        output = ast.Name(id=OUTPUT, ctx=ast.Load())
+        self.calls[output] = node
+        return output
 
-    def _reversed_slice(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        parts: list[ast.stmt] = []
-        for statement in reversed(list(_flat(statements))):
-            parts[:0] = self._slice(statement)
-        return parts
+    def calls_in(self, nodes: Iterable[ast.AST]) -> list[ast.Call]:
+        """The different calls of the model that `nodes` read the output of."""
+        calls = (self.calls[inner] for node in nodes for inner in ast.walk(node) if inner in self.calls)
+        return list({ast.dump(call): call for call in calls}.values())
 
-    def _slice(self, statement: ast.stmt) -> list[ast.stmt]:
-        bound = set(bound_names(statement))
-        if not bound & self.needed:
-            return []
-        if isinstance(statement, ast.If):
-            return self._slice_if(statement)
-        if isinstance(statement, (ast.With, ast.AsyncWith)):  # without gradients
-            block = ast.With(
-                items=copy.deepcopy(statement.items), body=self._reversed_slice(statement.body) or [ast.Pass()]
-            )
-            return [ast.copy_location(block, statement)]
-        self.dotted |= {name for name in bound if "." in name}
-        result: ast.stmt = self.visit(copy.deepcopy(statement))
-        if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef)):
-            self.needed -= set(stored_names(statement))
-        self.needed |= set(read_names(result))
-        return [result]
-
-    def _slice_if(self, statement: ast.If) -> list[ast.stmt]:
-        is_true = self._decide(statement.test, statement)
-        if is_true is not None:
-            return self._reversed_slice(statement.body if is_true else statement.orelse)
-        after_if = set(self.needed)
-        body = self._reversed_slice(statement.body)
-        after_body, self.needed = self.needed, after_if
-        orelse = self._reversed_slice(statement.orelse)
-        test = self.replaced(statement.test)
-        self.needed |= after_body | set(read_names(test))
-        return [ast.copy_location(ast.If(test=test, body=body or [ast.Pass()], orelse=orelse), statement)]
-
-
-class _Dotted(ast.NodeTransformer):
-    """Replaces attributes that the step assigns, such as ``self.loss``, by variables."""
-
-    def __init__(self, dotted: set[str]) -> None:
-        self._dotted = dotted
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        name = dotted_name(node)
-        if name in self._dotted:
-            return ast.copy_location(ast.Name(id=name.replace(".", "_"), ctx=node.ctx), node)
-        return self.generic_visit(node)
-
-
-def stored_names(node: ast.AST) -> Iterator[str]:
-    """The names and attributes that `node` assigns."""
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(inner.ctx, ast.Store):
-            name = dotted_name(inner)
+    def inputs(self, call: ast.Call) -> Iterator[tuple[str, int | str]]:
+        """The variables that `call` passes, with their position or keyword."""
+        passed: dict[int | str, ast.expr] = dict(enumerate(call.args))
+        passed |= {word.arg: word.value for word in call.keywords if word.arg is not None}
+        for key, value in passed.items():
+            while (
+                isinstance(value, ast.Call)
+                and isinstance(value.func, ast.Attribute)
+                and value.func.attr in _SAME_ELEMENTS
+            ):
+                value = value.func.value
+            name = dotted_name(self.rewritten(value))
             if name is not None:
-                yield name
-        elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
-            yield inner.name
-        elif isinstance(inner, ast.alias):
-            yield inner.asname or inner.name.split(".")[0]
+                yield name, key
 
 
-def bound_names(statement: ast.stmt) -> Iterator[str]:
-    """The names that `statement` assigns or changes, for example with ``losses.append(loss)``."""
-    yield from stored_names(statement)
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            name = dotted_name(node.value)
-        elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING_METHODS
-        ):
-            name = dotted_name(node.func.value)
-        else:
-            continue
-        if name is not None:
-            yield name
+def _is_same(old: Any, new: Any) -> bool:
+    return old is new or (isinstance(old, list) and len(old) == len(new) and all(map(operator.is_, old, new)))
 
 
-def read_names(node: ast.AST) -> Iterator[str]:
-    """The names that `node` reads, with the attributes of names such as ``self.loss``."""
-    local = {name for inner in ast.walk(node) if isinstance(inner, ast.arguments) for name in parameter_names(inner)}
-    local |= {
-        name for inner in ast.walk(node) if isinstance(inner, ast.comprehension) for name in stored_names(inner.target)
-    }
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and inner.id not in local:
-            if isinstance(inner.ctx, ast.Load):
-                yield inner.id
-        elif isinstance(inner, ast.AugAssign):
-            name = dotted_name(inner.target)
-            if name is not None:
-                yield name
-        elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
-            name = dotted_name(inner)
-            if name is not None and name.count(".") == 1:
-                yield name
+class _StepSlicer(Slicer):
+    """Slices a rewritten step, without the statements that train, and with one branch of an ``if`` whose test is known."""
+
+    def __init__(self, facts: DocumentFacts, step: _Step, decide: Decide) -> None:
+        super().__init__(facts, {})
+        self._step, self._decide = step, decide
+
+    def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
+        trains = isinstance(statement, ast.Expr) and self.facts.effect(statement) is not None
+        return None if trains else super()._part(statement, needed)
+
+    def _branches(self, statement: ast.If, needed: set[str]) -> ast.stmt | None:
+        if not (bound_names(statement) | self._mutates(statement)) & needed:
+            return None
+        original = self._step.originals.get(statement, statement)
+        is_true = self._decide(original.test, original)  # type: ignore[attr-defined]
+        if is_true is None:
+            return super()._branches(statement, needed)
+        body = statement.body if is_true else statement.orelse
+        taken = ast.If(test=ast.Constant(value=True), body=body, orelse=[])
+        return super()._branches(ast.copy_location(taken, statement), needed)

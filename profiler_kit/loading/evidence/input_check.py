@@ -10,6 +10,7 @@ from torch import Tensor
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.inputs import InputText, text_of
+from profiler_kit.loading.vocabulary import Role, input_concept
 from profiler_kit.meta.batch import Batch, Forward, tensors_in
 from profiler_kit.records.target import TargetSpec
 
@@ -81,5 +82,7 @@ def missing_inputs(spec: TargetSpec, forward: Forward, batch: Batch, where: str 
 
 
 def _likely_input(name: str, shape: tuple[int, ...]) -> InputText:
-    dtype = "bool" if "mask" in name else "int64" if name.endswith(("ids", "labels", "target", "targets")) else None
+    concept = input_concept(name)
+    dtypes = {Role.MASK: "bool", Role.TOKENS: "int64", Role.CLASS: "int64"}
+    dtype = dtypes.get(concept.role) if concept is not None and concept.role is not None else None
     return InputText(shape=shape, name=name, dtype=dtype)

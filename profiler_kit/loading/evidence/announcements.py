@@ -1,15 +1,20 @@
-"""Which inputs were guessed, and why: the choice, and the note that tells the user."""
+"""Notes about inputs: those of a choice state which inputs were guessed, and why."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.loading.input_search.guesses import InputGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.meta.batch import Forward
 from profiler_kit.records.notes import Choice, Note
 
 NO_GUESS_HINT: Final = "pass the inputs with -i, once for each, or define example_inputs in the file"
+
+
+def input_note(text: str) -> Note:
+    """A note about the inputs."""
+    return Note(subject="inputs", text=text)
 
 
 def announcement(choice: Choice, command: str = "") -> Note:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.losses import (
+from profiler_kit.loading.training_step.losses import (
     LOSSES,
     LabelKind,
     default_loss,
@@ -21,7 +21,7 @@ from profiler_kit.loading.losses import (
     main_output,
     random_labels,
 )
-from profiler_kit.loading.output_losses import is_output_path, loss_in_output, select_loss
+from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.meta.batch import Batch, tensors_in
 from profiler_kit.records.notes import Note

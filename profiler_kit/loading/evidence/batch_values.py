@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.vocabulary import is_label
 from profiler_kit.meta.batch import Batch, Forward, named_fields, tensors_in
 from profiler_kit.user_code.locations import type_with_article
 
-LABEL_KEYS: Final = ("labels", "label", "target", "targets", "y")
 # Parameters of forward that take a batch as it is.
 _BATCH_PARAMETERS: Final = ("batch", "data_batch", "batch_data", "batch_dict", "data_dict", "sample", "samples")
 
@@ -76,7 +76,7 @@ def _has_tensors(value: object) -> bool:
 
 
 def _is_input(key: object, forward: Forward) -> bool:
-    return isinstance(key, str) and (key in forward.names or (forward.takes_any_keyword and key not in LABEL_KEYS))
+    return isinstance(key, str) and (key in forward.names or (forward.takes_any_keyword and not is_label(key)))
 
 
 def example_batch(value: object, forward: Forward) -> Batch:

@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.batch_values import to_batch
 from profiler_kit.loading.candidates.signatures import missing_arguments
+from profiler_kit.loading.evidence.batch_values import to_batch
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder
-from profiler_kit.loading.source import Source
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.meta.batch import Batch, Forward
 from profiler_kit.user_code.environment import user_code
 from profiler_kit.user_code.locations import type_with_article, user_errors

@@ -156,7 +156,7 @@ def written_model(live: LiveModel) -> Iterator[Path]:
 
 def _write(live: LiveModel, file: Path, name: str) -> None:
     try:
-        from profiler_kit.loading.model_pickle import find_unpicklable, write_pickle
+        from profiler_kit.loading.live.model_pickle import find_unpicklable, write_pickle
     except ModuleNotFoundError as error:
         raise TargetError(
             f"measuring a live model needs {error.name}",

@@ -18,11 +18,11 @@ from profiler_kit.command_lines import file_command, kit_command
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.foreign import attribute_of, has_class, module_places
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.import_errors import import_failure, watchdog
 from profiler_kit.loading.program.definitions import definition_lines, nearby_models
 from profiler_kit.loading.program.documents import Document, find_documents
 from profiler_kit.loading.program.repository import MAX_LEVELS
 from profiler_kit.loading.scripts.execution import Evaluator
+from profiler_kit.loading.scripts.import_errors import import_failure, watchdog
 from profiler_kit.loading.scripts.importing import ImportSession, execute_file
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder

@@ -1,0 +1,1 @@
+"""A model that exists in this process: its file for other processes."""
