@@ -37,8 +37,8 @@ class Sites(NamedTuple):
 def launch_sites(attribution: Attribution, events: Ids) -> Sites:
     """Return the sites of `events`, which are positions in `Attribution.host` or NONE."""
     table, host = attribution.table, attribution.host
-    known = np.flatnonzero(events != NONE)
-    at = events[known]
+    launches = np.flatnonzero(events != NONE)
+    at = events[launches]
     outermost = outermost_enclosing(host.parent, host.operator)[at]
     node = host.node[at]
     operator_of = np.where(node != NONE, node, outermost)
@@ -56,7 +56,7 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
         for source, operator, phase in unique.tolist()
     )
     result = np.full(len(events), NONE, np.int32)
-    result[known] = number.reshape(-1)
+    result[launches] = number.reshape(-1)
     return Sites(sites, result)
 
 
@@ -64,8 +64,8 @@ def _forward_of(attribution: Attribution, node: Ids) -> Ids:
     """Return the forward operator of each autograd node, or NONE."""
     nodes = np.append(attribution.nodes, np.int32(NONE))
     index = np.searchsorted(attribution.nodes, node)
-    found = (node != NONE) & (nodes[index] == node)
-    return np.where(found, np.append(attribution.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
+    is_node = (node != NONE) & (nodes[index] == node)
+    return np.where(is_node, np.append(attribution.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
 
 
 def _user_calls(attribution: Attribution, events: Ids) -> Ids:

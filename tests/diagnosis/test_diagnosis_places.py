@@ -47,12 +47,12 @@ def test_the_model_and_the_whole_step_are_no_places(more: dict[str, float], fire
 
 
 def test_the_largest_place_is_claimed_and_the_function_comes_before_its_operator() -> None:
-    (found,) = findings(site(0.5, operator="aten::to"), site(0.502), site(0.3, source="train.py(9): log"))
-    assert found.claims == ("site:function:train.py(3): clip",)
-    assert found.weight == 0.502
-    assert {e.name: e.value for e in found.evidence} == {"saving without it": 50.2, "launches per step": 100.0}
-    (found,) = findings(site(0.9, operator="aten::to"), site(0.5))
-    assert found.claims == ("site:operator:aten::to",)
+    (place,) = findings(site(0.5, operator="aten::to"), site(0.502), site(0.3, source="train.py(9): log"))
+    assert place.claims == ("site:function:train.py(3): clip",)
+    assert place.weight == 0.502
+    assert {e.name: e.value for e in place.evidence} == {"saving without it": 50.2, "launches per step": 100.0}
+    (place,) = findings(site(0.9, operator="aten::to"), site(0.5))
+    assert place.claims == ("site:operator:aten::to",)
 
 
 def test_no_replay_no_place() -> None:

@@ -51,16 +51,16 @@ HOST_BOUND = [("aten::mm", 0, 100, 10, "gemm"), ("aten::add", 100, 1000, 10, "el
 
 
 def test_device_work_is_saved_where_the_device_is_the_limit(tmp_path: Path) -> None:
-    found = model(tmp_path, steps(DEVICE_BOUND))
-    assert found.saving(Claim(("busy:kernel:gemm",), 0.5)) == pytest.approx(0.5, abs=0.02)
-    assert found.saving(Claim(("busy:kernel:gemm",), 0.25)) == pytest.approx(0.25, abs=0.02)
-    assert found.saving(Claim(("busy",), 1.0)) > 0.9
+    step = model(tmp_path, steps(DEVICE_BOUND))
+    assert step.saving(Claim(("busy:kernel:gemm",), 0.5)) == pytest.approx(0.5, abs=0.02)
+    assert step.saving(Claim(("busy:kernel:gemm",), 0.25)) == pytest.approx(0.25, abs=0.02)
+    assert step.saving(Claim(("busy",), 1.0)) > 0.9
 
 
 def test_device_work_saves_its_launch_alone_where_the_host_is_the_limit(tmp_path: Path) -> None:
-    found = model(tmp_path, steps(HOST_BOUND))
-    assert found.saving(Claim(("busy:kernel:gemm",), 0.01)) == pytest.approx(0.1, abs=0.02)
-    assert found.saving(Claim(("busy:kernel:elementwise_kernel",), 0.01)) == pytest.approx(0.9, abs=0.02)
+    step = model(tmp_path, steps(HOST_BOUND))
+    assert step.saving(Claim(("busy:kernel:gemm",), 0.01)) == pytest.approx(0.1, abs=0.02)
+    assert step.saving(Claim(("busy:kernel:elementwise_kernel",), 0.01)) == pytest.approx(0.9, abs=0.02)
 
 
 def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> None:
@@ -71,17 +71,17 @@ def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> No
 
 
 def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
-    found = model(tmp_path, steps(DEVICE_BOUND))
+    step = model(tmp_path, steps(DEVICE_BOUND))
     first, second = Claim(("busy:kernel:gemm",), 0.5), Claim(("busy:kernel:elementwise_kernel",), 0.5)
     both = Claim((*first.names, *second.names), 1.0)
-    assert found.saving(first) + found.saving(second, (first,)) == pytest.approx(found.saving(both), abs=0.01)
-    assert found.saving(first, (first,)) == pytest.approx(0.0, abs=0.01)
+    assert step.saving(first) + step.saving(second, (first,)) == pytest.approx(step.saving(both), abs=0.01)
+    assert step.saving(first, (first,)) == pytest.approx(0.0, abs=0.01)
 
 
 def test_claims_that_nothing_matches_save_nothing(tmp_path: Path) -> None:
-    found = model(tmp_path, steps(DEVICE_BOUND))
+    step = model(tmp_path, steps(DEVICE_BOUND))
     for name in ("busy:kernel:other", "busy:module:none", "idle:communication", "site:function:none", "unknown"):
-        assert found.saving(Claim((name,), 1.0)) == 0.0
+        assert step.saving(Claim((name,), 1.0)) == 0.0
 
 
 def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
     events = steps(HOST_BOUND)
     for i in range(4):
         events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
-    found = sites(tmp_path, events)
-    assert set(found) == {"train.py(3): clip", "aten::mm", "aten::add"}
-    clip, product = found["train.py(3): clip"], found["aten::mm"]
+    places = sites(tmp_path, events)
+    assert set(places) == {"train.py(3): clip", "aten::mm", "aten::add"}
+    clip, product = places["train.py(3): clip"], places["aten::mm"]
     assert clip.saving.low <= clip.saving.median <= clip.saving.high
     assert clip.saving.median == pytest.approx(0.9, abs=0.03)
     assert (clip.launches, clip.launch_share, clip.product_share) == (1.0, 0.5, 0.0)
@@ -130,8 +130,8 @@ def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path:
         / "back_and_forth_between_layouts.cuda.stacks.json.gz"
     )
     attribution = attribute(read(path, details=False))
-    found = replayed(attribution, summarize(attribution))[0].sites
-    flips = next(site for site in found if site.source.endswith("(22): forward"))
+    places = replayed(attribution, summarize(attribution))[0].sites
+    flips = next(site for site in places if site.source.endswith("(22): forward"))
     assert flips.launches == pytest.approx(48, abs=1)  # 16 copies in forward, and 32 kernels of their backward
     assert not flips.product_share
 
@@ -148,8 +148,8 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
         launch(2, 198, 199),
         kernel("sin", 200, 210, 2),
     ]
-    found = sites(tmp_path, events)["train.py(3): clip"]
-    assert found.saving.median == pytest.approx(0.5, abs=0.05)
+    place = sites(tmp_path, events)["train.py(3): clip"]
+    assert place.saving.median == pytest.approx(0.5, abs=0.05)
 
 
 def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monke
 def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
     monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
-    summary, found = replayed(attribution, summarize(attribution))
-    assert found is None
+    summary, step = replayed(attribution, summarize(attribution))
+    assert step is None
     assert summary.untraced_step_ns is not None
     assert summary.sites == ()
