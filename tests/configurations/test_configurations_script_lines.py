@@ -75,12 +75,12 @@ def flags_restored() -> Any:
     threads, onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
     cudnn = torch.backends.cudnn
     saved = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn.enabled, cudnn.benchmark_limit
-    matmul = torch.backends.cuda.matmul.allow_tf32
+    precision = torch.get_float32_matmul_precision()
     yield
     torch.set_num_threads(threads)
     torch.backends.mkldnn.enabled = onednn
     cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, cudnn.enabled, cudnn.benchmark_limit = saved
-    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.set_float32_matmul_precision(precision)  # allow_tf32 alone would leave a mixture that torch refuses to read
     torch.use_deterministic_algorithms(False)
 
 
