@@ -47,9 +47,11 @@ EXCEPTIONS: Final = {
     "gate/git.py": "the output of git",
     "loading/assembly.py": "an optimizer's call in the user's file",
     "loading/evidence/model_calls.py": "documents of the user's repository",
-    "loading/input_search/repairs.py": "torch's messages",
+    "loading/messages.py": "the messages of torch, NumPy and Python, which become problems here",
     "loading/program/documents.py": "documents of the user's repository",
+    "loading/scripts/import_errors.py": "Python's messages on imports",
     "records/serde.py": "the messages of msgspec",
+    "user_code/locations.py": "torch's messages on memory",
     "worker/run.py": "torch's messages, which get a code here",
 }
 # Files that only put sentences together.
@@ -66,6 +68,8 @@ def name_of(value: ast.expr) -> str:
     match value:
         case ast.Call(func=ast.Attribute(attr=method, value=inner)) if method in UNCHANGED:
             return name_of(inner)
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name) | ast.Attribute(attr=name)]) if "error" in name:
+            return name  # the message of an exception
         case ast.Name(id=name):
             return name if name.rpartition("_")[2] in SENTENCES else ""
         case ast.Attribute(attr=name):
@@ -118,6 +122,7 @@ def test_every_exception_is_needed(name: str) -> None:
         ('notes[0].startswith("Skipped")', "notes"),
         ("pattern.search(advice[:9])", "advice"),
         ('re.match("x", error.text)', "text"),
+        ('"same dtype" in str(failure.error)', "error"),
     ],
 )
 def test_the_walk_finds_such_code(code: str, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -20,6 +19,7 @@ from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.devices.device import Device
 from profiler_kit.loading import Target
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.tensor_kinds import StepError, run_on_first_kind
 from profiler_kit.meta.bounds import collected_bounds
 from profiler_kit.meta.eager import compilation_disabled
@@ -31,7 +31,6 @@ from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.user_code.restoration import restored
 
 # torch.func.grad, vjp, jacrev and hessian raise an error with this text when saved-tensor hooks are active.
-_HOOKS_REFUSED: Final = "saved tensor hooks"
 
 
 def count_target(target: Target, *, convention: str = DEFAULT_CONVENTION, device: Device | None = None) -> StaticCount:
@@ -126,7 +125,7 @@ def _trace(
     try:
         trace = run(device)
     except StepError as failure:
-        if _HOOKS_REFUSED in str(failure.error):
+        if reports(failure.error, "hooks_refused"):
             notes.append("saved bytes are unknown: torch.func derivatives do not allow saved-tensor hooks")
             trace = run_again(device, watch_saved=False)
         elif isinstance(failure.error, ValuesNeededError):

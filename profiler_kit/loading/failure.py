@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from profiler_kit.loading.input_search.layers import dims_text, needed_shape
 from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.loading.messages import Problem, reports
 from profiler_kit.loading.validation import AMP_DTYPES
 from profiler_kit.meta.batch import Batch, forward_of, map_batch, tensors_in
 from profiler_kit.meta.copies import meta_copy
@@ -39,36 +40,6 @@ if TYPE_CHECKING:
 
 _META: Final = torch.device("meta")
 _TRIALS: Final = 60  # of the search for a hint
-_NEEDS_VALUES: Final = (
-    "called on meta tensors",
-    "out of meta tensor",
-    "meta device type tensor",
-    "data-independent",
-    "with Meta tensors",
-    "meta tensor without",
-    "data-dependent",
-    "D meta Long tensor",  # the lengths of a packed sequence
-)
-# the last one: attention of jagged tensors asks for the autocast of the tensors' device, and meta has none
-_NO_KERNEL: Final = (
-    "SparseMeta", "SparseCsrMeta", "fake impl", "NestedTensorImpl", "unknown device type for autocast",
-)  # fmt: skip
-# Errors of CUDA-only kernels for tensors on other devices: Triton launches, checks in extensions, custom ops.
-_CUDA_ONLY: Final = re.compile(
-    r"cannot be accessed from Triton|active drivers|need to be on CUDA"
-    r"|must be (a )?(CUDA|cuda) tensors?|must be on (the )?(GPU|CUDA|cuda)"
-    r"|Expected a 'cuda' device|no backend-specific|with arguments from the '(CPU|Meta)' backend"
-)
-# Errors of code that asks for a device which this machine or this run does not have.
-_MISSING_DEVICE: Final = re.compile(
-    r"not compiled with \w+ enabled|without CUDA support|not linked with support for|[Nn]o NVIDIA driver|No CUDA GPUs"
-    r"|Cannot access accelerator|requires CUDA support|requires a CUDA|dummy base class|'_(cuda|xpu)_\w+'|cannot pin"
-    r"|NVTX functions not installed|without MPS backend|Cannot get \w+ generator|type torch\.cuda\.\w+ not available"
-    r"|from the '(CUDA|XPU|MPS)' backend|Device index must not be negative|unsupported scalarType|autocast device_type"
-)
-_SHAPE_WORDS: Final = re.compile(
-    r"shape|size|dimension|channels|must match|same reduction dim|stack expects|inconsistent tensor", re.IGNORECASE
-)
 
 
 class NeedsDataError(TargetError):
@@ -77,6 +48,43 @@ class NeedsDataError(TargetError):
 
 class DeviceMoveError(NeedsDataError):
     """The model moves tensors to another device than that of the run. `moves_redirected` may help."""
+
+
+class _Explanation(NamedTuple):
+    """The error for a `problem` on `devices`: an error of `kind` (on CUDA, which has all, a plain one), a `text`, and a `hint`.
+
+    The command in the hint has the options `add`.
+    """
+
+    problem: Problem
+    devices: tuple[str, ...]
+    kind: type[TargetError]
+    text: str
+    add: str
+    hint: str = "{command}"
+
+
+_ANY: Final = ("meta", "cpu", "cuda")
+_MIXED: Final = "a tensor is not on the model's device ({device}): {error}"
+_ON_DEVICE: Final = "create it with device=x.device, or use register_buffer"
+_VALUES: Final = "data-dependent control flow ({code}) cannot run on meta tensors"
+_EXPLANATIONS: Final = (
+    _Explanation("missing_device", ("meta", "cpu"), DeviceMoveError,
+                 "the code needs a device that is not available here ({error})",
+                 "--device cuda", "on a machine with the device, run {command}"),
+    _Explanation("cuda_only", ("meta", "cpu"), NeedsDataError, "a kernel runs on CUDA only ({sentence})", "--device cuda"),
+    _Explanation("no_meta_kernel", ("meta",), NeedsDataError, "an op does not support meta tensors ({sentence})", "--device cpu"),
+    _Explanation("copies_meta", ("meta",), DeviceMoveError, _VALUES, "--device cpu"),
+    _Explanation("reads_values", ("meta",), NeedsDataError, _VALUES, "--device cpu"),
+    _Explanation("needs_bfloat16", ("meta", "cuda"), NeedsDataError,
+                 "grouped matrix products (experts) need bfloat16 on {device}", "--dtype bfloat16"),
+    _Explanation("device_mix", ("cpu",), TargetError, _MIXED, "", _ON_DEVICE),
+    _Explanation("device_mix", _ANY, DeviceMoveError, _MIXED, "--device cpu", f"{_ON_DEVICE}; or run {{command}}"),
+    _Explanation("single_row", _ANY, TargetError, "{layer} needs more than one value per channel in training", "--batch 2"),
+    _Explanation("device_assert", _ANY, TargetError,
+                 "an assertion failed on the device, usually because an index or a label is out of range",
+                 "--device cpu", "find the line with {command}"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +112,7 @@ def explain_forward_failure(target: Target, error: BaseException) -> TargetError
     for explain in (
         _explain_missing_inputs,
         _explain_embedding,
-        _explain_missing_device,
-        _explain_missing_kernel,
-        _explain_value_access,
-        _explain_bfloat16,
-        _explain_device_mix,
-        _explain_single_row,
-        _explain_device_assert,
+        _explain_by_table,
         _explain_shapes,
         _explain_dtypes,
     ):
@@ -158,7 +160,7 @@ def _explain_missing_inputs(
 ) -> TargetError | None:
     if not isinstance(error, TypeError) or inner is None or inner.module is not target.model:
         return None
-    if re.search(r"missing \d+ required", str(error)) is None:
+    if not reports(error, "missing_argument"):
         return None
     return missing_inputs(target.spec, forward_of(target.model), target.batch, where)
 
@@ -195,75 +197,26 @@ def _explain_embedding(target: Target, error: Exception, inner: _Call | None, wh
     return None
 
 
-def _explain_missing_device(
-    target: Target, error: Exception, inner: _Call | None, where: str | None
-) -> TargetError | None:
-    if target.device.type == "cuda" or _MISSING_DEVICE.search(str(error)) is None:
+def _explain_by_table(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
+    device, line = target.device.type, one_line_message(error)
+    rows = (row for row in _EXPLANATIONS if device in row.devices and reports(error, row.problem))
+    row = next(rows, None)
+    if row is None:
         return None
-    return DeviceMoveError(
-        f"the code needs a device that is not available here ({one_line_message(error)})",
-        where=where,
-        hint=f"on a machine with the device, run {next_command(target.spec, add=('--device', 'cuda'))}",
-    )
+    fields = {
+        "code": _value_access(error), "command": next_command(target.spec, add=tuple(row.add.split())), "device": device,
+        "error": line, "layer": _label(target, inner.module) if inner is not None else "the step",
+        "sentence": line.partition(". ")[0],
+    }  # fmt: skip
+    kind = TargetError if device == "cuda" else row.kind
+    return kind(row.text.format_map(fields), where=where, hint=row.hint.format_map(fields))
 
 
-def _explain_missing_kernel(
-    target: Target, error: Exception, inner: _Call | None, where: str | None
-) -> TargetError | None:
-    if target.device.type != "cuda" and _CUDA_ONLY.search(str(error)) is not None:
-        return NeedsDataError(
-            f"a kernel runs on CUDA only ({one_line_message(error).partition('. ')[0]})",
-            where=where,
-            hint=next_command(target.spec, add=("--device", "cuda")),
-        )
-    if target.device.type != "meta" or not any(words in str(error) for words in _NO_KERNEL):
-        return None
-    return NeedsDataError(
-        f"an op does not support meta tensors ({one_line_message(error).partition('. ')[0]})",
-        where=where,
-        hint=next_command(target.spec, add=("--device", "cpu")),
-    )
-
-
-def _explain_value_access(
-    target: Target, error: Exception, inner: _Call | None, where: str | None
-) -> TargetError | None:
-    if target.device.type != "meta" or not any(words in str(error) for words in _NEEDS_VALUES):
-        return None
+def _value_access(error: Exception) -> str:
+    """The expression that reads values in the user's line."""
     source = user_source(error)
-    kind = DeviceMoveError if "out of meta tensor" in str(error) else NeedsDataError
     call = re.search(r"\.(item|tolist|numpy|nonzero|cpu|unique|any|all)\(", source)
-    expression = f".{call.group(1)}()" if call else source[:60] or one_line_message(error)
-    return kind(
-        f"data-dependent control flow ({expression}) cannot run on meta tensors",
-        where=where,
-        hint=next_command(target.spec, add=("--device", "cpu")),
-    )
-
-
-def _explain_bfloat16(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if target.device.type == "cpu" or "Expected inputs of BF16 type" not in str(error):
-        return None
-    kind = NeedsDataError if target.device.type == "meta" else TargetError
-    return kind(
-        f"grouped matrix products (experts) need bfloat16 on {target.device.type}",
-        where=where,
-        hint=next_command(target.spec, add=("--dtype", "bfloat16")),
-    )
-
-
-def _explain_device_mix(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if re.search(r"expected device|(on|at) the same device", str(error)) is None:
-        return None
-    hint = "create it with device=x.device, or use register_buffer"
-    if target.device.type != "cpu":
-        hint += f"; or run {next_command(target.spec, add=('--device', 'cpu'))}"
-    kind = DeviceMoveError if target.device.type == "meta" else TargetError
-    return kind(
-        f"a tensor is not on the model's device ({target.device.type}): {one_line_message(error)}",
-        where=where,
-        hint=hint,
-    )
+    return f".{call.group(1)}()" if call else source[:60] or one_line_message(error)
 
 
 def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
@@ -271,7 +224,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
         return None
     layer_input = inner.first_tensor()
     needed = needed_shape(inner.module, tuple(layer_input.shape)) if layer_input is not None else None
-    if needed is None and _SHAPE_WORDS.search(str(error)) is None:
+    if needed is None and not reports(error, "shapes"):
         return None
     if layer_input is not None and needed is not None:
         mismatch = f"got {dims_text(tuple(layer_input.shape))}, needs {dims_text(needed)}"
@@ -352,7 +305,7 @@ class _Trial:
 
 
 def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if inner is None or re.search(r"same dtype|scalar type|should be the same|not implemented for", str(error)) is None:
+    if inner is None or not reports(error, "needs_floats"):
         return None
     kind = next((p.dtype for p in target.model.parameters() if p.is_floating_point()), torch.float32)
     name = str(kind).removeprefix("torch.")
@@ -370,26 +323,4 @@ def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where
         hint = "create the model's internal tensors with dtype=x.dtype"
     return TargetError(
         f"dtype mismatch in {_label(target, inner.module)}: {one_line_message(error)}", where=where, hint=hint
-    )
-
-
-def _explain_single_row(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:
-    if "more than 1 value per channel" not in str(error) or inner is None:
-        return None
-    return TargetError(
-        f"{_label(target, inner.module)} needs more than one value per channel in training",
-        where=where,
-        hint=next_command(target.spec, add=("--batch", "2")),
-    )
-
-
-def _explain_device_assert(
-    target: Target, error: Exception, inner: _Call | None, where: str | None
-) -> TargetError | None:
-    if "device-side assert" not in str(error):
-        return None
-    return TargetError(
-        "an assertion failed on the device, usually because an index or a label is out of range",
-        where=where,
-        hint=f"find the line with {next_command(target.spec, add=('--device', 'cpu'))}",
     )

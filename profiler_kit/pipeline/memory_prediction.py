@@ -219,4 +219,4 @@ def _short_message(error: BaseException) -> str:
     """`error` in one line: the message of a KitError, otherwise the type and the message."""
     from profiler_kit.user_code.locations import one_line_message
 
-    return str(error).partition("\n")[0] if isinstance(error, KitError) else one_line_message(error)
+    return error.place_and_message if isinstance(error, KitError) else one_line_message(error)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading import NeedsDataError, Target, explain_forward_failure, from_model
+from profiler_kit.loading.failure import DeviceMoveError
 
 
 def explained(target: Target) -> KitError:
@@ -50,6 +51,39 @@ def test_what_needs_values_is_told_apart(kind: str) -> None:
     assert "test_loading_failure.py:" in error.where
     target = from_model(Body(kind), torch.ones(2, 3), device="cpu")
     assert isinstance(target.model(*target.batch.args), Tensor)  # on a real device it runs
+
+
+class Raising(nn.Module):
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self.message = message
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError(self.message)
+
+
+@pytest.mark.parametrize(
+    ("device", "message", "kind", "options"),
+    [
+        ("meta", "Torch not compiled with CUDA enabled", DeviceMoveError, "device='cuda'"),
+        ("cpu", "Torch not compiled with CUDA enabled", DeviceMoveError, "device='cuda'"),
+        ("cpu", "0 active drivers ([])", NeedsDataError, "device='cuda'"),
+        ("meta", "no fake impl registered", NeedsDataError, "device='cpu'"),
+        ("meta", "Cannot copy out of meta tensor; no data!", DeviceMoveError, "device='cpu'"),
+        ("meta", "Expected inputs of BF16 type", NeedsDataError, "dtype='bfloat16'"),
+        ("meta", "tensors on the same device, please", DeviceMoveError, "device='cpu'"),
+        ("cpu", "tensors on the same device, please", TargetError, "register_buffer"),
+        ("cpu", "Expected more than 1 value per channel when training", TargetError, "batch=2"),
+        ("cpu", "CUDA error: device-side assert triggered", TargetError, "device='cpu'"),
+    ],
+)
+def test_each_problem_has_its_error_and_command(
+    device: str, message: str, kind: type[TargetError], options: str
+) -> None:
+    error = explained(from_model(Raising(message), torch.ones(2, 3), device=device, mode="infer"))
+    assert type(error) is kind
+    assert options in str(error.hint)
+    assert (kind is TargetError and options == "register_buffer") == ("analyze" not in str(error.hint))
 
 
 def test_a_mixed_dtype_is_named() -> None:

@@ -13,22 +13,12 @@ from torch import Tensor, nn
 from profiler_kit.loading.input_search.layers import needed_shape
 from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
+from profiler_kit.loading.messages import einops_pattern, ranks, reports, unpacked_count
 from profiler_kit.meta.batch import tensors_in
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
 _LISTS: Final = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack"})
 _VIEWS: Final = frozenset({"view", "reshape", "unflatten"})
-_EXPECTED_DIMENSIONS: Final = re.compile(
-    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
-    re.IGNORECASE | re.DOTALL,
-)
-_UNPACKED: Final = re.compile(r"(?:not enough|too many) values to unpack \(expected (\d+)")
-_OUT_OF_RANGE: Final = re.compile(
-    r"Dimension out of range \(expected to be in range of \[-?\d+, (-?\d+)\], but got (-?\d+)\)"
-)
-_POSITIONS: Final = re.compile(r"(\d+) positions, but the table has (\d+) rows")
-_PATTERN: Final = re.compile(r'pattern "([^"]+->[^"]+)"')  # of einops
-_NO_BATCH: Final = re.compile(r"got (\d) dimensions, a batch has (\d)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,33 +82,24 @@ def _of_layer(failure: Failure) -> Iterator[Mismatch]:
 
 
 def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
-    text = str(failure.error)
-    positions = _POSITIONS.search(text)
-    if positions is not None:
-        yield SizeMismatch(names=names, dim=1, got=int(positions[1]), need=int(positions[2]))
-    no_batch = _NO_BATCH.search(text) if isinstance(failure.error, LayerInputError) else None
+    error = failure.error
     tensors = list(tensors_in((failure.arguments, failure.module_arguments)))
     sources = next((origins(tensor) for tensor in tensors if origins(tensor)), frozenset())
-    if no_batch is not None:
-        yield DimensionMismatch(names=sources, got=int(no_batch[1]), need=int(no_batch[2]))
-    pattern = _PATTERN.search(text)
+    if isinstance(error, LayerInputError):
+        if error.sizes is not None:
+            yield SizeMismatch(names=names, dim=1, got=error.sizes[0], need=error.sizes[1])
+        if error.ranks is not None:
+            yield DimensionMismatch(names=sources, got=error.ranks[0], need=error.ranks[1])
+    pattern, count = einops_pattern(error), unpacked_count(error)
     if pattern is not None:
         for tensor in tensors[:1] or named_tensors(failure):
-            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=pattern_rank(pattern[1]))
-    expected = _EXPECTED_DIMENSIONS.search(text)
-    if expected is not None and sources:
-        yield DimensionMismatch(names=sources, got=int(expected[3]), need=int(expected[2] or expected[1]))
-    out_of_range = _OUT_OF_RANGE.search(text)
-    if out_of_range is not None and sources:
-        highest, index = int(out_of_range[1]), int(out_of_range[2])
-        yield DimensionMismatch(names=sources, got=highest + 1, need=index + 1 if index >= 0 else -index)
-    unpacked = _UNPACKED.search(text)
-    if unpacked is not None:
-        for tensor in named_tensors(failure):
-            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=int(unpacked[1]))
-    if "tuple index out of range" in text or "list index out of range" in text:
-        for tensor in named_tensors(failure):
-            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=tensor.dim() + 1)
+            yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=pattern_rank(pattern))
+    for got, need in ranks(error) if sources else ():
+        yield DimensionMismatch(names=sources, got=got, need=need)
+    for tensor in named_tensors(failure) if count else ():
+        yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=count)
+    for tensor in named_tensors(failure) if reports(error, "one_item_more") else ():
+        yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=tensor.dim() + 1)
 
 
 def named_tensors(failure: Failure) -> list[Tensor]:

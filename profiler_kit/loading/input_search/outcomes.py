@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import ast
-import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from torch import Tensor, nn
 
 from profiler_kit.loading.input_search.facts import Facts
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.program.names import used_names
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import missing_package
 from profiler_kit.meta.batch import tensors_in
 
-_NEEDS_VALUES: Final = re.compile(
-    r"meta tensors?\b|\dD meta\b|meta device|data-independent|data-dependent|SparseMeta|SparseCsrMeta|fake impl|NestedTensorImpl"
-)
-
-_WRONG_CALL: Final = re.compile(r"\(\) (takes|missing|got) .*(positional|keyword|multiple values)")
-
 
 class LayerInputError(Exception):
-    """A layer got a tensor that it accepts, but that its author would not pass to it: one without a batch, for example."""
+    """A layer got a tensor that it accepts, but that its author would not pass to it: one without a batch, for example.
+
+    `ranks` are the received and the needed number of dimensions, and `sizes` those of dimension 1; None for other failures.
+    """
+
+    def __init__(
+        self, message: str, *, ranks: tuple[int, int] | None = None, sizes: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.sizes = sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +64,7 @@ class Failure:
     @property
     def needs_values(self) -> bool:
         """Whether the code reads values, which meta tensors do not have: the shapes may be right."""
-        return isinstance(self.error, NotImplementedError | RuntimeError) and bool(
-            _NEEDS_VALUES.search(str(self.error))
-        )
+        return isinstance(self.error, RuntimeError) and reports(self.error, "reads_values", "no_meta_kernel")
 
 
 @dataclass(kw_only=True)
@@ -81,7 +83,7 @@ class Outcome:
 
 def is_wrong_call(error: BaseException) -> bool:
     """Whether a function was called with too many, too few or unknown arguments, whatever their values."""
-    return isinstance(error, TypeError) and _WRONG_CALL.search(str(error)) is not None
+    return isinstance(error, TypeError) and reports(error, "wrong_call")
 
 
 def origins(value: object) -> frozenset[str]:

@@ -96,7 +96,8 @@ class Recorder(TorchFunctionMode):
         for name in names:
             self.outcome.rows[name] = min(rows, self.outcome.rows.get(name, rows))
         if not names and indices.dim() and indices.shape[-1] > rows:
-            raise LayerInputError(f"{indices.shape[-1]} positions, but the table has {rows} rows")
+            sizes = (indices.shape[-1], rows)
+            raise LayerInputError("{} positions, but the table has {} rows".format(*sizes), sizes=sizes)
 
     def _marked(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> Any:
         sources = args[:1] if func in _LENDS_SHAPE else () if _NEW_DATA.fullmatch(name) else (args, kwargs)
@@ -168,4 +169,5 @@ def check_layer_input(module: nn.Module, args: tuple[Any, ...]) -> None:
     ):
         batched = 3
     if batched is not None and tensor.dim() == batched - 1:
-        raise LayerInputError(f"{type(module).__name__} got {tensor.dim()} dimensions, a batch has {batched}")
+        ranks = (tensor.dim(), batched)
+        raise LayerInputError("{} got {} dimensions, a batch has {}".format(type(module).__name__, *ranks), ranks=ranks)

@@ -31,37 +31,13 @@ from profiler_kit.loading.input_search.states import (
     with_value,
 )
 from profiler_kit.loading.inputs import InputText
+from profiler_kit.loading.messages import item_count, numbers, reports
 from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 
 # Image sizes of data sets, pretrained models and papers: ImageNet, CIFAR, MNIST, GANs, AlexNet, STL-10, Inception, Atari; the
 # last one is U-Net's, whose convolutions without padding need maps that stay even.
 USUAL_SIZES: Final = (224, 32, 64, 28, 128, 256, 96, 227, 299, 512, 84, 112, 48, 16, 160, 384, 8, 572)
-_NEEDS_INTEGERS: Final = re.compile(
-    r"indices'? to have one of|used as indices must be|Expected dtype int64|index tensor|expected.*\blong\b.*\bbut got"
-    r"|Expected tensor for argument #1 'indices'|must be long|dtype of indices|IntTensor|one_hot is only",
-    re.IGNORECASE,
-)
-_NEEDS_FLOATS: Final = re.compile(
-    r"same dtype|should be the same|scalar type|not implemented for '(Long|Bool|Int)|long int !=|Floating|floating point"
-    r"|bool tensor is not supported|can only be of floating|Input dtype",
-    re.IGNORECASE,
-)
-_NEEDS_BOOLS: Final = re.compile(
-    r"boolean masks?|bool(ean)? (tensor|mask)s?|bitwise_not|BoolTensor|dtype bool|torch\.bool"
-)
-_NEEDS_NUMBER: Final = re.compile(
-    r"interpreted as an integer|must be (tuple of )?ints?|must be Number|not Tensor|unhashable|can't be used as an integer"
-    r"|only integer tensors"
-)
-_TOO_SMALL: Final = re.compile(
-    r"Kernel size can't be greater|too small|[Pp]adding size should be less|smaller than kernel|negative dimension|non-negative"
-    r"|invalid shape dimension|Trying to create tensor with negative|must be greater|should be at least"
-)
-_NEEDS_ARRAY: Final = re.compile(r"numpy|ndarray|\bnp\.|\b(Long|Float|Int|Double)Tensor\(|from_numpy|TensorOptions")
-_NEEDS_LIST: Final = re.compile(r"must be tuple of Tensors|expects? a (list|tuple|sequence) of|argument 'tensors'")
-_SAME_SIZES: Final = re.compile(r"same size|same shape|batch_size|must match", re.IGNORECASE)
-_SINGLE_ROW: Final = "more than 1 value per channel"
 
 
 def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = False) -> Iterator[State]:
@@ -70,7 +46,7 @@ def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = Fa
     With `corrects`, the first states change only the size that is wrong.
     """
     names = frozenset(text.name for value in state for text in value if text.name is not None)
-    if _SINGLE_ROW in str(failure.error):
+    if reports(failure.error, "single_row"):
         yield with_batch(state, 2)
         return
     yield from _dtypes(state, failure, facts)
@@ -95,14 +71,13 @@ def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = Fa
 
 
 def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
-    message = str(failure.error)
     texts = texts_by_name(state)
     tensors = [t for t in tensors_in([*failure.arguments, *failure.module_arguments]) if origins(t)]
     names = dict.fromkeys(name for tensor in tensors for name in sorted(origins(tensor)) if name in texts)
     is_table = isinstance(failure.module, (nn.Embedding, nn.EmbeddingBag))
     for name in names:
         text = texts[name]
-        if (is_table or _NEEDS_INTEGERS.search(message)) and not text.is_integer:
+        if (is_table or reports(failure.error, "needs_integers")) and not text.is_integer:
             rows = failure.module.num_embeddings if isinstance(failure.module, nn.Embedding) else facts.rows or 2
             ids = tokens(name, facts, rows=rows)
             if len(text.shape) in (1, 2) and text.shape[0] != ids.shape[0]:
@@ -110,9 +85,9 @@ def _dtypes(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
             yield with_text(state, ids)
             yield with_text(state, replace(ids, shape=text.shape[:1]))
             yield with_text(state, replace(ids, shape=text.shape))
-        if _NEEDS_BOOLS.search(message) and text.dtype != "bool":
+        if reports(failure.error, "needs_bools") and text.dtype != "bool":
             yield with_text(state, replace(text, dtype="bool", low=None, high=None))
-        if _NEEDS_FLOATS.search(message) and text.is_whole:
+        if reports(failure.error, "needs_floats") and text.is_whole:
             yield with_text(state, replace(text, dtype=None, low=None, high=None))
 
 
@@ -251,7 +226,7 @@ def _viewed(state: State, failure: Failure) -> Iterator[State]:
 
 def _larger(state: State, failure: Failure) -> Iterator[State]:
     """For a map that became too small: larger images and longer sequences."""
-    if _TOO_SMALL.search(str(failure.error)) is None:
+    if not reports(failure.error, "too_small"):
         return
     for text in texts_by_name(state).values():
         if len(text.shape) < 3 or text.is_whole:
@@ -265,9 +240,10 @@ def _larger(state: State, failure: Failure) -> Iterator[State]:
 
 def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
     """Arrays, lists, numbers and flags instead of a tensor."""
-    message = str(failure.error)
+    error = failure.error
     texts = texts_by_name(state)
-    if _NEEDS_ARRAY.search(f"{message} {failure.source}") and not failure.needs_values:
+    uses_arrays = reports(error, "needs_array") or reports(failure.source, "needs_array")
+    if uses_arrays and not failure.needs_values:
         # what a sampler of NumPy returns; all of them, since a loop passes one kind
         yield tuple(tuple(replace(text, is_array=not text.literal) for text in value) for value in state)
     tensors = [*tensors_in(list(failure.arguments)), *named_tensors(failure)]
@@ -276,20 +252,17 @@ def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]
         text = texts[name]
         if text.item is not None:
             continue
-        index = re.search(r"index (\d+) is out of bounds", message)
-        if _NEEDS_LIST.search(message) or index is not None or "unpack" in message:
-            unpacked = re.search(r"expected (\d+)", message)
-            count = int(index[1]) + 1 if index is not None else int(unpacked[1]) if unpacked is not None else 2
-            yield with_value(state, as_list(text, min(count, 8)))
-            for other in data_inputs(name, facts)[:3]:
-                yield with_value(state, as_list(other, min(count, 8)))
-        if _NEEDS_NUMBER.search(message):
+        if reports(error, "needs_list"):
+            count = min(item_count(error), 8)
+            for item in (text, *data_inputs(name, facts)[:3]):
+                yield with_value(state, as_list(item, count))
+        if reports(error, "needs_number"):
             for literal in ("1", "16", "0.5"):
                 yield with_value(state, (InputText(name=name, shape=(), literal=literal),))
-        reads_flag = failure.needs_values or "ambiguous" in message
+        reads_flag = failure.needs_values or reports(error, "needs_flag")
         if reads_flag and re.match(rf"(el)?if (not )?{re.escape(name)}\b", failure.source):
             yield with_value(state, (InputText(name=name, shape=(), literal="False"),))
-        if "has no attribute" in message and "Tensor" in message:
+        if reports(error, "needs_none"):
             yield with_value(state, (InputText(name=name, shape=(), literal="None"),))
 
 
@@ -301,7 +274,7 @@ def _same_shapes(state: State, failure: Failure) -> Iterator[State]:
         for n in dict.fromkeys(n for t in tensors_in(list(failure.arguments)) for n in sorted(origins(t)))
         if n in texts
     ]
-    if _SAME_SIZES.search(str(failure.error)):  # ids and targets, also if both are hidden in views
+    if reports(failure.error, "same_sizes"):  # ids and targets, also if both are hidden in views
         names += [name for name, text in texts.items() if text.is_integer and name not in names]
     for first in names:
         for second in names:
@@ -316,11 +289,10 @@ def _stated_numbers(state: State, failure: Failure) -> Iterator[State]:
         and "inops" not in type(failure.error).__name__
     ):
         return
-    numbers = [int(word) for word in re.findall(r"(?<![\w.])\d{1,5}(?![\w.])", str(failure.error))]
-    numbers += list(_asserted_numbers(failure))
+    stated = [*numbers(failure.error), *_asserted_numbers(failure)]
     texts = texts_by_name(state)
     related = {name for tensor in named_tensors(failure) for name in origins(tensor)} or set(texts)
-    for number in [n for n in dict.fromkeys(numbers) if n > 1][:4]:
+    for number in [n for n in dict.fromkeys(stated) if n > 1][:4]:
         for name in sorted(related & texts.keys()):
             text = texts[name]
             if len(text.shape) in (4, 5) and text.shape[-1] != number:
