@@ -43,16 +43,18 @@ class SimulatedClock:
 
 
 def let_time_pass_once(condition: Callable[[], bool], seconds: float, patch: pytest.MonkeyPatch) -> None:
-    """Let `seconds` pass in this process as soon as `condition` is true: a generous time limit is reached at an event.
+    """Let `seconds` pass in this process once `condition` is true: a generous time limit is reached at an event.
 
-    Other processes keep their clocks.
+    Other processes keep their clocks. On a busy machine, the event may precede the two readings that begin a wait (its start
+    and its deadline), so the time passes at the third reading after the event.
     """
-    passed_ns = 0
+    passed_ns = readings = 0
 
     def now_ns() -> int:
-        nonlocal passed_ns
+        nonlocal passed_ns, readings
         if not passed_ns and condition():
-            passed_ns = round(seconds * 1e9)
+            readings += 1
+            passed_ns = round(seconds * 1e9) if readings == 3 else 0
         return _real_monotonic_ns() + passed_ns
 
     patch.setattr(time, "monotonic_ns", now_ns)

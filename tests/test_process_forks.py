@@ -335,7 +335,8 @@ def test_the_peak_of_memory_is_that_of_the_process(jobs: Jobs) -> None:
         peak = int(jobs.run(large).stdout)
         again = int(jobs.run(small).stdout)
     usual = int(jobs.run(small).stdout)
-    assert len(here) > 2 * usual > first > usual / 2
+    assert len(here) > usual  # which varies with the build of torch
+    assert 2 * usual > first > usual / 2
     assert abs(again - first) < 16 * MIB
     assert peak - first == pytest.approx(256 * MIB, abs=32 * MIB)
 
