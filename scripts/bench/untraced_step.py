@@ -41,10 +41,10 @@ from profiler_kit.simulation.profiler_cost import ON_HOST, ProfilerCost, cost_of
 from profiler_kit.simulation.ranks import job_intervals
 from profiler_kit.simulation.replay import simulate
 from profiler_kit.traces.reader import read
+from scripts.bench.inspect_speed import TRACES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIXTURES: Final = ROOT / "tests" / "fixtures"
-PUBLISHED: Final = ROOT.parent / "shared" / "traces"
 TABLE: Final = Path(__file__).with_name("untraced_steps.json")
 SCALES: Final = tuple(round(0.2 * i, 1) for i in range(1, 13))  # times the cost: the choices of the fit
 FIXED: Final = ProfilerCost(operator_ns=3_000, frame_ns=2_000, range_ns=0, call_ns=0, shapes_ns=0, kept_share=0.15)
@@ -160,11 +160,11 @@ def timed_traces() -> Iterator[Case]:
         ranks = json.loads((folder / "truth.json").read_text())["ranks"]
         paths = [folder / f"rank{rank['rank']}.json.gz" for rank in ranks]
         yield from _job(folder.name, paths, [1e6 * rank["step_ms"] for rank in ranks])
-    if not PUBLISHED.is_dir():
+    if not TRACES.is_dir():
         return
-    truth = json.loads((PUBLISHED / "h100" / "convnet_v0.truth.json").read_text())
-    yield _case(PUBLISHED / "h100" / "convnet_v0.json.gz", "convnet_v0", 1e6 * truth["v0"]["iter_ms_unprofiled"])
-    ddp = PUBLISHED / "h200_ddp"
+    truth = json.loads((TRACES / "h100" / "convnet_v0.truth.json").read_text())
+    yield _case(TRACES / "h100" / "convnet_v0.json.gz", "convnet_v0", 1e6 * truth["v0"]["iter_ms_unprofiled"])
+    ddp = TRACES / "h200_ddp"
     names = [f"ddp_plain_rank{rank}" for rank in (0, 1)]
     steps = [1e6 * json.loads((ddp / f"{name}.truth.json").read_text())["step_ms"] for name in names]
     yield from _job("ddp_resnet50", [ddp / f"{name}.json.gz" for name in names], steps)
