@@ -68,7 +68,9 @@ def name_of(value: ast.expr) -> str:
     match value:
         case ast.Call(func=ast.Attribute(attr=method, value=inner)) if method in UNCHANGED:
             return name_of(inner)
-        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name) | ast.Attribute(attr=name)]) if "error" in name:
+        case ast.Call(func=ast.Name(id="str" | "error_text"), args=[ast.Name(id=name) | ast.Attribute(attr=name)]) if (
+            "error" in name
+        ):
             return name  # the message of an exception
         case ast.Name(id=name):
             return name if name.rpartition("_")[2] in SENTENCES else ""

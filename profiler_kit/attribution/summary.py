@@ -266,7 +266,7 @@ def _busy_in(attribution: Attribution, start: Ints, end: Ints) -> Ints:
     for number in range(len(names)):
         positions = np.flatnonzero(device_of == number)
         busy += overlap(union(device.start_ns[positions], device.end_ns[positions], ordered=True), start, end)
-    result: Ints = busy // len(names)
+    result: Ints = busy // max(len(names), 1)
     return result
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from profiler_kit.user_code.boundary import error_text
+
 Problem = Literal[
     "copies_meta", "reads_values", "no_meta_kernel", "cuda_only", "missing_device", "device_mix", "device_assert",
     "needs_bfloat16", "single_row", "wrong_call", "missing_argument", "shapes", "same_sizes", "too_small", "one_item_more",
@@ -68,36 +70,37 @@ _PATTERN: Final = re.compile(r'pattern "([^"]+->[^"]+)"')  # of einops
 
 def reports(error: BaseException | str, *problems: Problem) -> bool:
     """Whether the message of `error`, or a line of code, has one of `problems`."""
-    return any(re.search(_PATTERNS[problem], str(error)) for problem in problems)
+    text = error if isinstance(error, str) else error_text(error)
+    return any(re.search(_PATTERNS[problem], text) for problem in problems)
 
 
 def ranks(error: Exception) -> Iterator[tuple[int, int]]:
     """The numbers of dimensions that the message of `error` states: (received, needed)."""
-    if (expected := _RANKS.search(str(error))) is not None:
+    if (expected := _RANKS.search(error_text(error))) is not None:
         yield int(expected[3]), int(expected[2] or expected[1])
-    if (out_of_range := _OUT_OF_RANGE.search(str(error))) is not None:
+    if (out_of_range := _OUT_OF_RANGE.search(error_text(error))) is not None:
         highest, index = int(out_of_range[1]), int(out_of_range[2])
         yield highest + 1, index + 1 if index >= 0 else -index
 
 
 def einops_pattern(error: Exception) -> str | None:
     """The pattern of einops that the message of `error` names; None without one."""
-    pattern = _PATTERN.search(str(error))
+    pattern = _PATTERN.search(error_text(error))
     return pattern[1] if pattern is not None else None
 
 
 def unpacked_count(error: Exception) -> int:
     """The number of items that the code unpacks: 3 in ``not enough values to unpack (expected 3, got 2)``; 0 for others."""
-    count = re.search(r"values to unpack \(expected (\d+)", str(error))
+    count = re.search(r"values to unpack \(expected (\d+)", error_text(error))
     return int(count[1]) if count is not None else 0
 
 
 def item_count(error: Exception) -> int:
     """The number of items that the code reads, by their index or their names; 2 if the message does not say it."""
-    index = re.search(r"index (\d+) is out of bounds", str(error))
+    index = re.search(r"index (\d+) is out of bounds", error_text(error))
     return int(index[1]) + 1 if index is not None else unpacked_count(error) or 2
 
 
 def numbers(error: Exception) -> list[int]:
     """The whole numbers of at most five digits in the message of `error`."""
-    return [int(word) for word in re.findall(r"(?<![\w.])\d{1,5}(?![\w.])", str(error))]
+    return [int(word) for word in re.findall(r"(?<![\w.])\d{1,5}(?![\w.])", error_text(error))]

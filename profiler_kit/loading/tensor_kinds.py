@@ -28,7 +28,7 @@ from profiler_kit.meta.garbage_collection import older_objects_frozen
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.meta.values import ValueTracking, copy_values, readable_values
 from profiler_kit.records.counts import CountPhase
-from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.boundary import error_text, user_boundary
 from profiler_kit.user_code.environment import seeded
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, user_place
 
@@ -51,7 +51,7 @@ class StepError(Exception):
     def __init__(
         self, phase: CountPhase | Literal["optimizer"], error: Exception, message: TargetError | None = None
     ) -> None:
-        super().__init__(f"{phase}: {error}")
+        super().__init__(f"{phase}: {error_text(error)}")
         self.phase = phase
         self.error = error
         self.message = message

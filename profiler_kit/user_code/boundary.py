@@ -28,11 +28,19 @@ _originals: dict[str, Callable[..., Any]] = {}
 _depth = 0
 
 
+def error_text(error: BaseException) -> str:
+    """The message of an exception; of a class whose message raises, a note of that in its place."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 the user's class
+        return f"(its message is not available: {type(failure).__name__})"
+
+
 class EscapedError(Exception):
     """User code raised `error`, which is not an Exception."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
+        super().__init__(error_text(error))
         self.error = error
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 import torch
 
 from profiler_kit.errors import KitError, TargetError
-from profiler_kit.user_code.boundary import EscapedError, user_boundary
+from profiler_kit.user_code.boundary import EscapedError, error_text, user_boundary
 
 _LIBRARIES = tuple(
     str(Path(folder).resolve())
@@ -123,10 +123,7 @@ def one_line_message(error: BaseException) -> str:
     """
     if isinstance(error, EscapedError):
         error = error.error
-    try:
-        lines = _ADDRESS.sub("", str(error).strip()).splitlines()
-    except Exception as failure:  # noqa: BLE001 the user's class; without its message
-        lines = [f"(its message is not available: {type(failure).__name__})"]
+    lines = _ADDRESS.sub("", error_text(error).strip()).splitlines()
     if not lines:
         return type(error).__name__
     message = lines[0] if len(lines[0]) <= LINE_CHARACTERS else f"{lines[0][: LINE_CHARACTERS - 3]}..."
@@ -143,7 +140,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     words = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return isinstance(error, RuntimeError) and any(word in error_text(error) for word in words)
 
 
 @contextmanager

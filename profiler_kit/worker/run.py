@@ -24,6 +24,7 @@ from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureCode, FailureKind
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import text
+from profiler_kit.user_code.boundary import error_text
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
 from profiler_kit.worker import accuracy, checks, environment, parts, probe, threads, tracing, variant
 from profiler_kit.worker.device_state import device_state, state_after
@@ -83,7 +84,7 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
 
 def _code_of(error: BaseException) -> FailureCode:
     """The code of a message of torch, which may be the cause of an error about the target."""
-    message = f"{error}\n{error.__cause__ or ''}"
+    message = "\n".join(error_text(part) for part in (error, error.__cause__) if part is not None)
     return next((code for code, words in _TORCH_MESSAGES.items() if words.search(message)), "")
 
 

@@ -29,6 +29,7 @@ from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 from profiler_kit.loading.vocabulary import is_concept
+from profiler_kit.user_code.boundary import error_text
 
 _MAX_NESTED_MODULES: Final = 2
 _BUILD_ERRORS: Final = (
@@ -304,4 +305,4 @@ def _reason(error: BaseException) -> str:
     """Why an expression has no value, with the line."""
     if isinstance(error, EvaluationError):
         return f"{error.reason} ({error.where})"
-    return str(error)
+    return error_text(error)

@@ -14,6 +14,7 @@ from profiler_kit.loading.candidates.signatures import defining_callable
 from profiler_kit.loading.program.names import attributes_read
 from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.vocabulary import concept_of, is_concept
+from profiler_kit.user_code.boundary import error_text
 
 UNKNOWN: Final = inspect.Parameter.empty
 _GENERIC_SIZE: Final = 64
@@ -206,7 +207,7 @@ def sequence_instead(
     The parameter is the one that the message or the failing line names, or the only one. Its sequence is as long as those in
     `bound`, or has one item for each of the usual stages.
     """
-    text = str(error)
+    text = error_text(error)
     if not isinstance(error, (TypeError, AssertionError, ValueError)) or not _NEEDS_SEQUENCE.search(text):
         return None
     sizes = [name for name, value in assumed.items() if type(value) is int]

@@ -17,6 +17,7 @@ from profiler_kit.loading.program.names import used_names
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import missing_package
 from profiler_kit.meta.batch import tensors_in
+from profiler_kit.user_code.boundary import error_text
 
 
 class LayerInputError(Exception):
@@ -59,7 +60,7 @@ class Failure:
     @property
     def signature(self) -> tuple[object, ...]:
         """The same for failures that differ in nothing, of different inputs."""
-        return (self.position, str(self.error))
+        return (self.position, error_text(self.error))
 
     @property
     def needs_values(self) -> bool:

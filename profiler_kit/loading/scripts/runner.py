@@ -25,7 +25,7 @@ from profiler_kit.loading.program.names import (
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
-from profiler_kit.user_code.boundary import user_boundary
+from profiler_kit.user_code.boundary import error_text, user_boundary
 from profiler_kit.user_code.locations import is_user_code
 
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
@@ -250,7 +250,7 @@ def _listed(statement: ast.stmt) -> str:
 
 
 def _text(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
+    lines = error_text(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
