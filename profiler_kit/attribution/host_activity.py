@@ -196,16 +196,32 @@ def _activities(
 
 def user_call(attribution: Attribution, event: int) -> str:
     """Return the innermost Python call of the user's own code around `event`: ``train.py(12): augment``; "" for none."""
+    if event == NONE:
+        return ""
     table, host = attribution.table, attribution.host
+    (call,) = user_calls(attribution, np.array([event], np.int32)).tolist()
+    return table.names[int(table.name[host.rows[call]])] if call != NONE else ""
+
+
+def user_calls(attribution: Attribution, events: Ids) -> Ids:
+    """Return the innermost Python call of the user's own code around each event, or NONE."""
+    table, host = attribution.table, attribution.host
+    is_user = np.zeros(len(table.names), np.bool_)
+    is_checked = is_user.copy()
+    result = host.python[events]
+    pending = np.flatnonzero(result != NONE)
     for _ in range(_MAX_DEPTH):
-        if event == NONE:
+        names = table.name[host.rows[result[pending]]]
+        new = np.unique(names[~is_checked[names]])
+        is_user[new] = [is_user_code(table.names[i]) for i in new.tolist()]
+        is_checked[new] = True
+        pending = pending[~is_user[names]]
+        result[pending] = host.enclosing(host.python, result[pending])
+        pending = pending[result[pending] != NONE]
+        if not len(pending):
             break
-        row = host.rows[event]
-        name: str = table.names[int(table.name[row])]
-        if table.kind[row] == Kind.PYTHON and is_user_code(name):
-            return name
-        event = int(host.parent[event])
-    return ""
+    result[pending] = NONE
+    return result
 
 
 def is_user_code(name: str) -> bool:

@@ -7,13 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.events import outermost_enclosing
-from profiler_kit.attribution.host_activity import is_user_code
+from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.traces import TracePhase
 from profiler_kit.traces.names import NODE_PREFIX
 from profiler_kit.traces.table import NONE, Ids
-
-_MAX_DEPTH = 200  # levels of calls to search for the user's code
 
 
 class Site(NamedTuple):
@@ -42,8 +40,8 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
     outermost = outermost_enclosing(host.parent, host.operator)[at]
     node = host.node[at]
     operator_of = np.where(node != NONE, node, outermost)
-    forward = _forward_of(attribution, node)
-    source_of = _user_calls(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
+    forward = attribution.forward_of(node)
+    source_of = user_calls(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
     names = np.append(table.name[host.rows], np.int32(NONE))
     keys = np.stack([names[source_of], names[operator_of], host.phase[at].astype(np.int32)], axis=1)
     unique, number = np.unique(keys, axis=0, return_inverse=True) if len(keys) else (keys, np.zeros(0, np.int64))
@@ -58,32 +56,3 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
     result = np.full(len(events), NONE, np.int32)
     result[launches] = number.reshape(-1)
     return Sites(sites, result)
-
-
-def _forward_of(attribution: Attribution, node: Ids) -> Ids:
-    """Return the forward operator of each autograd node, or NONE."""
-    nodes = np.append(attribution.nodes, np.int32(NONE))
-    index = np.searchsorted(attribution.nodes, node)
-    is_node = (node != NONE) & (nodes[index] == node)
-    return np.where(is_node, np.append(attribution.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
-
-
-def _user_calls(attribution: Attribution, events: Ids) -> Ids:
-    """Return the innermost Python call of the user's own code around each event, or NONE."""
-    table, host = attribution.table, attribution.host
-    is_user = np.zeros(len(table.names), np.bool_)
-    is_checked = is_user.copy()
-    result = host.python[events]
-    pending = np.flatnonzero(result != NONE)
-    for _ in range(_MAX_DEPTH):
-        names = table.name[host.rows[result[pending]]]
-        new = np.unique(names[~is_checked[names]])
-        is_user[new] = [is_user_code(table.names[i]) for i in new.tolist()]
-        is_checked[new] = True
-        pending = pending[~is_user[names]]
-        result[pending] = host.enclosing(host.python, result[pending])
-        pending = pending[result[pending] != NONE]
-        if not len(pending):
-            break
-    result[pending] = NONE
-    return result

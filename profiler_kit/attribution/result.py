@@ -165,6 +165,12 @@ class Attribution:
     steps_inferred: bool = False
     unrecorded_launches: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
 
+    def forward_of(self, node: Ids) -> Ids:
+        """Return the forward operator of each autograd node in `node`, or NONE."""
+        index = np.searchsorted(self.nodes, node)
+        is_node = (node != NONE) & (np.append(self.nodes, np.int32(NONE))[index] == node)
+        return np.where(is_node, np.append(self.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
+
     @property
     def main_thread(self) -> int:
         """The thread of the training loop: the one with most operators outside autograd nodes; NONE if there is none."""

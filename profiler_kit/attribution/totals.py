@@ -319,11 +319,7 @@ def _first_index(positions: Ids, size: int) -> Ids:
 
 def _forward_operators(attribution: Attribution, operator: Ids) -> Ids:
     """Return, for each operator in a backward node, the forward operator of the node, if known, else itself."""
-    node, nodes = attribution.host.node[operator], attribution.nodes
-    if not len(nodes):
-        return operator
-    node_index = np.minimum(np.searchsorted(nodes, node), len(nodes) - 1)
-    forward = np.where((node != NONE) & (nodes[node_index] == node), attribution.node_forward[node_index], NONE)
+    forward = attribution.forward_of(attribution.host.node[operator])
     return np.where(forward != NONE, forward, operator).astype(np.int32)
 
 

@@ -7,6 +7,9 @@ larger than the part that the earlier ones explain. The next finding in the orde
 causes of which it is a symptom (`Rule.symptoms`). Findings of at least `medium` severity precede the others, which are less
 certain or save less. A finding that explains little of a trace, or that earlier ones mostly explain, is at most `low` there.
 
+Where the steps of traces can be replayed, savings replace these shares: the next finding is the one without which the step would
+save most once the findings before it are repaired (`savings.StepSavings`). The cells then show only what is not explained.
+
 **Limits**: claims on whole cells are exact. Findings that claim only a part of a cell are assumed to claim the same part, so
 their shares are lower bounds. A trace does not record the kernels of each module; the time of a kernel is then spread over the
 modules in proportion to their times. Of several traces, the cells are the mean. Findings about peak memory have no cells: of
@@ -24,6 +27,7 @@ from types import MappingProxyType
 from typing import Final
 
 from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.records.counts import is_inside
 from profiler_kit.records.report import SEVERITIES, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
@@ -146,7 +150,7 @@ def rank(
         while remaining:
             repaired = [finding for finding in ordered if finding.saving is not None]
             amounts = [_amount(finding, account, savings, repaired) for finding in remaining]
-            i = _largest(remaining, amounts, TIE if savings is None else SAVING_TIE)
+            i = _largest(remaining, amounts, has_savings=savings is not None)
             i = _cause_of(i, remaining, symptoms, places)
             added = amounts[i]
             share = account.share(remaining[i]) if remaining[i].saving is None else added
@@ -177,10 +181,14 @@ def _amount(finding: Finding, account: Account, savings: StepSavings | None, rep
     return savings.share(finding, repaired) if repaired else finding.saving.median
 
 
-def _largest(findings: Sequence[Finding], amounts: Sequence[float], tie: float) -> int:
-    """Return the index of the largest amount; of several that differ by less than `tie`, the first of the largest weight."""
-    tied = [i for i, amount in enumerate(amounts) if amount > max(amounts) - tie]
-    return tied[0] if tie == TIE else max(tied, key=lambda i: (_severity(findings[i]), findings[i].weight))
+def _largest(findings: Sequence[Finding], amounts: Sequence[float], *, has_savings: bool) -> int:
+    """Return the index of the largest amount.
+
+    Of shares that are about the same, the first one. Of savings, the most severe one with the largest weight.
+    """
+    least = max(amounts) - (SAVING_TIE if has_savings else TIE)
+    tied = [i for i, amount in enumerate(amounts) if amount > least]
+    return max(tied, key=lambda i: (_severity(findings[i]), findings[i].weight)) if has_savings else tied[0]
 
 
 def _severity(finding: Finding) -> int:
@@ -274,11 +282,6 @@ def step_cells(report: Report | TraceReport, findings: Iterable[Finding]) -> tup
         for (cause, phase, module, kernel), share in sizes.items()
         if share > 0
     )
-
-
-def is_inside(path: str, module: str) -> bool:
-    """Return whether `path` is `module` or one of its submodules."""
-    return path == module or (module != "" and path.startswith(f"{module}."))
 
 
 class _ClaimedNames:

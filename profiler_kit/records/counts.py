@@ -626,3 +626,8 @@ class StaticCount:
     def step(self) -> Cost:
         """The cost of the step: forward + loss + backward + recompute."""
         return self.forward + self.loss + self.backward + self.recompute
+
+
+def is_inside(path: str, module: str) -> bool:
+    """Return whether `path` is `module` or one of its submodules."""
+    return path == module or (module != "" and path.startswith(f"{module}."))

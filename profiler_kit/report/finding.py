@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from profiler_kit.errors import UsageError
+from profiler_kit.records.counts import is_inside
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun, KernelStat
@@ -83,7 +84,7 @@ class _Selection:
 
     def has_module(self, path: str) -> bool:
         """Whether the module at `path`, or one that contains it, is named."""
-        return any(path == module or (module != "" and path.startswith(f"{module}.")) for module in self.modules)
+        return any(is_inside(path, module) for module in self.modules)
 
     def has_kernel(self, name: str) -> bool:
         """Whether the kernel is named; all kernels if busy time is claimed without naming a part."""

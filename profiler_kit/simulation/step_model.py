@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_time
 from profiler_kit.attribution.launch_sites import Site, launch_sites
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
+from profiler_kit.records.counts import is_inside
 from profiler_kit.records.families import is_product_family
-from profiler_kit.records.lanes import ROOT_NAME
 from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, TraceSummary, WorkSite
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
@@ -86,13 +86,12 @@ class Labels:
 class StepModel:
     """The steps of a trace, as a graph that the profiler's cost can be taken out of.
 
-    `traced`: the graph of the trace. `durations_ns`: the durations of the nodes without the profiler, for its usual, least and
-    largest cost; the part of a node that belongs to its launch shrinks as the node does. `idle_ns`: the idle time of the
-    device in these steps, by cause. `span_ns`: the idle and the busy time.
+    `traced`: the graph of the trace. `untraced`: the graphs without the profiler, for its usual, least and largest cost.
+    `idle_ns`: the idle time of the device in these steps, by cause. `span_ns`: the idle and the busy time.
     """
 
     traced: Graph
-    durations_ns: tuple[Ints, ...]
+    untraced: tuple[Graph, ...]
     labels: Labels
     idle_ns: Ints
     span_ns: int
@@ -100,19 +99,14 @@ class StepModel:
     @cached_property
     def steps_ns(self) -> tuple[int, ...]:
         """The time of a step without the profiler, for its usual, least and largest cost."""
-        return tuple(simulate(self.untraced(cost)).step_ns for cost in range(len(self.durations_ns)))
-
-    def untraced(self, cost: int = USUAL) -> Graph:
-        """Return the graph without the profiler."""
-        traced, ns = self.traced, self.durations_ns[cost]
-        return replace(traced, duration_ns=ns, own_ns=traced.own_ns * ns // np.maximum(traced.duration_ns, 1))
+        return tuple(simulate(graph).step_ns for graph in self.untraced)
 
     def saving(self, claim: Claim, after: Sequence[Claim] = (), cost: int = USUAL) -> float:
         """Return the share of the step that `claim` takes with it, once `after` is gone."""
         step_ns = self.steps_ns[cost]
         if not step_ns:
             return 0.0
-        graph = self.untraced(cost)
+        graph = self.untraced[cost]
         for gone in after:
             graph = self._without(graph, gone)
         before = simulate(graph).step_ns if after else step_ns
@@ -120,7 +114,7 @@ class StepModel:
 
     def savings(self, claim: Claim) -> tuple[float, ...]:
         """Return the share of the step that `claim` takes with it, for the usual, least and largest cost of the profiler."""
-        return tuple(self.saving(claim, cost=cost) for cost in range(len(self.durations_ns)))
+        return tuple(self.saving(claim, cost=cost) for cost in range(len(self.untraced)))
 
     def _without(self, graph: Graph, claim: Claim) -> Graph:
         if (changed := self._without_sites(graph, claim.names)) is not None:
@@ -154,7 +148,7 @@ class StepModel:
         Of a function, all host work before its launches goes; of an operator, only the time in it.
         """
         step_ns = self.steps_ns[cost]
-        changed = self._without_nodes(self.untraced(cost), members, of_function=of_function)
+        changed = self._without_nodes(self.untraced[cost], members, of_function=of_function)
         return 1.0 - simulate(changed).step_ns / step_ns if step_ns else 0.0
 
     def _without_nodes(self, graph: Graph, members: Mask, *, of_function: bool) -> Graph:
@@ -205,7 +199,7 @@ def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
 
 def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> list[WorkSite]:
     """Return the sites of the same name as one. `names`: the name of each site, or ""."""
-    labels, is_device, ns = model.labels, model.traced.is_device, model.durations_ns[USUAL]
+    labels, is_device, ns = model.labels, model.traced.is_device, model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
     group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[labels.site]
     computes = _computes(labels)
@@ -217,7 +211,7 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
         work = np.flatnonzero(members & is_device)
         savings = [model.saving_without(members, of_function=of_source)]
         if savings[USUAL] >= MIN_RANGED_SAVING:
-            others = range(1, len(model.durations_ns))
+            others = range(1, len(model.untraced))
             savings += [model.saving_without(members, of_function=of_source, cost=cost) for cost in others]
         rows.append(
             WorkSite(
@@ -244,7 +238,9 @@ def _computes(labels: Labels) -> Mask:
 def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
     """Return the operators with the most time in `nodes`, at most `MAX_OPERATORS`."""
     totals: Counter[str] = Counter()
-    for site, ns in zip(model.labels.site[nodes].tolist(), model.durations_ns[USUAL][nodes].tolist(), strict=True):
+    for site, ns in zip(
+        model.labels.site[nodes].tolist(), model.untraced[USUAL].duration_ns[nodes].tolist(), strict=True
+    ):
         totals[model.labels.sites[site].operator] += ns
     return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
 
@@ -252,11 +248,6 @@ def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
 def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:
     known = phase != NONE
     return phase_name(int(np.bincount(phase[known], ns[known]).argmax())) if known.any() else ""
-
-
-def is_inside(path: str, module: str) -> bool:
-    """Return whether `path` is `module` or one of its submodules."""
-    return path == module or (module != "" and path.startswith(f"{module}."))
 
 
 def claimed_causes(names: Iterable[str]) -> list[int]:
@@ -313,9 +304,7 @@ def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) 
     labels, idle_ns, span_ns = _labels(attribution, trace)
     return StepModel(
         traced=trace.graph,
-        durations_ns=tuple(
-            without_profiler(trace.graph, cost.scaled(factor)).duration_ns for factor in (1.0, LEAST, MOST)
-        ),
+        untraced=tuple(without_profiler(trace.graph, cost.scaled(factor)) for factor in (1.0, LEAST, MOST)),
         labels=labels,
         idle_ns=idle_ns,
         span_ns=span_ns,
@@ -345,7 +334,7 @@ def _labels(whole: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
     labels = Labels(
         sites=sites.sites,
         site=sites.number,
-        modules=tuple(module.path or ROOT_NAME for module in attribution.modules),
+        modules=tuple(module.path for module in attribution.modules),
         kernels=kernels,
         phase=np.append(device.phase, np.int8(NONE))[position],
         module=np.append(device.module, np.int32(NONE))[position],
