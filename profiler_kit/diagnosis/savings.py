@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class StepSavings:
-    """The savings of findings on the traces of `models`: the mean over traces, as shares of the step without the profiler."""
+    """The savings of findings, as shares of the step without the profiler.
+
+    Of several traces, the largest counts: a finding is about the trace that it affects most.
+    """
 
     def __init__(self, models: Sequence[StepModel]) -> None:
         self._models = models
@@ -22,13 +24,11 @@ class StepSavings:
     def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
         """Return the share of the step that goes with `finding`, once `after` is repaired."""
         gone = [_claim(repaired) for repaired in after]
-        return statistics.fmean(model.saving(_claim(finding), gone) for model in self._models)
+        return max(model.saving(_claim(finding), gone) for model in self._models)
 
     def saving(self, finding: Finding) -> Saving:
         """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
-        usual, *others = map(
-            statistics.fmean, zip(*(model.savings(_claim(finding)) for model in self._models), strict=True)
-        )
+        usual, *others = max(model.savings(_claim(finding)) for model in self._models)
         return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
 
 

@@ -284,13 +284,19 @@ def _middle_steps(trace: TraceGraph) -> TraceGraph:
     if count >= steps:
         return trace
     first = (steps - count) // 2
-    kept = np.flatnonzero((graph.step >= first) & (graph.step < first + count))
+    inside = np.flatnonzero((graph.step >= first) & (graph.step < first + count))
+    between = np.arange(inside.min(), inside.max())
+    kept = np.union1d(
+        inside, between[graph.step[between] == NONE]
+    )  # without them, the steps of a thread are not in sequence
     host = kept[~graph.is_device[kept]]
     ready_ns = np.full(len(graph), NEVER_NS)
     lanes_first = host[np.unique(graph.lane[host], return_index=True)[1]]
     ready_ns[lanes_first] = trace.begin_ns[lanes_first] - trace.begin_ns[host].min()
     return TraceGraph(
-        graph=selected(replace(graph, step=graph.step - first, ready_ns=ready_ns), kept),
+        graph=selected(
+            replace(graph, step=np.where(graph.step == NONE, NONE, graph.step - first), ready_ns=ready_ns), kept
+        ),
         begin_ns=trace.begin_ns[kept],
         end_ns=trace.end_ns[kept],
         thread=trace.thread[kept],

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from inspection_traces import Event, call, kernel, launch, mark, op, table
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
+from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
+from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.profiler_cost import ProfilerCost
 from profiler_kit.simulation.step_model import Claim, StepModel, replayed, step_model
 from profiler_kit.traces.reader import read
@@ -166,6 +170,21 @@ def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monke
         assert few.saving.median == pytest.approx(many.saving.median, abs=0.05)
 
 
+def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profiler takes time between the steps of this trace. In the middle, each host node but the first follows another."""
+    path = Path(__file__).resolve().parents[1] / "fixtures" / "diagnosis" / "useless_autocast.cuda.plain.json.gz"
+    attribution = attribute(read(path, details=False))
+    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 600)
+    _, step = replayed(attribution, summarize(attribution))
+    assert step is not None
+    graph = step.traced
+    assert (graph.step == NONE).any()
+    assert graph.steps == 2
+    sequence = graph.target[graph.link == Link.SEQUENCE]
+    host = np.flatnonzero(~graph.is_device)
+    assert np.isin(host[graph.lane[host] == 0][1:], sequence).all()
+
+
 def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
     monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
@@ -173,3 +192,15 @@ def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monke
     assert step is None
     assert summary.untraced_step_ns is not None
     assert summary.sites == ()
+
+
+def test_of_several_traces_the_one_that_a_finding_affects_most_counts(tmp_path: Path) -> None:
+    models = [model(tmp_path, steps(rows)) for rows in (DEVICE_BOUND, HOST_BOUND)]
+    one = Finding(
+        rule="x", severity="low", title="", explanation="", advice="", evidence=(), weight=0.5,
+        claims=("busy:kernel:gemm",),
+    )  # fmt: skip
+    alone = [step.saving(Claim(one.claims, one.weight)) for step in models]
+    assert alone[0] > alone[1] + 0.2
+    assert StepSavings(models).saving(one).median == alone[0]
+    assert StepSavings(models[::-1]).share(one) == alone[0]
