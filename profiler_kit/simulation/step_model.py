@@ -16,7 +16,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_time
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
+from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.launch_sites import Site, launch_sites
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.counts import is_inside
@@ -317,14 +318,15 @@ def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) 
     )
 
 
-def _labels(whole: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
+def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
     """Return the labels of the nodes, and the idle time by cause and the span of these steps."""
     is_device = trace.graph.is_device
-    attribution, position = _with_work(whole, np.where(is_device, trace.event, NONE))
+    position = np.where(is_device, trace.event, NONE)
     device, table = attribution.device, attribution.table
     name = np.append(table.name[device.rows], np.int32(NONE))[position]
     used, number = np.unique(name, return_inverse=True)
-    timeline, _, _, gaps = device_time(attribution)
+    timeline = device_timeline(device)
+    gaps = idle_gaps(attribution, timeline, host_waits(attribution))
     start, end = int(trace.begin_ns.min(initial=0)), int(trace.end_ns.max(initial=0))
     inside = (gaps.end - trace.origin_ns > start) & (gaps.start - trace.origin_ns < end)
     ns = gaps.ns[:, inside]
@@ -351,15 +353,6 @@ def _labels(whole: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:
     )
     totals = ns.sum(axis=1)
     return labels, totals, int(totals.sum() + busy.sum())
-
-
-def _with_work(attribution: Attribution, position: Ids | Ints) -> tuple[Attribution, Ints]:
-    """Return `attribution` with the device work at `position` alone, and its positions there; NONE stays NONE."""
-    kept = np.zeros(len(attribution.device.rows) + 1, np.bool_)
-    kept[position] = True
-    kept[NONE] = False
-    number = np.append(np.cumsum(kept[:-1]) - 1, NONE)
-    return replace(attribution, device=attribution.device.selected(kept[:-1])), number[position]
 
 
 def _part_inside(begin: Ints, finish: Ints, ns: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
