@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import plural
 from profiler_kit.records.report import TraceReport
-from profiler_kit.records.traces import DeviceEvidence, TraceSummary
+from profiler_kit.records.traces import DeviceEvidence, IdleCause, IdleTime, TraceSummary
 
 # Where the device works in less than half of the recorded time, the time around its work decides what a trace shows.
 MIN_DEVICE_SHARE: Final = 0.5
@@ -16,6 +17,8 @@ MIN_UNREAD_SHARE: Final = 0.01
 MAX_REASONS: Final = 2
 # Below this, the kernels of the last launches had not ended when the recording stopped.
 MIN_UNRECORDED_SHARE: Final = 0.02
+# Causes of idle time that last as long as the host's work, which the profiler lengthens.
+HOST_CAUSES: Final[frozenset[IdleCause]] = frozenset(("op dispatch", "python", "launch latency", "synchronization"))
 _RECORD: Final = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.{}])"
 BOTH_ACTIVITIES: Final = _RECORD.format("CUDA")
 _EVIDENCE: Final[dict[DeviceEvidence, str]] = {
@@ -32,9 +35,9 @@ def readable_traces(report: TraceReport) -> TraceReport:
 
     A trace without the work of its device has only the time that the host takes to launch it: it is left out. Where the
     device works in the lesser part of the recorded time, and no step shows how it repeats, the time before and after is
-    idle time.
+    idle time. The time that the profiler adds to the host's work is taken out of the idle time.
     """
-    traces = tuple(_on_recorded_time(trace) for trace in report.traces if not trace.is_unrecorded)
+    traces = tuple(without_profiler(_on_recorded_time(trace)) for trace in report.traces if not trace.is_unrecorded)
     if len(traces) == len(report.traces):
         is_same = all(a is b for a, b in zip(traces, report.traces, strict=True))
         return report if is_same else replace(report, traces=traces)
@@ -60,6 +63,47 @@ def _on_recorded_time(trace: TraceSummary) -> TraceSummary:
         before=(),
         after=(),
     )
+
+
+def without_profiler(trace: TraceSummary) -> TraceSummary:
+    """Return `trace` with the idle time that its device would have without the profiler, so that shares are those of such steps.
+
+    The device's work takes as long without the profiler. So what a step is shorter than the traced one was idle time that the
+    host caused. All of its causes shrink by the same part.
+    """
+    ns, untraced = trace.step_ns or trace.host_step_ns, trace.untraced_step_ns
+    if trace.clock != "device" or not ns or untraced is None or untraced.median >= ns:
+        return trace
+    host_ns = sum(part.ns for part in trace.idle if part.cause in HOST_CAUSES)
+    gone_ns = min(host_ns, round(trace.span_ns * (1.0 - untraced.median / ns)))
+    if not gone_ns:
+        return trace
+    left = 1.0 - gone_ns / host_ns
+    idle = shortened_idle(trace.idle, gone_ns)
+    return replace(
+        trace,
+        span_ns=trace.span_ns - gone_ns,
+        idle_ns=trace.idle_ns - gone_ns,
+        idle=idle,
+        phases=tuple(replace(phase, idle_ns=round(left * phase.idle_ns)) for phase in trace.phases),
+        syncs=tuple(replace(wait, idle_ns=round(left * wait.idle_ns)) for wait in trace.syncs),
+        activities=tuple(
+            replace(item, ns=round(left * item.ns), long_ns=round(left * item.long_ns)) for item in trace.activities
+        ),
+    )
+
+
+def shortened_idle(idle: Sequence[IdleTime], gone_ns: int) -> tuple[IdleTime, ...]:
+    """Return `idle` with `gone_ns` less of what the host causes, each entry by the same part."""
+    host_ns = sum(part.ns for part in idle if part.cause in HOST_CAUSES)
+    entries, taken_ns, seen_ns = [], 0, 0
+    for part in idle:
+        if part.cause in HOST_CAUSES:
+            seen_ns += part.ns
+            until_ns = gone_ns * seen_ns // host_ns
+            part, taken_ns = replace(part, ns=part.ns - (until_ns - taken_ns)), until_ns
+        entries.append(part)
+    return tuple(entries)
 
 
 def record_code(trace: TraceSummary) -> str:
