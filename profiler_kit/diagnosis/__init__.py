@@ -26,7 +26,7 @@ def diagnose(report: Report) -> tuple[Finding, ...]:
     Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`.
     """
     pairs = [(rule, with_doubt(report, finding)) for rule in all_rules() for finding in rule.check(report)]
-    return rank(report, _sorted_findings(pairs), {rule.name: rule.symptoms for rule, _ in pairs})
+    return rank(report, _sorted_findings(pairs), topics={rule.name: rule.topic for rule, _ in pairs})
 
 
 def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tuple[Finding, ...]:
@@ -49,7 +49,6 @@ def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tu
     return rank(
         readable,
         _sorted_findings(pairs),
-        {rule.name: rule.symptoms for rule, _ in pairs},
         savings=StepSavings(models) if models else None,
         topics={rule.name: rule.topic for rule, _ in pairs},
     )

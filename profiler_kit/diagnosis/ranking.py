@@ -4,7 +4,7 @@ The step is a list of cells: idle time per cause, and busy time per phase, modul
 claim of a finding selects cells. A finding of weight `w` explains the same part of each of its cells: `w` divided by their sum,
 at most all of it. A cell that several findings claim counts for the first one; a later finding adds only the part that is
 larger than the part that the earlier ones explain. The next finding in the order is always the one that adds most, after the
-causes of which it is a symptom (`Rule.symptoms`). Findings of at least `medium` severity precede the others, which are less
+causes that explain a part of it. Findings of at least `medium` severity precede the others, which are less
 certain or save less. A finding that explains little of a trace, or that earlier ones mostly explain, is at most `low` there.
 
 Where the steps of traces can be replayed, savings replace these shares: the next finding is the one without which the step would
@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -35,17 +35,15 @@ from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceS
 PEAK: Final = "peak"
 # The claim "host": idle time in which the device waits for the host, not for another device or stream.
 HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
-# Shares that differ by less than this rank by severity.
-TIE: Final = 0.01
-# Savings come from a replay, whose error is larger: of findings that save about the same, the largest weight precedes.
-SAVING_TIE: Final = 0.05
+# Savings that differ by less than this are about the same: severity and weight decide.
+TIE: Final = 0.05
+# Why time goes, at which place of the program, in what kind of work: each follows an earlier one that explains a part of it.
+REASONS: Final = ("cause", "site", "place")
 # A change that saves less than a tenth of the step is rarely worth the effort. One that surely saves a fifth is never minor.
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
-# A cause precedes its symptom if it explains at least this part of what the symptom claims. An uncertain (low) one does not.
-MIN_PART_OF_SYMPTOM: Final = 0.25
-# Of two causes, the one that saves more matters, unless both save about the same.
-MIN_PART_OF_CAUSE: Final = 0.75
+# A finding that says where time goes follows one that explains at least this part of it. An uncertain (low) one does not.
+MIN_PART_OF_PLACE: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
@@ -122,23 +120,22 @@ class Account:
 def rank(
     report: Report | TraceReport,
     findings: Sequence[Finding],
-    symptoms: Mapping[str, Collection[str]] = MappingProxyType({}),
     *,
     savings: StepSavings | None = None,
     topics: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
     """Return `findings` with their shares: first those that explain time, then the peak, then those without claims.
 
-    Of those that explain time or the peak, serious ones precede the others, then the largest share. Findings with about the same
-    share, and those without claims, keep their order. `symptoms`: for the name of a rule, the rules whose findings rank after
-    its own. With `savings`, the order and the severities follow what the step would save once the findings before are
-    repaired. A finding that says where time goes, by the topics of rules (`topics`), follows one that saves a part of the same.
+    Of those that explain time or the peak, serious ones precede the others, then the one that saves most once the findings before
+    it are repaired. Findings without claims keep their order. `topics`: those of rules; a finding that says where time goes
+    follows one that says why a part of it does. `savings`: the replay of the steps. Without it, the step is a sequence of its
+    parts (`Account`), and removing a part saves its share.
     """
-    places = {rule for rule, topic in topics.items() if topic == "place"}
     if savings is not None:
         findings = [_with_saving(item, savings, is_cause=topics.get(item.rule) == "cause") for item in findings]
     with_claims = [finding for finding in findings if finding.claims]
     account = Account(step_cells(report, with_claims))
+    levels = {rule: REASONS.index(topic) for rule, topic in topics.items() if topic in REASONS}
     alone = {finding.rule: account.share(finding) for finding in with_claims}
     ordered: list[Finding] = []
     for about_peak, is_serious in itertools.product((False, True), (True, False)):
@@ -150,14 +147,13 @@ def rank(
         while remaining:
             repaired = [finding for finding in ordered if finding.saving is not None]
             amounts = [_amount(finding, account, savings, repaired) for finding in remaining]
-            i = _largest(remaining, amounts, has_savings=savings is not None)
-            i = _cause_of(i, remaining, symptoms, places)
+            i = _cause_of(_largest(remaining, amounts), remaining, levels)
             added = amounts[i]
             share = account.share(remaining[i]) if remaining[i].saving is None else added
             finding = replace(remaining[i], share=share)
             account.add(remaining.pop(i))
             is_minor = isinstance(report, TraceReport) and _is_minor(finding, added, alone[finding.rule] or 0.0)
-            is_minor |= finding.rule in places and _is_explained(finding, added)
+            is_minor |= levels.get(finding.rule, 0) > 0 and _is_explained(finding, added)
             ordered.append(_at_most(finding, "low") if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
@@ -181,14 +177,11 @@ def _amount(finding: Finding, account: Account, savings: StepSavings | None, rep
     return savings.share(finding, repaired) if repaired else finding.saving.median
 
 
-def _largest(findings: Sequence[Finding], amounts: Sequence[float], *, has_savings: bool) -> int:
-    """Return the index of the largest amount.
-
-    Of shares that are about the same, the first one. Of savings, the most severe one with the largest weight.
-    """
-    least = max(amounts) - (SAVING_TIE if has_savings else TIE)
+def _largest(findings: Sequence[Finding], amounts: Sequence[float]) -> int:
+    """Return the index of the largest amount; of amounts that are about the same, the first of the most severe ones."""
+    least = max(amounts) - TIE
     tied = [i for i, amount in enumerate(amounts) if amount > least]
-    return max(tied, key=lambda i: (_severity(findings[i]), findings[i].weight)) if has_savings else tied[0]
+    return max(tied, key=lambda i: _severity(findings[i]))
 
 
 def _severity(finding: Finding) -> int:
@@ -207,38 +200,23 @@ def _is_minor(finding: Finding, added: float, alone: float) -> bool:
 
 def _is_explained(finding: Finding, added: float) -> bool:
     """Return whether earlier findings explain a part of a saving, so that the finding only says where."""
-    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_SYMPTOM) * finding.saving.median
+    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_PLACE) * finding.saving.median
 
 
-def _cause_of(
-    i: int, findings: Sequence[Finding], symptoms: Mapping[str, Collection[str]], places: Collection[str]
-) -> int:
-    """Return the index of the finding that explains finding `i` as its symptom; `i` if none does."""
-    visited = {i}
+def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) -> int:
+    """Return the index of the finding that says why finding `i` holds, or more exactly where; `i` if none does."""
     while True:
-        symptom = findings[i]
+        place = findings[i]
         causes = [
             j
             for j, finding in enumerate(findings)
-            if (symptom.rule in symptoms.get(finding.rule, ()) or _explains_place(finding, symptom, places))
-            and _size(finding) >= _least_part(symptom, places) * _size(symptom)
-            and not (finding.severity == "low" and symptom.severity in SERIOUS)
-            and j not in visited
+            if levels.get(finding.rule, len(REASONS)) < levels.get(place.rule, 0)
+            and _size(finding) >= MIN_PART_OF_PLACE * _size(place)
+            and not (finding.severity == "low" and place.severity in SERIOUS)
         ]
         if not causes:
             return i
         i = max(causes, key=lambda j: _size(findings[j]))
-        visited.add(i)
-
-
-def _explains_place(finding: Finding, symptom: Finding, places: Collection[str]) -> bool:
-    """Return whether the symptom says where time goes, and the finding why a part of it does."""
-    return symptom.rule in places and finding.rule not in places and finding.saving is not None
-
-
-def _least_part(symptom: Finding, places: Collection[str]) -> float:
-    """Return the part of a symptom that its cause explains at least."""
-    return MIN_PART_OF_SYMPTOM if symptom.saving is None or symptom.rule in places else MIN_PART_OF_CAUSE
 
 
 def _size(finding: Finding) -> float:

@@ -11,11 +11,11 @@ from profiler_kit.diagnosis.phrases import Advice, advise
 from profiler_kit.records.report import Evidence, Finding, Remedy, Report, Severity, TraceReport, severity_after
 from profiler_kit.units import Unit
 
-Topic = Literal["runs", "place", "cause", "remedy", "reading", "memory", "note"]
+Topic = Literal["runs", "place", "site", "cause", "remedy", "reading", "memory", "note"]
 
 # The order of a reader's questions: did it run; where does the time go; why; which remedies help; which figure misleads;
 # memory; notes. Weights alone cannot order findings, because a share of the memory peak is not a share of the step.
-TOPICS: Final[tuple[Topic, ...]] = ("runs", "place", "cause", "remedy", "reading", "memory", "note")
+TOPICS: Final[tuple[Topic, ...]] = ("runs", "place", "site", "cause", "remedy", "reading", "memory", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class Rule:
     `name`: the file's name, part of every finding. `doc`: Markdown with the conditions, the thresholds and the limits of the
     rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
     only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
-    weight. `symptoms`: the rules whose findings this rule's cause explains, so that they rank after it. `check_trace`:
-    yields findings for the traces of `inspect`. A rule about traces only has `check=no_findings`.
+    weight. `check_trace`: yields findings for the traces of `inspect`. A rule about traces only has `check=no_findings`.
     `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
 
@@ -35,7 +34,6 @@ class Rule:
     check: Callable[[Report], Iterable[Finding]]
     topic: Topic = "note"
     check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
-    symptoms: tuple[str, ...] = ()
     states_share: bool = True
 
     def finding(

@@ -12,7 +12,7 @@ from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
 from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
-from profiler_kit.diagnosis.recorded import readable_traces
+from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import advised_remedy, remedies
 from profiler_kit.diagnosis.step_work import step_works
@@ -95,7 +95,7 @@ def verdict(report: Report | TraceReport) -> Verdict:
     sentences = (
         _cost(report),
         *_warnings(report.findings),
-        _bound(parts) if parts is not None else _largest_count(report),
+        _bound(parts, _traced_busy(report)) if parts is not None else _largest_count(report),
         *_cause(report, parts, cause, is_bound),
         _after_failure(report.findings, cause)
         or _remedy(useful, cause)
@@ -212,7 +212,15 @@ def _counted(static: StaticCount) -> str:
     return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
 
 
-def _bound(parts: StepParts) -> str:
+def _traced_busy(report: Report | TraceReport) -> float | None:
+    """The busy share of a single trace, where shares are those of the step without the profiler; otherwise None."""
+    if not isinstance(report, TraceReport) or len(report.traces) != 1:
+        return None
+    (trace,) = report.traces
+    return trace.busy_share if without_profiler(trace) is not trace else None
+
+
+def _bound(parts: StepParts, traced_busy: float | None) -> str:
     """What limits the step, and the shares of it that show this."""
     if parts.on_device:
         device = "the device is"
@@ -225,6 +233,9 @@ def _bound(parts: StepParts) -> str:
         busy = idle = f"operators take {percent(parts.busy)}"
     is_idle = parts.idle > parts.busy and parts.on_device
     shares = f"{idle if is_idle else busy} of the time"
+    if traced_busy is not None:
+        traced = percent(1.0 - traced_busy if is_idle else traced_busy)
+        shares += f" without the profiler ({traced} with it)"
     if parts.collectives >= MIN_COLLECTIVES and parts.bound != "communication" and not is_idle:
         shares += f", {percent(parts.collectives)} with collectives only"
     if parts.idle >= MIN_IDLE:

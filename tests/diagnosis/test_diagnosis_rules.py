@@ -109,9 +109,9 @@ def test_nothing_but_failures() -> None:
 
 
 @pytest.mark.parametrize("source", [V0, V1], ids=["v0", "v1"])
-def test_where_why_what_to_do_and_what_misleads_come_in_this_order(source: Report) -> None:
+def test_where_what_to_do_why_and_what_misleads_come_in_this_order(source: Report) -> None:
     assert [f.rule for f in diagnose(source) if f.severity == "high"] == [
-        "dominant_layer", "slow_algorithm", "benchmark_pays", "wrong_phase",
+        "dominant_layer", "benchmark_pays", "slow_algorithm", "wrong_phase",
     ]  # fmt: skip
 
 
@@ -725,7 +725,7 @@ def test_the_recorded_runs_are_read_in_the_order_a_user_needs(report: Report, pa
     times = [
         run.step_ns.median / 1e6 for run in (report.run("default"), report.run("benchmark")) if run and run.step_ns
     ]
-    what, why, remedy, *others = diagnose(report)
+    what, remedy, why, *others = diagnose(report)
     loss = next(finding for finding in others if not finding.claims)
     assert (what.rule, what.paths) == ("dominant_layer", (path,))
     assert (why.rule, why.paths) == ("slow_algorithm", (path,))

@@ -142,5 +142,4 @@ RULE = Rule(
     check,
     "cause",
     check_trace,
-    symptoms=("launch_bound", "host_overhead", "sync_waits", "small_operators"),
 )

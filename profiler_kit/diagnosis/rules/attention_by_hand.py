@@ -213,5 +213,4 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("memory_bound", "autocast_useless", "pointwise_chain", "dominant_operator", "small_operators"),
 )

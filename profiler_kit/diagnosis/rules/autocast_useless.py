@@ -101,6 +101,5 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("memory_bound", "tensor_copies", "pointwise_chain", "launch_bound"),
     states_share=False,
 )

@@ -200,6 +200,5 @@ RULE = Rule(
     check,
     "cause",
     check_trace,
-    symptoms=("layout_overhead", "no_tensor_cores", "memory_bound"),
     states_share=False,
 )

@@ -149,4 +149,4 @@ def _is_first_call(step: IdleStep, activity: HostActivity) -> bool:
     return is_one_call and activity.name in step.launching and activity.phase != "data"
 
 
-RULE = Rule("cold_start", DOC, no_findings, "place", check_trace, symptoms=("launch_bound", "host_overhead"))
+RULE = Rule("cold_start", DOC, no_findings, "place", check_trace)

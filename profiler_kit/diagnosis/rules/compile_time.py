@@ -63,5 +63,4 @@ RULE = Rule(
     no_findings,
     "place",
     check_trace,
-    symptoms=("cold_start", "launch_bound", "host_overhead", "recompilation"),
 )

@@ -78,7 +78,6 @@ RULE = Rule(
     "costly_place",
     DOC,
     no_findings,
-    "place",
+    "site",
     check_trace,
-    symptoms=("launch_bound", "memory_bound", "slow_preparation"),
 )

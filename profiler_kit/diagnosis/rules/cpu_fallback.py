@@ -80,4 +80,4 @@ def _total_ns(calls: tuple[HostActivity, ...]) -> int:
     return sum(activity.long_ns for activity in calls)
 
 
-RULE = Rule("cpu_fallback", DOC, check, "cause", check, symptoms=("host_overhead", "host_copies", "sync_waits"))
+RULE = Rule("cpu_fallback", DOC, check, "cause", check)

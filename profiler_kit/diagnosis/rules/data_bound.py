@@ -167,6 +167,4 @@ def _longest_call(trace: TraceSummary) -> str:
     return f"It spends {text(longest.ns, 'ns')} of it in {call_name(longest)}."
 
 
-RULE = Rule(
-    "data_bound", DOC, check, "place", check_trace, symptoms=("dominant_operator", "host_overhead", "launch_bound")
-)
+RULE = Rule("data_bound", DOC, check, "place", check_trace)

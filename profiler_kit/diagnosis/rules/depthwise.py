@@ -91,5 +91,4 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("no_tensor_cores", "memory_bound", "dominant_layer", "half_precision"),
 )

@@ -107,6 +107,4 @@ def _advice(trace: TraceSummary) -> Advice:
     )
 
 
-RULE = Rule(
-    "device_not_recorded", DOC, no_findings, "runs", check_trace, symptoms=("unknown_idle",), states_share=False
-)
+RULE = Rule("device_not_recorded", DOC, no_findings, "runs", check_trace, states_share=False)

@@ -126,6 +126,4 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     )
 
 
-RULE = Rule(
-    "embedding_gradients", DOC, check, "cause", check, symptoms=("optimizer_bound", "memory_bound", "dominant_operator")
-)
+RULE = Rule("embedding_gradients", DOC, check, "cause", check)

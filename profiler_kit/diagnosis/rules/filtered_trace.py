@@ -64,8 +64,5 @@ RULE = Rule(
     no_findings,
     "reading",
     check_trace,
-    symptoms=(
-        "unknown_idle", "host_overhead", "launch_bound", "data_bound", "cold_start", "sync_waits", "communication_exposed",
-    ),
     states_share=False,
 )  # fmt: skip

@@ -148,5 +148,4 @@ RULE = Rule(
     no_findings,
     "cause",
     check_trace,
-    symptoms=("memory_bound", "host_overhead", "sync_waits", "layout_overhead"),
 )

@@ -93,4 +93,4 @@ def _large_kernels(work: StepWork, static: StaticCount | None) -> _LargeKernels 
     return _LargeKernels(layers=layers, ns=ns, share=share)
 
 
-RULE = Rule("large_kernel", DOC, check, "cause", check, symptoms=("dominant_layer",))
+RULE = Rule("large_kernel", DOC, check, "cause", check)

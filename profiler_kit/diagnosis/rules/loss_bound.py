@@ -71,5 +71,4 @@ def _loss(work: StepWork) -> _Loss | None:
     return _Loss(ns=ns, share=share, kernels=kernels) if share >= MIN_SHARE else None
 
 
-SYMPTOMS: Final = ("memory_bound", "pointwise_chain", "dominant_operator")
-RULE = Rule("loss_bound", DOC, check, "cause", check, symptoms=SYMPTOMS)
+RULE = Rule("loss_bound", DOC, check, "cause", check)

@@ -141,6 +141,5 @@ RULE = Rule(
     check,
     "cause",
     check_trace,
-    symptoms=("no_tensor_cores", "layout_overhead", "memory_bound", "dominant_layer", "launch_bound"),
     states_share=False,
 )

@@ -103,4 +103,4 @@ def _fallback(work: StepWork, dtype: str) -> _Fallback | None:
     return _Fallback(kernels=kernels, share=share, dtype=dtype) if dtype in ("", *_HALF) else None
 
 
-RULE = Rule("not_on_onednn", DOC, check, "cause", check, symptoms=("dominant_layer", "memory_bound"))
+RULE = Rule("not_on_onednn", DOC, check, "cause", check)

@@ -151,5 +151,4 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("launch_bound", "pointwise_chain", "memory_bound", "host_overhead"),
 )

@@ -83,4 +83,4 @@ def pointwise_chain(work: StepWork) -> PointwiseChain | None:
     return PointwiseChain(ns=ns, calls=calls, share=share)
 
 
-RULE = Rule("pointwise_chain", DOC, check, "cause", check, symptoms=("memory_bound",))
+RULE = Rule("pointwise_chain", DOC, check, "cause", check)

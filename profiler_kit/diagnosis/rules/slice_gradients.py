@@ -117,5 +117,4 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("memory_bound", "pointwise_chain", "small_operators", "host_overhead", "dominant_layer"),
 )

@@ -267,4 +267,4 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 
-RULE = Rule("slow_algorithm", DOC, check, "cause", symptoms=("benchmark_pays", "efficiency_gap"), states_share=False)
+RULE = Rule("slow_algorithm", DOC, check, "remedy", states_share=False)

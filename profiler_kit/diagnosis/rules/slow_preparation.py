@@ -87,4 +87,4 @@ def _total_ns(calls: tuple[HostActivity, ...] | list[HostActivity]) -> int:
     return sum(activity.long_ns for activity in calls)
 
 
-RULE = Rule("slow_preparation", DOC, no_findings, "place", check_trace, symptoms=("launch_bound",))
+RULE = Rule("slow_preparation", DOC, no_findings, "place", check_trace)

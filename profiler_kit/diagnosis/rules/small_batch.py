@@ -73,4 +73,4 @@ def check(report: Report) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_batch", DOC, check, "place", symptoms=("optimizer_bound",))
+RULE = Rule("small_batch", DOC, check, "place")

@@ -119,4 +119,4 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 
 
-RULE = Rule("small_operators", DOC, check, "cause", check, symptoms=("host_overhead", "memory_bound"))
+RULE = Rule("small_operators", DOC, check, "cause", check)

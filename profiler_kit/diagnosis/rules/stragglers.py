@@ -140,4 +140,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, check, "cause", check_trace, symptoms=("communication_exposed",), states_share=False)
+RULE = Rule("stragglers", DOC, check, "cause", check_trace, states_share=False)

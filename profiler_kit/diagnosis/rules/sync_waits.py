@@ -191,4 +191,4 @@ def _source(wait: SyncWait) -> tuple[str, str, str]:
     return _SYNCHRONIZES if "DeviceSynchronize" in wait.call else _OTHER
 
 
-RULE = Rule("sync_waits", DOC, check, "cause", check, symptoms=("launch_bound", "host_overhead", "memory_bound"))
+RULE = Rule("sync_waits", DOC, check, "cause", check)

@@ -80,4 +80,4 @@ def tensor_copies(work: StepWork) -> TensorCopies | None:
     return TensorCopies(kernels=copies(work), ns=ns, share=share) if share >= MIN_SHARE else None
 
 
-RULE = Rule("tensor_copies", DOC, check, "cause", check, symptoms=("memory_bound", "layout_overhead"))
+RULE = Rule("tensor_copies", DOC, check, "cause", check)

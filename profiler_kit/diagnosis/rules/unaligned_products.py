@@ -81,5 +81,4 @@ RULE = Rule(
     check,
     "cause",
     check,
-    symptoms=("channels_multiple", "no_tensor_cores", "memory_bound", "dominant_layer", "dominant_operator"),
 )
