@@ -178,12 +178,14 @@ def _activities(
         by_event = sum_by(index.reshape(-1), ns[members], len(events))
         longest = int(np.argmax(by_event))
         piece = first[number]
-        name, phase = int(name_of[piece]), int(phase_of[piece])
+        name, phase, event = int(name_of[piece]), int(phase_of[piece]), int(events[longest])
+        module = int(host.module[event]) if event != NONE else NONE
         activities.append(
             HostActivity(
                 name=table.names[name] if name != NONE else "",
                 phase=phase_name(phase),
-                source=user_call(attribution, int(events[longest])),
+                source=user_call(attribution, event),
+                module=attribution.modules[module].path if module != NONE else "",
                 calls=len(events),
                 ns=int(total[number]),
                 longest_ns=int(by_event[longest]),

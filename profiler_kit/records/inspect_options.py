@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 # The tables that --by shows in full.
-TraceView = Literal["phase", "module", "operator", "kernel", "idle", "stream", "step", "sync", "rank"]
+TraceView = Literal["phase", "module", "operator", "kernel", "idle", "host", "place", "stream", "step", "sync", "rank"]
 
 # The formats of the table of a trace's events.
 EventFormat = Literal["csv", "parquet", "sqlite"]

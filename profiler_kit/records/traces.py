@@ -292,7 +292,7 @@ class HostActivity:
 
     - `name`: its name; "" for time without a recorded event, or in the mark of a step alone.
     - `source`: the user's own code around its longest call (``train.py(12): augment``); "" where the trace does not show it.
-    - `phase`: the phase of the host's work; "" for none.
+    - `phase`: the phase of the host's work; "" for none. `module`: the module around its longest call; "" for none.
     - `calls`: its calls in idle time. `ns`: the idle time. `longest_ns`: the idle time in the longest call.
     - `long_ns`: the part of `ns` in gaps of at least a millisecond, which is longer than the usual time between launches.
     - `launched`: the work after the gaps was launched before them, so the host's activity is not their cause.
@@ -306,6 +306,7 @@ class HostActivity:
     longest_ns: int
     long_ns: int = 0
     launched: bool = False
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,8 @@ SHARED_NAMES: Final[dict[type[SavedRecord], dict[str, str]]] = {
         "ops": "trace_operators",
         "idle": "trace_idle",
         "waits": "trace_syncs",
+        "host": "trace_host",
+        "places": "trace_places",
         "steps": "trace_steps",
         "streams": "trace_streams",
     },

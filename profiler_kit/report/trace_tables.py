@@ -27,10 +27,12 @@ from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_DEVICE_COLUMNS,
     TRACE_GAP_COLUMNS,
+    TRACE_HOST_COLUMNS,
     TRACE_KERNEL_COLUMNS,
     TRACE_MODULE_COLUMNS,
     TRACE_OPERATOR_COLUMNS,
     TRACE_PHASE_COLUMNS,
+    TRACE_PLACE_COLUMNS,
     TRACE_SHAPE_COLUMNS,
     TRACE_STEP_COLUMNS,
     TRACE_STREAM_COLUMNS,
@@ -44,6 +46,7 @@ from profiler_kit.report.rows import TOTAL, UNATTRIBUTED, limit_rows
 
 OUTSIDE: Final = "(outside steps)"  # work launched before, between or after the steps
 MIN_IDLE_SHARE: Final = 0.05  # of the span: less idle time is a detail
+LARGE_IDLE_SHARE: Final = 0.2  # of the span: from here on, what the host does meanwhile is the first question
 # The main table of each view, which CSV holds.
 TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
     "phase": "trace_phases",
@@ -51,6 +54,8 @@ TABLE_OF_VIEW: Final[dict[TraceView, str]] = {
     "operator": "trace_operators",
     "kernel": "trace_kernels",
     "idle": "trace_idle",
+    "host": "trace_host",
+    "place": "trace_places",
     "stream": "trace_streams",
     "step": "trace_steps",
     "sync": "trace_syncs",
@@ -189,6 +194,8 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         ("traces", TRACE_COLUMNS, lambda trace: [None]),
         ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
         ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
+        ("trace_host", TRACE_HOST_COLUMNS, lambda trace: trace.activities),
+        ("trace_places", TRACE_PLACE_COLUMNS, lambda trace: trace.sites),
         ("trace_modules", TRACE_MODULE_COLUMNS, lambda trace: trace.modules),
         ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
         ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),

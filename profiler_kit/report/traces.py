@@ -19,10 +19,12 @@ from profiler_kit.report.columns.traces import (
     TRACE_COLUMNS,
     TRACE_DEVICE_COLUMNS,
     TRACE_FAMILY_COLUMNS,
+    TRACE_HOST_COLUMNS,
     TRACE_IDLE_COLUMNS,
     TRACE_KERNEL_COLUMNS,
     TRACE_OPERATOR_COLUMNS,
     TRACE_PHASE_COLUMNS,
+    TRACE_PLACE_COLUMNS,
     TRACE_SHAPE_COLUMNS,
     TRACE_STEP_COLUMNS,
     TRACE_STREAM_COLUMNS,
@@ -150,6 +152,11 @@ def _trace_sections(
     if trace.idle_ns or edges:
         is_short = trace.idle_ns < trace_tables.MIN_IDLE_SHARE * trace.span_ns and not edges
         yield Section(title="Idle time", blocks=(_idle(trace, top, depth),), detail=is_short)
+    if trace.activities:
+        is_short = trace.idle_ns < trace_tables.LARGE_IDLE_SHARE * trace.span_ns
+        yield Section(title="Host while the device is idle", blocks=(_host(trace, brief, depth),), detail=is_short)
+    if trace.sites:
+        yield Section(title="Places", blocks=(_places(trace, brief, depth),))
     modules = names_modules(trace.modules)
     if modules:
         yield Section(
@@ -261,6 +268,15 @@ def _idle(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
     )
 
 
+def _host(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    return _table(trace, "trace_host", TRACE_HOST_COLUMNS, trace.activities[:top])
+
+
+def _places(trace: TraceSummary, top: int | None, depth: int | None) -> Table:
+    sites = sorted(trace.sites, key=lambda site: -site.saving.median)
+    return _table(trace, "trace_places", TRACE_PLACE_COLUMNS, sites[:top], caption="a step without the work of a place")
+
+
 def _modules(trace: TraceSummary, top: int | None, depth: int | None, max_lines: int = VIEW_TREE_LINES) -> Table:
     tree = module_tree(trace.modules, top=top, depth=depth, max_lines=max_lines)
     levels = f"; {tree.levels} of {tree.depth} levels" if tree.levels < tree.depth else ""
@@ -308,6 +324,8 @@ VIEWS: Final[dict[TraceView, tuple[str, View]]] = {
     "operator": ("Operators", _operators),
     "kernel": ("Kernels", _kernels),
     "idle": ("Idle time", _idle),
+    "host": ("Host while the device is idle", _host),
+    "place": ("Places", _places),
     "stream": ("Streams", _streams),
     "step": ("Steps", _steps),
     "sync": ("Host waits", _syncs),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.simulation.changes import drop_waits, fuse, move_to_stream, remove, shorten
-from profiler_kit.simulation.graph import NONE, Graph, Link, Node, graph_of
+from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
 from profiler_kit.simulation.replay import Replay, simulate
 
 HOST, STREAM, OTHER = 0, 10, 11
@@ -48,12 +48,6 @@ def test_launch_bound() -> None:
     assert replay.start_ns[1::2].tolist() == [12, 22, 32, 42]
     assert makespan_ns(replay) == 45
     assert replay.step_ns == 40
-    assert replay.idle.start_ns.tolist() == [15, 25, 35]
-    assert replay.idle.end_ns.tolist() == [22, 32, 42]
-    waited = replay.waited()
-    assert waited.node[waited.link == NONE].tolist() == [2, 4, 6]  # the launch before each kernel
-    assert waited.ns[waited.link == NONE].tolist() == [5, 5, 5]
-    assert waited.ns[waited.link == LAUNCH].tolist() == [2, 2, 2]
 
 
 def test_device_bound() -> None:
@@ -61,10 +55,6 @@ def test_device_bound() -> None:
     replay = simulate(launches(1, 10, 4))
     assert replay.start_ns[1::2].tolist() == [3, 14, 25, 36]
     assert replay.step_ns == 43  # from the first kernel to the last
-    assert replay.device_busy_ns == 40
-    waited = replay.waited()
-    assert set(waited.link.tolist()) == {int(FIFO)}
-    assert waited.ns.tolist() == [1, 1, 1]
 
 
 def test_synchronization_in_the_middle() -> None:
@@ -80,9 +70,6 @@ def test_synchronization_in_the_middle() -> None:
     )
     replay = simulate(graph)
     assert replay.end_ns.tolist() == [1, 23, 24, 29, 35]
-    waited = replay.waited()
-    assert waited.node[waited.link == NONE].tolist() == [3, 2]
-    assert int(waited.ns.sum()) == 31 - 23
     without = simulate(drop_waits(graph, np.array([2])))
     assert without.end_ns.tolist() == [1, 23, 1, 6, 28]
 
@@ -101,10 +88,6 @@ def test_two_streams_with_an_event() -> None:
     )
     replay = simulate(graph)
     assert replay.start_ns[[1, 3, 5]].tolist() == [3, 4, 26]
-    assert replay.device_span_ns == 28
-    assert replay.device_busy_ns == 25
-    waited = replay.waited()
-    assert (waited.node.tolist(), waited.link.tolist(), waited.ns.tolist()) == ([1], [Link.EVENT], [3])
 
 
 def test_full_queue() -> None:
@@ -217,25 +200,6 @@ def graphs(draw: st.DrawFn) -> Graph:
                 nodes.append(kernel(draw(times), last[HOST], *edges, lane=stream, latency=latency, step=step))
                 last[stream] = len(nodes) - 1
     return graph_of(nodes)
-
-
-@given(graphs())
-def test_busy_and_idle_are_the_span(graph: Graph) -> None:
-    replay = simulate(graph)
-    covered = np.zeros(int(replay.end_ns.max(initial=0)) + 1, np.bool_)
-    for start, end in zip(replay.start_ns[graph.is_device], replay.end_ns[graph.is_device], strict=True):
-        covered[start:end] = True
-    assert replay.device_busy_ns == int(covered.sum())
-    assert replay.device_busy_ns + int((replay.idle.end_ns - replay.idle.start_ns).sum()) == replay.device_span_ns
-
-
-@given(graphs())
-def test_each_idle_interval_is_explained(graph: Graph) -> None:
-    replay = simulate(graph)
-    waited = replay.waited()
-    assert (waited.ns > 0).all()
-    total = np.bincount(waited.interval, weights=waited.ns, minlength=len(replay.idle.start_ns))
-    assert total.tolist() == (replay.idle.end_ns - replay.idle.start_ns).tolist()
 
 
 @given(graphs())

@@ -70,8 +70,6 @@ def test_the_replay_of_a_recorded_trace_is_the_trace(path: Path) -> None:
     traced = trace_graph(attribution)
     replay = assert_gives_the_trace_back(traced)
     assert replay.step_ns == step_ns_of(traced.graph, traced.begin_ns, traced.end_ns) > 0
-    waited = replay.waited()
-    assert int(waited.ns.sum()) == replay.device_span_ns - replay.device_busy_ns
     steps = attribution.steps
     marked_ns = float(np.median(np.diff([steps[0].start_ns, *(step.end_ns for step in steps)])))
     if replay.step_ns != pytest.approx(marked_ns, rel=0.03):
@@ -290,7 +288,7 @@ def test_host_that_runs_ahead(tmp_path: Path) -> None:
 def test_without_host_events(tmp_path: Path) -> None:
     traced = graph_of(tmp_path, [kernel("gemm", 10 * i, 10 * i + 8) for i in range(5)])
     replay = assert_gives_the_trace_back(traced)
-    assert (replay.device_span_ns, replay.device_busy_ns) == (48 * US, 40 * US)
+    assert replay.end_ns[traced.graph.is_device].max() - replay.start_ns[traced.graph.is_device].min() == 48 * US
 
 
 # ---- changes of recorded programs, beside the same program recorded or timed with the change

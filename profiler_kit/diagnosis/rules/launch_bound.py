@@ -15,6 +15,7 @@ from profiler_kit.diagnosis.idle_time import (
     MIN_LAUNCH_SHARE,
     MIN_LAUNCH_SHARE_OF_IDLE,
     IdleStep,
+    calls_text,
     run_step,
     worst_idle,
 )
@@ -172,8 +173,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"{plural(step.events, 'event')}.",
             f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
             f"Idle time by cause: {join_list(causes)}.",
+            _host_sentence(step),
             sites_sentence(step.sites, MIN_SITE_SAVING),
-            "The profiler slows the host down; without it, the idle time is shorter.",
             worst.others_sentence(),
         ),
         advice=_trace_advice(step),
@@ -187,6 +188,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         weight=share,
         claims=LAUNCH_CLAIMS,
     )
+
+
+def _host_sentence(step: IdleStep) -> str:
+    """Return what the host does while the device waits for launches; empty where unknown."""
+    activities = [item for item in step.activities if not item.launched]
+    return f"Meanwhile the host is mostly in {calls_text(activities)}." if activities else ""
 
 
 def _largest_place(step: IdleStep, share: float) -> str:

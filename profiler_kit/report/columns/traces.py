@@ -10,6 +10,7 @@ from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name, math_name
 from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
+    HostActivity,
     IdleTime,
     ShapedOperator,
     StreamTime,
@@ -21,6 +22,7 @@ from profiler_kit.records.traces import (
     TracePhase,
     TraceStep,
     TraceSummary,
+    WorkSite,
     idle_by_cause,
 )
 from profiler_kit.report.columns.column import Column, ColumnTable
@@ -199,6 +201,29 @@ TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
     Column("gaps", "gaps", "count", lambda r: r.item.gaps, "number of gaps"),
 )
 
+TRACE_HOST_COLUMNS: tuple[Column[TraceItem[HostActivity]], ...] = (
+    _FILE,
+    Column("name", "host runs", "text", lambda r: r.item.name or "Python between operators", "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
+    Column("ns", "device idle", "ns", lambda r: r.item.ns, "idle time that passes meanwhile"),
+    Column("idle_percent", "% of idle", "percent", lambda r: share(r.item.ns, r.trace.idle_ns), "share of the idle time", share=True),
+    Column("calls", "calls", "count", lambda r: r.item.calls, "calls in idle time", rank=1),
+    Column("phase", "phase", "text", lambda r: r.item.phase or None, "the phase of the host's work", rank=2),
+    Column("source", "code", "text", lambda r: r.item.source or None, "your own code around the longest call; empty without stacks", rank=1),
+    Column("module", "module", "text", lambda r: r.item.module or None, "the module around the longest call", rank=3),
+    Column("launched", "launched before", "bool", lambda r: r.item.launched, "whether the work after the gaps was launched before them, so that the host is not their cause", place="data"),
+)
+
+TRACE_PLACE_COLUMNS: tuple[Column[TraceItem[WorkSite]], ...] = (
+    _FILE,
+    Column("source", "code", "text", lambda r: r.item.source or None, "the function that launches the work; empty for an operator, wherever it is called"),
+    Column("operator", "operator", "text", lambda r: r.item.operator or ", ".join(r.item.operators) or None, "the operator; of a function, its operators with the most time", name=True),
+    Column("saving_percent", "saves %", "percent", lambda r: 100.0 * r.item.saving.median, "what a step would save without this work, its launches and its waits, by a replay of the trace; places overlap"),
+    Column("saving_low_percent", "low", "percent", lambda r: 100.0 * r.item.saving.low, "lower end of its range", place="data"),
+    Column("saving_high_percent", "high", "percent", lambda r: 100.0 * r.item.saving.high, "upper end of its range", place="data"),
+    Column("launches", "launches", "count", lambda r: r.item.launches, "kernels, copies and fills per step", rank=1),
+    Column("phase", "phase", "text", lambda r: r.item.phase or None, "the phase of its longest work", rank=2),
+)
+
 TRACE_TREE_COLUMNS: tuple[Column[TraceItem[ModuleLine]], ...] = (
     Column("module", "module", "text", lambda r: r.item.label, "the module, indented below its caller", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name or None, "class of the module", rank=4),
@@ -312,6 +337,8 @@ TABLES = (
     ColumnTable("trace_phases", TRACE_PHASE_COLUMNS, "`inspect`: one row per phase of the steps, one for work outside the steps, and one for work without a phase. Without such work, the rows cover the whole trace. `kernel_ns` adds up to the busy time."),
     ColumnTable("trace_idle", TRACE_GAP_COLUMNS, "`inspect`: idle time of the device by cause and by the phase of the work that ends it."),
     ColumnTable("trace_causes", TRACE_IDLE_COLUMNS, "`inspect`: idle time of the device by cause, in pages."),
+    ColumnTable("trace_host", TRACE_HOST_COLUMNS, "`inspect`: what the host did while the device was idle, longest first, at most twenty rows."),
+    ColumnTable("trace_places", TRACE_PLACE_COLUMNS, "`inspect`: the places of the program without which a step would be much shorter: functions and operators, at most eight of each."),
     ColumnTable("trace_modules", TRACE_MODULE_COLUMNS, "`inspect`: one row per module and phase, excluding children."),
     ColumnTable("trace_tree", TRACE_TREE_COLUMNS, "`inspect`: the modules as a tree, including children, in pages."),
     ColumnTable("trace_operators", TRACE_OPERATOR_COLUMNS, "`inspect`: one row per operator, with the work that the operator itself launched."),
