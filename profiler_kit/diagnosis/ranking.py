@@ -216,7 +216,7 @@ def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) ->
         ]
         if not causes:
             return i
-        i = max(causes, key=lambda j: _size(findings[j]))
+        i = causes[_largest([findings[j] for j in causes], [_size(findings[j]) for j in causes])]
 
 
 def _size(finding: Finding) -> float:

@@ -26,6 +26,7 @@ class Rule:
     rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
     only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
     weight. `check_trace`: yields findings for the traces of `inspect`. A rule about traces only has `check=no_findings`.
+    `keeps`: the part of the claimed time that the advice leaves, as `Finding.keeps`.
     `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
 
@@ -35,6 +36,7 @@ class Rule:
     topic: Topic = "note"
     check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
     states_share: bool = True
+    keeps: float = 0.0
 
     def finding(
         self,
@@ -77,6 +79,7 @@ class Rule:
             weight=min(1.0, max(0.0, weight)),
             computed=computed,
             claims=tuple(dict.fromkeys(claims)),
+            keeps=self.keeps,
         )
 
 

@@ -35,4 +35,4 @@ class StepSavings:
 def _claim(finding: Finding) -> Claim:
     from profiler_kit.simulation.step_model import Claim  # reads arrays, which a saved report does not need
 
-    return Claim(finding.claims, finding.weight)
+    return Claim(finding.claims, (1.0 - finding.keeps) * finding.weight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypedDict
 
 from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepParts, step_parts
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
@@ -15,6 +15,7 @@ from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
 from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import advised_remedy, remedies
+from profiler_kit.diagnosis.sequence import step_sequence
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.counts import StaticCount
@@ -23,7 +24,7 @@ from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import Saving
-from profiler_kit.records.verdict import Bound, RankedRemedy, Verdict
+from profiler_kit.records.verdict import Bound, RankedRemedy, StepAfter, Verdict
 from profiler_kit.units import percent, text
 
 # Kinds of work that the verdict lists where no cause stands out, and the smallest share of a listed kind.
@@ -114,7 +115,35 @@ def verdict(report: Report | TraceReport) -> Verdict:
         cause_is_bound=is_bound,
         remedies=useful,
         without_gain=without_gain,
+        **_sequence(report, parts),
     )
+
+
+class _Sequence(TypedDict, total=False):
+    step_ns: int
+    sequence: tuple[StepAfter, ...]
+    device_work_ns: int
+
+
+def _sequence(report: Report | TraceReport, parts: StepParts | None) -> _Sequence:
+    """The step now, after each repair, and the work of the device, which is a share of the step."""
+    step_ns = _step_ns(report)
+    if step_ns is None or parts is None:
+        return {}
+    sequence = step_sequence(report.findings, step_ns)
+    work = _Sequence(device_work_ns=round(parts.busy * step_ns)) if parts.on_device else _Sequence()
+    return {"step_ns": step_ns, "sequence": sequence, **work}
+
+
+def _step_ns(report: Report | TraceReport) -> int | None:
+    """The time of a step of the baseline, or of a single trace without the profiler."""
+    if isinstance(report, Report):
+        run = report.baseline()
+        return run.step_ns.median if run is not None and run.step_ns is not None else None
+    if len(report.traces) != 1:
+        return None
+    (trace,) = report.traces
+    return trace.untraced_step_ns.median if trace.untraced_step_ns is not None else trace.step_ns
 
 
 def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
@@ -308,7 +337,7 @@ def _cause(
 def saving_sentence(saving: Saving) -> str:
     """Return what a step saves without a cause, with the range of the estimate."""
     return (
-        f"Without it, a step would take about {percent(saving.median)} less time "
+        f"Once repaired, a step would take about {percent(saving.median)} less time "
         f"({percent(saving.low)} to {percent(saving.high)}, from a replay of the trace)."
     )
 

@@ -11,8 +11,9 @@ from profiler_kit.units import percent
 
 # Convolutions and products are the model's purpose. A place that mostly computes them cannot be removed.
 MAX_PRODUCT_SHARE: Final = 0.25
-# A place that launches all work is the step itself.
+# A place that launches all work, or without which nothing is left, is the step itself.
 MAX_LAUNCH_SHARE: Final = 0.98
+MAX_SAVING: Final = 0.95
 # An operator that many layers call is no single place, unless it is a large part of the step.
 MIN_OPERATOR_SAVING: Final = 0.4
 
@@ -27,8 +28,12 @@ def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
 
 
 def _is_removable(site: WorkSite) -> bool:
-    is_purpose = site.product_share > MAX_PRODUCT_SHARE or site.launch_share > MAX_LAUNCH_SHARE
-    return not is_purpose and (site.source != "" or site.saving.median >= MIN_OPERATOR_SAVING)
+    is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
+    return (
+        not is_step
+        and site.product_share <= MAX_PRODUCT_SHARE
+        and (site.source != "" or site.saving.median >= MIN_OPERATOR_SAVING)
+    )
 
 
 def site_text(site: WorkSite) -> str:

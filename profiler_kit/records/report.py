@@ -113,7 +113,8 @@ class Finding:
     - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
       explains; None where `claims` is empty, or where the report has no times. With a replay, it is what the step would
       save once the findings before it are repaired.
-    - `saving`: what the step would save without the parts in `claims`, from the replay of its trace; None without a trace.
+    - `keeps`: the part of the claimed time that is left after the repair: half of it, where a type of half the size is used.
+    - `saving`: what the step would save once the finding is repaired, from the replay of its trace; None without a trace.
     """
 
     rule: str
@@ -132,6 +133,7 @@ class Finding:
     share: float | None = None
     remedy: Remedy | None = None
     saving: Saving | None = None
+    keeps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,14 @@ class RankedRemedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepAfter:
+    """The estimated time of a step once the finding of this number, and those listed before it, are repaired."""
+
+    finding: int
+    step_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The answer of a report in a few sentences, and what to do.
 
@@ -63,6 +71,9 @@ class Verdict:
       the part of the step that is its bound, not about a smaller part; None without a bound and a cause.
     - `remedies`: what to do: measured gains first, then estimates, largest first. `without_gain`: advice that was tried and did
       not help.
+    - `step_ns`: the time of a step that the shares are parts of; None without steps.
+    - `sequence`: the step after one repair after the other, by the replay of its trace. `device_work_ns`: the work of the device
+      in a step, which no change of the host makes shorter; None where it is unknown, or shown by `sequence` already.
     """
 
     sentences: tuple[str, ...]
@@ -75,3 +86,6 @@ class Verdict:
     cause_is_bound: bool | None = None
     remedies: tuple[RankedRemedy, ...] = ()
     without_gain: tuple[RankedRemedy, ...] = ()
+    step_ns: int | None = None
+    sequence: tuple[StepAfter, ...] = ()
+    device_work_ns: int | None = None

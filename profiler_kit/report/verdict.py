@@ -11,6 +11,7 @@ from profiler_kit.records.verdict import RankedRemedy, Verdict
 from profiler_kit.units import percent, text
 
 MAX_PATHS = 2
+MIN_MORE = 0.05  # of the step: what a repair saves more after others
 
 
 def verdict_sections(verdict: Verdict | None, warnings: Iterable[Block], *, remedies: bool = True) -> Iterator[Section]:
@@ -19,9 +20,22 @@ def verdict_sections(verdict: Verdict | None, warnings: Iterable[Block], *, reme
     sentences = (Paragraph(text=sentence) for sentence in verdict.sentences)
     yield Section(title="Verdict", blocks=(*sentences, *warnings), is_result=True)
     if verdict.remedies and remedies:
-        yield Section(title="What to do", blocks=(RemedyList(remedies=verdict.remedies),), is_result=True)
+        sequence = [Paragraph(text=text) for text in (sequence_sentence(verdict),) if text]
+        yield Section(title="What to do", blocks=(RemedyList(remedies=verdict.remedies), *sequence), is_result=True)
     if verdict.without_gain and remedies:
         yield Section(title="Tried, no gain", blocks=(RemedyList(remedies=verdict.without_gain),))
+
+
+def sequence_sentence(verdict: Verdict) -> str:
+    """The step after one repair after the other: ``13.3 ms now, 9.1 ms without [1], 7 ms without [1] and [2]``."""
+    if len(verdict.sequence) < 2 or verdict.step_ns is None:
+        return ""
+    parts, done = [f"{text(verdict.step_ns, 'ns')} now"], ""
+    for step in verdict.sequence:
+        done = f"{done} and [{step.finding}]" if done else f"[{step.finding}]"
+        parts.append(f"about {text(step.step_ns, 'ns')} without {done}")
+    device = f" The device's work alone takes {text(verdict.device_work_ns, 'ns')}." if verdict.device_work_ns else ""
+    return f"A step, one repair after the other: {', '.join(parts)}.{device}"
 
 
 def remedy_sentence(remedy: RankedRemedy) -> str:
@@ -63,5 +77,11 @@ def share_sentence(finding: Finding) -> str:
     if finding.share < 0.0005:  # it would be shown as 0.0 %
         return f"Explains no part of {quantity} beyond the findings above."
     if (saving := finding.saving) is not None:
-        return f"A step without it takes {percent(saving.median)} less time ({percent(saving.low)} to {percent(saving.high)})."
+        low, high = percent(saving.low), percent(saving.high)
+        later = (
+            f"; {percent(finding.share)} once those above are repaired as well"
+            if finding.share > saving.median + MIN_MORE
+            else ""
+        )
+        return f"Once repaired, a step takes {percent(saving.median)} less time ({low} to {high}){later}."
     return f"Explains {percent(finding.share)} of {quantity}."

@@ -99,8 +99,8 @@ class StepModel:
 
     @cached_property
     def steps_ns(self) -> tuple[int, ...]:
-        """The time of a step without the profiler, for its usual, least and largest cost."""
-        return tuple(simulate(graph).step_ns for graph in self.untraced)
+        """The time of all steps without the profiler, for its usual, least and largest cost."""
+        return tuple(simulate(graph).total_ns for graph in self.untraced)
 
     def saving(self, claim: Claim, after: Sequence[Claim] = (), cost: int = USUAL) -> float:
         """Return the share of the step that `claim` takes with it, once `after` is gone."""
@@ -110,8 +110,8 @@ class StepModel:
         graph = self.untraced[cost]
         for gone in after:
             graph = self._without(graph, gone)
-        before = simulate(graph).step_ns if after else step_ns
-        return (before - simulate(self._without(graph, claim)).step_ns) / step_ns
+        before = simulate(graph).total_ns if after else step_ns
+        return (before - simulate(self._without(graph, claim)).total_ns) / step_ns
 
     def savings(self, claim: Claim) -> tuple[float, ...]:
         """Return the share of the step that `claim` takes with it, for the usual, least and largest cost of the profiler."""
@@ -150,7 +150,7 @@ class StepModel:
         """
         step_ns = self.steps_ns[cost]
         changed = self._without_nodes(self.untraced[cost], members, of_function=of_function)
-        return 1.0 - simulate(changed).step_ns / step_ns if step_ns else 0.0
+        return 1.0 - simulate(changed).total_ns / step_ns if step_ns else 0.0
 
     def _without_nodes(self, graph: Graph, members: Mask, *, of_function: bool) -> Graph:
         changed = drop_waits(remove(graph, np.flatnonzero(members & graph.is_device)), np.flatnonzero(members))

@@ -207,10 +207,7 @@ def is_softmax_kernel(name: str) -> bool:
     return _SOFTMAX_KERNEL.search(name) is not None and _LOG_SOFTMAX_KERNEL.search(name) is None
 
 
-RULE = Rule(
-    "attention_by_hand",
-    DOC,
-    check,
-    "cause",
-    check,
-)
+# The fused kernel does not write the scores: what is left is the products.
+KEEPS: Final = 0.25
+
+RULE = Rule("attention_by_hand", DOC, check, "cause", check, keeps=KEEPS)

@@ -314,4 +314,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("dominant_layer", DOC, check, "place", check_trace, states_share=False)
+# Half of the work of the layer.
+KEEPS: Final = 0.5
+
+RULE = Rule("dominant_layer", DOC, check, "place", check_trace, states_share=False, keeps=KEEPS)

@@ -93,10 +93,7 @@ def _is_float64_kernel(kernel: Work) -> bool:
     return kernel.math == "f64" or bool(_FLOAT64_KERNEL.search(kernel.name))
 
 
-RULE = Rule(
-    "float64",
-    DOC,
-    check,
-    "cause",
-    check,
-)
+# Float32 has half the bytes, and at least twice the peak.
+KEEPS: Final = 0.5
+
+RULE = Rule("float64", DOC, check, "cause", check, keeps=KEEPS)

@@ -93,4 +93,7 @@ def _large_kernels(work: StepWork, static: StaticCount | None) -> _LargeKernels 
     return _LargeKernels(layers=layers, ns=ns, share=share)
 
 
-RULE = Rule("large_kernel", DOC, check, "cause", check)
+# Half of the work of the layer.
+KEEPS: Final = 0.5
+
+RULE = Rule("large_kernel", DOC, check, "cause", check, keeps=KEEPS)

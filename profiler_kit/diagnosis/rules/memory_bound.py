@@ -191,4 +191,7 @@ def _is_memory_bound(kernel: TraceKernel) -> bool:
     return kernel.family in MEMORY_BOUND_FAMILIES and not is_host_copy(kernel.name)
 
 
-RULE = Rule("memory_bound", DOC, check, "place", check_trace, states_share=False)
+# Fusing two operations halves their traffic, and so does a type of half the size.
+KEEPS: Final = 0.5
+
+RULE = Rule("memory_bound", DOC, check, "place", check_trace, states_share=False, keeps=KEEPS)

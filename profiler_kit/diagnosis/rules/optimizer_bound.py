@@ -145,10 +145,7 @@ def _kind(work: StepWork) -> Kind:
     return "foreach" if any(map(_FOREACH.search, names)) else "loop"
 
 
-RULE = Rule(
-    "optimizer_bound",
-    DOC,
-    check,
-    "cause",
-    check,
-)
+# A fused optimizer reads and writes the state once, in a few launches.
+KEEPS: Final = 0.25
+
+RULE = Rule("optimizer_bound", DOC, check, "cause", check, keeps=KEEPS)
