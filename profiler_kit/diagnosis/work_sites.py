@@ -46,6 +46,13 @@ def operators_text(site: WorkSite) -> str:
     return f", most in {join_list(list(site.operators))}" if site.operators else ""
 
 
+def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:
+    """Return a sentence with the operators that launch most work; empty without any."""
+    operators = sorted((site for site in sites if site.operator), key=lambda site: -site.launches)[:count]
+    listed = [f"{site.operator} {round(site.launches)}" for site in operators]
+    return f"Most launches per step come from {join_list(listed)}." if listed else ""
+
+
 def sites_sentence(sites: Sequence[WorkSite], least: float, count: int = 3) -> str:
     """Return a sentence with the largest places and their savings; empty without any."""
     listed = [f"{site_text(site)} {percent(site.saving.median)}" for site in removable_sites(sites, least)[:count]]

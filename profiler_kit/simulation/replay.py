@@ -22,7 +22,6 @@ class Replay:
         """The time of a step, as `step_ns_of` defines it."""
         return step_ns_of(self.graph, self.start_ns, self.end_ns)
 
-
     @property
     def total_ns(self) -> int:
         """The time from the first work to the end of the last step but one, and of all work with fewer than three steps.

@@ -23,7 +23,7 @@ from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import kernels_of, median_kernel_ns, phase_shares
-from profiler_kit.diagnosis.work_sites import removable_sites, site_text, sites_sentence
+from profiler_kit.diagnosis.work_sites import launches_sentence, removable_sites, site_text, sites_sentence
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import idle_by_cause
@@ -174,6 +174,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
             f"Idle time by cause: {join_list(causes)}.",
             _host_sentence(step),
+            launches_sentence(step.sites),
             sites_sentence(step.sites, MIN_SITE_SAVING),
             worst.others_sentence(),
         ),
