@@ -14,6 +14,8 @@ MAX_PRODUCT_SHARE: Final = 0.25
 # A place that launches all work, or without which nothing is left, is the step itself.
 MAX_LAUNCH_SHARE: Final = 0.98
 MAX_SAVING: Final = 0.95
+# The phase of work that is no part of a training step: metrics, logging, bookkeeping of the loop.
+OUTSIDE: Final = "other"
 # An operator that many layers call is no single place, unless it is a large part of the step.
 MIN_OPERATOR_SAVING: Final = 0.4
 
@@ -29,16 +31,23 @@ def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
 
 def _is_removable(site: WorkSite) -> bool:
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
-    return (
-        not is_step
-        and site.product_share <= MAX_PRODUCT_SHARE
-        and (site.source != "" or site.saving.median >= MIN_OPERATOR_SAVING)
-    )
+    if is_step or site.product_share > MAX_PRODUCT_SHARE:
+        return False
+    if site.operator:
+        return site.saving.median >= MIN_OPERATOR_SAVING
+    return site.source != "" or site.phase == OUTSIDE
 
 
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
-    return f"{site.source or site.operator} ({plural(round(site.launches), 'launch', 'launches')} per step)"
+    name = site.source or site.operator or "work outside forward, loss, backward and optimizer"
+    return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
+
+
+def site_claim(site: WorkSite) -> str:
+    """Return the claim of all work of a place, as in `Finding.claims`."""
+    kind = "function" if site.source else "operator" if site.operator else "phase"
+    return f"site:{kind}:{site.source or site.operator or site.phase}"
 
 
 def operators_text(site: WorkSite) -> str:

@@ -157,15 +157,17 @@ class StepModel:
         return shorten(changed, np.flatnonzero(members & ~graph.is_device), 0) if of_function else changed
 
     def _without_sites(self, graph: Graph, names: Iterable[str]) -> Graph | None:
-        """Return `graph` without the claimed place, ``site:function:NAME`` or ``site:operator:NAME``; None if none is claimed."""
+        """Return `graph` without the claimed place: ``site:``, then ``function:``, ``operator:`` or ``phase:``, then its name.
+
+        None if no place is claimed.
+        """
         for name in names:
             pool, _, part = name.partition(":")
             if pool == "site":
                 kind, _, text = part.partition(":")
-                is_function = kind == "function"
-                sites = enumerate(self.labels.sites)
-                numbers = [i for i, site in sites if text == (site.source if is_function else site.operator)]
-                return self._without_nodes(graph, np.isin(self.labels.site, numbers), of_function=is_function)
+                field = {"function": "source"}.get(kind, kind)
+                numbers = [i for i, site in enumerate(self.labels.sites) if text == getattr(site, field)]
+                return self._without_nodes(graph, np.isin(self.labels.site, numbers), of_function=kind != "operator")
         return None
 
     def claimed_work(self, names: Iterable[str]) -> Mask:
@@ -190,16 +192,18 @@ class StepModel:
 
 
 def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
-    """Return the functions and the operators without which a step would save most."""
+    """Return the functions, the operators and the phases without which a step would save most."""
     sites = model.labels.sites
     return (
-        *_sites_by(model, [site.source for site in sites], of_source=True),
-        *_sites_by(model, [site.operator for site in sites], of_source=False),
+        *_sites_by(model, [site.source for site in sites], "source"),
+        *_sites_by(model, [site.operator for site in sites], "operator"),
+        *_sites_by(model, [site.phase for site in sites], "phase"),
     )
 
 
-def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> list[WorkSite]:
+def _sites_by(model: StepModel, names: Sequence[str], kind: Literal["source", "operator", "phase"]) -> list[WorkSite]:
     """Return the sites of the same name as one. `names`: the name of each site, or ""."""
+    has_host = kind != "operator"
     labels, is_device, ns = model.labels, model.traced.is_device, model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
     group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[labels.site]
@@ -210,20 +214,20 @@ def _sites_by(model: StepModel, names: Sequence[str], *, of_source: bool) -> lis
     for number in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
         members = group == number
         work = np.flatnonzero(members & is_device)
-        savings = [model.saving_without(members, of_function=of_source)]
+        savings = [model.saving_without(members, of_function=has_host)]
         if savings[USUAL] >= MIN_RANGED_SAVING:
             others = range(1, len(model.untraced))
-            savings += [model.saving_without(members, of_function=of_source, cost=cost) for cost in others]
+            savings += [model.saving_without(members, of_function=has_host, cost=cost) for cost in others]
         rows.append(
             WorkSite(
-                source=unique[number] if of_source else "",
-                operator="" if of_source else unique[number],
+                source=unique[number] if kind == "source" else "",
+                operator=unique[number] if kind == "operator" else "",
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
                 launch_share=len(work) / max(int(is_device.sum()), 1),
                 product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
                 saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
-                operators=_longest_operators(model, np.flatnonzero(members)) if of_source else (),
+                operators=_longest_operators(model, np.flatnonzero(members)) if has_host else (),
             )
         )
     return sorted(rows, key=lambda row: -row.saving.median)

@@ -110,7 +110,7 @@ def sites(tmp_path: Path, events: list[Event]) -> dict[str, WorkSite]:
     attribution = attribute(table(tmp_path, events))
     summary, replay = replayed(attribution, summarize(attribution))
     assert replay is not None
-    return {site.source or site.operator: site for site in summary.sites}
+    return {site.source or site.operator or site.phase: site for site in summary.sites}
 
 
 def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
     for i in range(4):
         events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
     places = sites(tmp_path, events)
-    assert set(places) == {"train.py(3): clip", "aten::mm", "aten::add"}
+    assert set(places) == {"train.py(3): clip", "aten::mm", "aten::add", "forward"}
     clip, product = places["train.py(3): clip"], places["aten::mm"]
     assert clip.saving.low <= clip.saving.median <= clip.saving.high
     assert clip.saving.median == pytest.approx(0.9, abs=0.03)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
+from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule, no_findings
 from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.diagnosis.work_sites import (
@@ -14,6 +14,7 @@ from profiler_kit.diagnosis.work_sites import (
     MIN_OPERATOR_SAVING,
     operators_text,
     removable_sites,
+    site_claim,
     site_text,
     sites_sentence,
 )
@@ -30,10 +31,11 @@ MIN_LISTED: Final = 0.05
 DOC = f"""
 Fires if the replay of a trace saves at least {limit_percent(MIN_SAVING)} of the step without the work of one function (with
 stacks): its device work, its launches, and the host's waits there; or {limit_percent(MIN_OPERATOR_SAVING)} without one operator,
-wherever it is called. `high` from {limit_percent(LARGE_SAVING)} on, `medium` below. Work of backward belongs to the place of its
-forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products,
-attention or recurrent layers do not count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The
-finding ranks after those that say why the place takes time.
+wherever it is called; or without all work outside forward, loss, backward and optimizer. `high` from
+{limit_percent(LARGE_SAVING)} on, `medium` below. Work of backward belongs to the place of its forward operator. Places with more
+than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products, attention or recurrent layers do not
+count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that say why
+the place takes time.
 """
 
 
@@ -42,10 +44,12 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
         return
     site = worst.match
-    kind = "function" if site.source else "operator"
+    kind = "The function " if site.source else "The operator " if site.operator else ""
     yield RULE.finding(
         severity="high" if site.saving.median >= LARGE_SAVING else "medium",
-        title=f"The {kind} {site_text(site)} costs {percent(site.saving.median)} of the step{operators_text(site)}",
+        title=capitalize(
+            f"{kind}{site_text(site)} costs {percent(site.saving.median)} of the step{operators_text(site)}"
+        ),
         explanation=join_sentences(
             f"{worst.sentence_prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(worst.trace.sites, MIN_LISTED),
@@ -57,7 +61,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="launches per step", value=site.launches, unit="count", where=worst.where),
         ),
         weight=site.saving.median,
-        claims=(f"site:{kind}:{site.source or site.operator}",),
+        claims=(site_claim(site),),
     )
 
 
