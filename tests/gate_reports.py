@@ -8,8 +8,9 @@ from typing import Any
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
 

@@ -25,21 +25,14 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
-from profiler_kit.records.runs import (
-    ConfigRun,
-    Failure,
-    KernelStat,
-    LayerTiming,
-    OpMemory,
-    PeakMemory,
-    PhaseTiming,
-)
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"

@@ -18,9 +18,10 @@ from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.visits import Round, Visit, as_round
 from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Tool
-from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo, TargetSpec
 from profiler_kit.records.tuning import Tuning, TuningOptions

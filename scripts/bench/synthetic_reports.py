@@ -12,10 +12,12 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, CountPhase, ModuleNode, StaticCount
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import KernelStat
 
 WIDTH: Final = 1024
 TOKENS: Final = 8 * 512

@@ -19,10 +19,12 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
 from profiler_kit.records.experiments import ConvolutionTiming, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import read_report
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.comparison import comparison_document
 from profiler_kit.units import text
 

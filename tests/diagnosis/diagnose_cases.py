@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Evidence, Finding, Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import KernelStat
 
 MS = 1_000_000
 MIB = 2**20

@@ -29,8 +29,10 @@ from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, MemoryCategories, MemoryEstimate, ModuleMemory, ModuleNode
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, ExperimentOptions, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.traces import KernelStat
 
 AMPERE = replace(H100, capability="9.0")
 CEILINGS = Ceilings(

@@ -13,11 +13,13 @@ from trace_reports import kernel, ms, steps, trace, traces
 from profiler_kit.diagnosis import all_rules, diagnose, diagnose_traces
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import (
     IdleTime,
+    KernelStat,
     PhaseTime,
     ShapedOperator,
     TraceKernel,

@@ -14,11 +14,12 @@ from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.arithmetic import step_arithmetic
 from profiler_kit.diagnosis.roofline import roofline
 from profiler_kit.records.configs import NamedValue, RunConfig
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 GPU_WORDS = re.compile(
     r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE

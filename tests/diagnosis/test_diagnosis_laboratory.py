@@ -12,8 +12,10 @@ from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.advice import find_trials, with_option
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.units import text
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()

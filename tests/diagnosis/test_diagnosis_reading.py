@@ -16,7 +16,9 @@ from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
-from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 
 
 def test_counterparts_are_found_by_flags_whatever_their_names() -> None:

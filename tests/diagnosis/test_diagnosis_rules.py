@@ -35,9 +35,10 @@ from profiler_kit.diagnosis import diagnose
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 V0, V1 = v0(), v1()
 

@@ -25,8 +25,10 @@ from diagnose_cases import (
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 
 DEFAULT, BENCHMARK, DETERMINISTIC = v0().runs[:3]
 

@@ -11,8 +11,8 @@ from sample_reports import count_only, counted, v0_cpu
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PSEUDO_PATHS, Cost, ModuleNode
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import LayerTiming
 from profiler_kit.report.rows import Counted, Layers, Timed, fold, layer_rows, merge, run_by_name
 
 

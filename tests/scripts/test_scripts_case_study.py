@@ -17,11 +17,13 @@ from sample_figures import MS, count, cuda, naive, phases, run
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, StaticCount
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import KernelStat
 from scripts.case_study import __main__ as script
 from scripts.case_study import cost_verdicts, measurement, page
 from scripts.case_study.claims import CLAIMS, LETTERS

@@ -15,8 +15,10 @@ from noise_cases import MS, again, around, of, report
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.sentences import turns
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,

@@ -8,8 +8,10 @@ import pytest
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
+from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 from profiler_kit.statistics.sequential import PRECISE_LIMIT, is_decided, undecided_runs
