@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from traced_runs import traced_run
+
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.experiments import Repeat
@@ -115,7 +117,7 @@ def run(
     step_ns = None if failure else Interval(median=median, low=median - spread, high=median + spread)
     if step_ns is not None and repeat_of is None:
         fields.setdefault("further_repeats", (Repeat(step_ns=step_ns),) * 3)
-    return ConfigRun(
+    return traced_run(
         config=RunConfig(name=name, repeat_of=repeat_of),
         environment=environment,
         failure=failure,

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from traced_runs import with_traced
+
 from profiler_kit.configurations.naming import parse_config
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.tuning import Search
@@ -113,7 +115,7 @@ class SimulatedDevice:
         assert run.step_ns is not None
         kernel_ns = round(run.step_ns.median * self.device_share)
         layer = LayerTiming(path="", phase="forward", kernel_ns=kernel_ns)
-        return replace(run, clock="kernel", modules=(layer,), unattributed_ns=0)
+        return with_traced(run, clock="kernel", modules=(layer,), unattributed_ns=0)
 
     def measure_visits(
         self,

@@ -112,4 +112,5 @@ def _convolutions(attribution: Attribution, position: Ids) -> Bytes:
     if not (op != _NO_CONVOLUTION).any():
         return np.full(len(position), _NO_CONVOLUTION)
     enclosing = np.append(innermost_enclosing(host.parent, op != _NO_CONVOLUTION), np.int32(NONE))[position]
-    return np.where(enclosing != NONE, op[enclosing], _NO_CONVOLUTION)
+    result: Bytes = np.where(enclosing != NONE, op[enclosing], _NO_CONVOLUTION)
+    return result

@@ -10,6 +10,7 @@ import pytest
 from gate_reports import GPU, node, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced_runs import traced_run
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.comparison.efficiency import apportion
@@ -48,7 +49,7 @@ def timed(ms: float, layers: list[LayerTiming], **fields: object) -> ConfigRun:
         "modules": tuple(layers),
         "unattributed_ns": 0,
     }
-    return ConfigRun(**{**given, **fields})  # type: ignore[arg-type]
+    return traced_run(**{**given, **fields})  # type: ignore[arg-type]
 
 
 def net(name: str, macs: dict[str, int], one: ConfigRun) -> Report:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from traced_runs import traced_run, with_traced
+
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
 from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
@@ -125,7 +127,7 @@ def measured(
             ),
         ),
     )
-    return ConfigRun(
+    return traced_run(
         config=config(name),
         environment=H100,
         first_step_ns=round(first_ms * MS),
@@ -336,7 +338,7 @@ def single_conv() -> Report:
         )  # fmt: skip
         pointwise = KernelStat(name="elementwise_kernel", family="pointwise", calls=4, kernel_ns=5 * MS)
         modules = (LayerTiming(path="conv", phase="forward", kernel_ns=5 * MS, kernels=(pointwise,)),)
-        runs.append(replace(run, modules=modules, kernels=(pointwise,)))
+        runs.append(with_traced(run, modules=modules, kernels=(pointwise,)))
     return report(*with_tuning(tuple(runs)), again(runs[0]), counts=static(conv("conv", 3, 64, 3, 256)))
 
 
@@ -354,7 +356,7 @@ def cpu() -> Report:
         for phase, share in shares
         if share
     )
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="default"),
         environment=CPU,
         first_step_ns=ns,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sample_figures import MS, count, cuda, naive, phases, run
+from traced_runs import traced_run
 
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import RunConfig
@@ -155,7 +156,7 @@ def test_run_figures_name_the_kernels_of_the_largest_layer_and_the_largest_works
         peak_path="large", peak_phase="forward", peak_op="conv", peak_bytes=33, parameters=1, gradients=0,
         optimizer_state=0, inputs=0, saved_activations=2, workspace=30, rest=0, ops=(op,),
     )  # fmt: skip
-    good = ConfigRun(
+    good = traced_run(
         config=RunConfig(name="default"), steps_ns=(1, 2, 3), step_ns=Interval(median=2, low=1, high=3), modules=layers,
         memory=memory, workspace_bytes=30,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from traced_runs import with_traced
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
@@ -37,7 +38,7 @@ def run_of(name: str, *medians_ms: float, device_ms: float | None = None, **sett
         return run
     kernel = KernelStat(name="k", family="gemm", calls=3, kernel_ns=round(device_ms * MS))
     layer = LayerTiming(path="fc", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
-    return replace(run, clock="kernel", kernels=(kernel,), modules=(layer,), unattributed_ns=0)
+    return with_traced(run, clock="kernel", kernels=(kernel,), modules=(layer,), unattributed_ns=0)
 
 
 def undecided(baseline: ConfigRun, *others: ConfigRun) -> list[str]:
