@@ -10,6 +10,7 @@ import pytest
 from gate_reports import GPU, node, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced_runs import traced_run
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.comparison.efficiency import apportion
@@ -19,10 +20,12 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
 from profiler_kit.records.experiments import ConvolutionTiming, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import read_report
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.comparison import comparison_document
 from profiler_kit.units import text
 
@@ -46,7 +49,7 @@ def timed(ms: float, layers: list[LayerTiming], **fields: object) -> ConfigRun:
         "modules": tuple(layers),
         "unattributed_ns": 0,
     }
-    return ConfigRun(**{**given, **fields})  # type: ignore[arg-type]
+    return traced_run(**{**given, **fields})  # type: ignore[arg-type]
 
 
 def net(name: str, macs: dict[str, int], one: ConfigRun) -> Report:
