@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from profiler_kit.diagnosis.disturbance import with_doubt
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["all_rules", "diagnose", "diagnose_traces", "verdict"]
 
 
-def diagnose(report: Report) -> tuple[Finding, ...]:
+def diagnose(report: Report, models: Mapping[str, StepModel] = MappingProxyType({})) -> tuple[Finding, ...]:
     """Return the findings of all rules on `report`, ordered by the share of the step that they explain.
 
-    Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`.
+    Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`. With the
+    model of the baseline in `models`, findings are ordered by what a step would save.
     """
     pairs = [(rule, with_doubt(report, finding)) for rule in all_rules() for finding in rule.check(report)]
-    return rank(report, _sorted_findings(pairs), topics={rule.name: rule.topic for rule, _ in pairs})
+    run = report.baseline()
+    model = models.get(run.config.name) if run is not None else None
+    return _ranked(report, pairs, [model] if model is not None else [])
 
 
 def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tuple[Finding, ...]:
@@ -46,12 +50,14 @@ def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tu
         if check is not None
         for finding in check(report if rule.topic == "runs" else readable)
     ]
-    return rank(
-        readable,
-        _sorted_findings(pairs),
-        savings=StepSavings(models) if models else None,
-        topics={rule.name: rule.topic for rule, _ in pairs},
-    )
+    return _ranked(readable, pairs, models)
+
+
+def _ranked(
+    report: Report | TraceReport, pairs: list[tuple[Rule, Finding]], models: Sequence[StepModel]
+) -> tuple[Finding, ...]:
+    savings = StepSavings(models) if models else None
+    return rank(report, _sorted_findings(pairs), savings=savings, topics={rule.name: rule.topic for rule, _ in pairs})
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

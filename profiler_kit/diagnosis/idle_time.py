@@ -14,7 +14,8 @@ from typing import Final, Generic, TypeVar
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import join_list, quoted_name
-from profiler_kit.diagnosis.timing import median_kernel_ns, weighted_median
+from profiler_kit.diagnosis.recorded import measured_trace, traces_of
+from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.diagnosis.trace_facts import extent_text
 from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.report import Report, TraceReport
@@ -224,12 +225,7 @@ def is_runtime_call(name: str) -> bool:
 
 def idle_steps(report: Report | TraceReport) -> Iterator[IdleStep]:
     """Yield the idle time of the baseline of `report`, or of each trace; nothing for those that are too short."""
-    if isinstance(report, Report):
-        run = report.baseline()
-        measured = run_step(run) if run is not None else None
-        steps = [replace(measured, facts=facts_of(report))] if measured is not None else []
-    else:
-        steps = [*_trace_steps(report)]
+    steps = _steps(report)
     for step in steps:
         if step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
             yield step
@@ -278,29 +274,22 @@ def call_name(activity: HostActivity) -> str:
 
 
 def run_step(run: ConfigRun) -> IdleStep | None:
-    """Return a traced step of `run`, with its idle time scaled to that of the timed steps; None without a trace."""
-    if not run.span_ns or not run.busy_ns or run.busy_share is None or run.step_ns is None:
-        return None
-    idle_ns = run.span_ns - run.busy_ns
-    return IdleStep(
-        name=quoted_name(run),
-        where=run.config.name,
-        on_device=run.clock == "kernel",
-        steps=1,
-        span_ns=run.span_ns,
-        busy_ns=run.busy_ns,
-        idle=run.idle,
-        waits=run.waits,
-        activities=run.activities,
-        median_kernel_ns=median_kernel_ns(run),
-        events=sum(kernel.calls for kernel in run.kernels),
-        scale=(1.0 - run.busy_share) * run.span_ns / idle_ns if idle_ns else 1.0,
-    )
+    """Return the traced steps of `run` with the idle time of its timed steps; None without a trace."""
+    trace = measured_trace(run)
+    return _run_step(_trace_step(trace, quoted_name(run)), Facts()) if trace is not None else None
+
+
+def _run_step(step: IdleStep, facts: Facts) -> IdleStep:
+    """Return `step` as one that the tool measured: its waits are not all the program's, and older files have no marks."""
+    return replace(step, facts=facts, from_user=False, steps=max(1, step.steps))
 
 
 @once_per_report
-def _trace_steps(report: TraceReport) -> tuple[IdleStep, ...]:
-    return tuple(_trace_step(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces)
+def _steps(report: Report | TraceReport) -> tuple[IdleStep, ...]:
+    traces, facts = traces_of(report), facts_of(report) if isinstance(report, Report) else None
+    several = isinstance(report, Report) or len(traces.traces) > 1
+    steps = (_trace_step(trace, traces.name(trace) if several else "") for trace in traces.traces)
+    return tuple(step if facts is None else _run_step(step, facts) for step in steps)
 
 
 def _trace_step(trace: TraceSummary, name: str) -> IdleStep:

@@ -1,4 +1,4 @@
-"""Results that all rules share, computed once per trace report."""
+"""Results that all rules share, computed once per report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import TypeVar
 
-from profiler_kit.records.report import TraceReport
+from profiler_kit.records.report import Report, TraceReport
 
 Result = TypeVar("Result")
 
@@ -16,7 +16,7 @@ class _Identity:
 
     __slots__ = ("report",)
 
-    def __init__(self, report: TraceReport) -> None:
+    def __init__(self, report: Report | TraceReport) -> None:
         self.report = report
 
     def __eq__(self, other: object) -> bool:
@@ -26,7 +26,7 @@ class _Identity:
         return id(self.report)
 
 
-def once_per_report(compute: Callable[[TraceReport], Result]) -> Callable[[TraceReport], Result]:
+def once_per_report(compute: Callable[[Report | TraceReport], Result]) -> Callable[[Report | TraceReport], Result]:
     """Return `compute` with its result for the latest report stored."""
 
     @lru_cache(maxsize=1)
@@ -34,7 +34,7 @@ def once_per_report(compute: Callable[[TraceReport], Result]) -> Callable[[Trace
         return compute(key.report)
 
     @wraps(compute)
-    def look_up(report: TraceReport) -> Result:
+    def look_up(report: Report | TraceReport) -> Result:
         return stored(_Identity(report))
 
     return look_up

@@ -26,11 +26,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from profiler_kit.diagnosis.recorded import traces_of
 from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.report import SEVERITIES, Finding, Report, Severity, TraceReport
-from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IDLE_CAUSES, IdleCause, IdleTime, TraceSummary, idle_by_cause
+from profiler_kit.records.traces import IDLE_CAUSES, IdleTime, TraceSummary, idle_by_cause
 
 PEAK: Final = "peak"
 # The claim "host": idle time in which the device waits for the host, not for another device or stream.
@@ -243,12 +243,7 @@ def step_cells(report: Report | TraceReport, findings: Iterable[Finding]) -> tup
     They describe the baseline run, or the mean of all traces.
     """
     names = _ClaimedNames(claim for finding in findings for claim in finding.claims)
-    if isinstance(report, Report):
-        run = report.baseline()
-        cells = list(_run_cells(run, names)) if run is not None else []
-        parts = [cells]
-    else:
-        parts = [list(_trace_cells(trace, names)) for trace in report.traces]
+    parts = [list(_trace_cells(trace, names)) for trace in traces_of(report).traces]
     sizes: defaultdict[tuple[str, str, str, str], float] = defaultdict(float)
     parts = [cells for cells in parts if any(cell.share > 0 for cell in cells)]
     for cells in parts:
@@ -278,37 +273,6 @@ class _ClaimedNames:
     def kernel(self, name: str) -> str:
         """Return `name` if it is claimed."""
         return name if name in self.kernels else ""
-
-
-def _run_cells(run: ConfigRun, names: _ClaimedNames) -> Iterator[Cell]:
-    """Yield the cells of a step of `run`, in ns: the busy time of a traced step, and idle time by `ConfigRun.busy_share`."""
-    device_ns, busy_ns, share = run.device_ns, run.busy_ns, run.busy_share
-    if not device_ns or not busy_ns or not share:
-        return
-    idle, idle_ns = idle_by_cause(run.idle), busy_ns / share - busy_ns
-    if not run.span_ns:
-        data_ns = min(_data_wait_ns(run), round(idle_ns))
-        # outside operators the CPU runs Python; a device waits for something that was not recorded
-        other_cause: IdleCause = "python" if run.clock == "operator" else "unknown"
-        idle = {"waiting for data": data_ns, other_cause: round(idle_ns) - data_ns}
-    total_ns = sum(idle.values())
-    for cause, ns in idle.items():
-        yield Cell(share=idle_ns * ns / total_ns if total_ns else 0.0, cause=cause)
-    scale = busy_ns / device_ns  # streams overlap: the times of modules can sum to more than the busy time
-    for layer in run.modules:
-        module, rest_ns = names.module(layer.path), layer.kernel_ns
-        for kernel in layer.kernels:
-            if kernel.name in names.kernels:
-                yield Cell(share=scale * kernel.kernel_ns, phase=layer.phase, module=module, kernel=kernel.name)
-                rest_ns -= kernel.kernel_ns
-        yield Cell(share=scale * max(0, rest_ns), phase=layer.phase, module=module)
-    yield Cell(share=scale * (run.unattributed_ns or 0), phase="(unattributed)", module="(other)")
-
-
-def _data_wait_ns(run: ConfigRun) -> int:
-    """Return the time of the data phase in which no operator runs."""
-    timing = next((timing for timing in run.phases if timing.phase == "data"), None)
-    return max(0, (timing.stopwatch_ns or 0) - (timing.kernel_ns or 0)) if timing is not None else 0
 
 
 def _trace_cells(trace: TraceSummary, names: _ClaimedNames) -> Iterator[Cell]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import plural
-from profiler_kit.records.report import TraceReport
+from profiler_kit.diagnosis.phrases import plural, quoted_name
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import DeviceEvidence, IdleCause, IdleTime, TraceSummary
 
 # Where the device works in less than half of the recorded time, the time around its work decides what a trace shows.
@@ -28,6 +29,40 @@ _EVIDENCE: Final[dict[DeviceEvidence, str]] = {
     "threads": "autograd's thread of a device, {}, runs the backward pass",
     "inputs": "operators have inputs on {}",
 }
+
+
+def traces_of(report: Report | TraceReport) -> TraceReport:
+    """Return the traces of a report as rules read them: of a target report, the traced steps of its baseline."""
+    if isinstance(report, TraceReport):
+        return report
+    run = report.baseline()
+    trace = measured_trace(run) if run is not None else None
+    return TraceReport(tool=report.tool, created=report.created, traces=(trace,) if trace is not None else ())
+
+
+def measured_trace(run: ConfigRun) -> TraceSummary | None:
+    """Return the traced steps of `run` with the idle time of its timed steps; None without device (or operator) time."""
+    traced = run.traced
+    if traced is None or not traced.busy_ns:
+        return None
+    traced = replace(traced, file=quoted_name(run))
+    if not traced.span_ns:
+        return _with_timed_idle(traced, run)
+    ns = traced.span_ns // (max(1, len(traced.steps)) * max(1, len(traced.accounts)))
+    return without_profiler(replace(traced, step_ns=ns, untraced_step_ns=run.step_ns or traced.untraced_step_ns))
+
+
+def _with_timed_idle(traced: TraceSummary, run: ConfigRun) -> TraceSummary:
+    """Return a mean step of an older report with the rest of the timed step as idle time, whose causes were not recorded."""
+    span_ns = max(traced.busy_ns, run.step_ns.median if run.step_ns is not None else 0)
+    timing = next((timing for timing in run.phases if timing.phase == "data"), None)
+    waits_ns = (timing.stopwatch_ns or 0) - (timing.kernel_ns or 0) if timing is not None else 0
+    idle_ns = span_ns - traced.busy_ns
+    data_ns = min(idle_ns, max(0, waits_ns))
+    # outside operators the CPU runs Python; a device waits for something that was not recorded
+    other: IdleCause = "python" if traced.clock == "host" else "unknown"
+    parts = (IdleTime(cause="waiting for data", phase="data", ns=data_ns), IdleTime(cause=other, ns=idle_ns - data_ns))
+    return replace(traced, span_ns=span_ns, idle_ns=idle_ns, idle=tuple(part for part in parts if part.ns))
 
 
 def readable_traces(report: TraceReport) -> TraceReport:

@@ -14,13 +14,11 @@ from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.once import once_per_report
-from profiler_kit.diagnosis.phrases import quoted_name
-from profiler_kit.diagnosis.timing import kernels_of
+from profiler_kit.diagnosis.recorded import traces_of
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text
 from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceSummary
 
 Match = TypeVar("Match")
@@ -144,20 +142,18 @@ def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
 
 def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
     """Yield the work of the baseline of `report`, or of each trace; nothing for those with less than `MIN_BUSY_NS`."""
-    if isinstance(report, Report):
-        run = report.baseline()
-        measured = run_work(run) if run is not None else None
-        works = [replace(measured, facts=facts_of(report))] if measured is not None else []
-    else:
-        works = [*_trace_works(report)]
+    works = _works(report)
     for work in works:
         if work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
             yield work
 
 
 @once_per_report  # a trace can have 100,000 names
-def _trace_works(report: TraceReport) -> tuple[StepWork, ...]:
-    return tuple(trace_work(trace, report.name(trace) if len(report.traces) > 1 else "") for trace in report.traces)
+def _works(report: Report | TraceReport) -> tuple[StepWork, ...]:
+    traces, facts = traces_of(report), facts_of(report) if isinstance(report, Report) else None
+    several = isinstance(report, Report) or len(traces.traces) > 1
+    works = (trace_work(trace, traces.name(trace) if several else "") for trace in traces.traces)
+    return tuple(work if facts is None else replace(work, facts=facts) for work in works)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,46 +198,6 @@ def trials_of(report: Report | TraceReport, *words: str) -> AdviceTrials:
     """Return the configurations that add one of `words` to the baseline, with trials; none for traces."""
     run = report.baseline() if isinstance(report, Report) else None
     return find_trials(report, run, words) if isinstance(report, Report) and run is not None else NO_TRIALS
-
-
-def run_work(run: ConfigRun) -> StepWork | None:
-    """Return the work of a traced step of `run`; None without a trace.
-
-    Times of modules can sum to more than the busy time where streams overlap, so all times are scaled to the busy time.
-    """
-    device_ns = run.device_ns
-    if not device_ns:
-        return None
-    busy_ns, share = run.busy_ns or 0, run.busy_share
-    span_ns = round(busy_ns / share) if share else busy_ns
-    idle_ns = sum(part.ns for part in run.idle)
-    idle_scale = (span_ns - busy_ns) / idle_ns if idle_ns else 0.0
-    scale = busy_ns / device_ns
-    kernels = tuple(
-        Work(name=k.name, family=k.family, calls=k.calls, ns=round(scale * k.kernel_ns), math=k.math)
-        for k in kernels_of(run)
-    )
-    phases: Counter[str] = Counter()
-    calls: Counter[str] = Counter()
-    modules: Counter[str] = Counter()
-    for layer in run.modules:
-        phases[layer.phase] += round(scale * layer.kernel_ns)
-        calls[layer.phase] += sum(kernel.calls for kernel in layer.kernels)
-        modules[layer.path] += round(scale * layer.kernel_ns)
-    on_device = run.clock == "kernel"
-    return StepWork(
-        source=quoted_name(run),
-        clock="device" if on_device else "operator",
-        steps=1,
-        span_ns=span_ns,
-        busy_ns=busy_ns,
-        kernels=kernels,
-        operators=() if on_device else kernels,
-        phase_ns=phases,
-        phase_calls=calls,
-        module_ns=modules,
-        idle=tuple(replace(part, ns=round(idle_scale * part.ns)) for part in run.idle),
-    )
 
 
 def trace_work(trace: TraceSummary, source: str) -> StepWork:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.phrases import plural
+from profiler_kit.diagnosis.recorded import traces_of
 from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.diagnosis.worst import Others, find_worst
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.counts import PSEUDO_PATHS
-from profiler_kit.records.report import TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IdleCause, TraceKernel, TraceSummary
 
 Match = TypeVar("Match")
@@ -49,13 +50,14 @@ class WorstTrace(Others, Generic[Match]):
 
 
 def worst_trace(
-    report: TraceReport, find_match: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
+    report: Report | TraceReport, find_match: Callable[[TraceSummary], Match | None], weight: Callable[[Match], float]
 ) -> WorstTrace[Match] | None:
-    """Return the trace whose match has the largest `weight`; None if no trace has a match."""
-    if (worst := find_worst(report.traces, find_match, weight, report.name)) is None:
+    """Return the trace whose match has the largest `weight`, or the baseline's; None if no trace has a match."""
+    traces = traces_of(report)
+    if (worst := find_worst(traces.traces, find_match, weight, traces.name)) is None:
         return None
     trace, match, others = worst
-    where = report.name(trace) if len(report.traces) > 1 else ""
+    where = traces.name(trace) if isinstance(report, Report) or len(traces.traces) > 1 else ""
     return WorstTrace(trace=trace, match=match, where=where, other_names=others)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.measurement import experiments as experiment_runs
@@ -31,6 +31,9 @@ from profiler_kit.records.progress import OnProcess, ignore_processes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, TargetInfo, TargetSpec
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import StepModel
 
 DEFAULT_BUDGET_S = 60.0
 # called with the names of the configurations measured so far, and the sentences of the verdict on them
@@ -226,9 +229,12 @@ def _analyze_spec(
         spec = counted.target.spec  # with the choices of this load, so that every process loads the same
     notes = (*plan.notes, *plain_notes(_missing_device_note(counted, device_name)))
     traced_runs: list[Traced] = []
+    models: dict[str, StepModel] = {}
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        run, annotation, timeline = attribute_run_trace(run, trace)
+        run, annotation, timeline, model = attribute_run_trace(run, trace)
+        if model is not None:
+            models[run.config.name] = model
         if traces is not None:
             traced_runs.append(Traced(config=run.config.name, file=trace, annotation=annotation, timeline=timeline))
         return run
@@ -247,7 +253,7 @@ def _analyze_spec(
         ranks=job.ranks if job is not None else None,
     )
     if on_answer is not None:
-        session.on_first_results = partial(_answer, session, counted, on_answer)
+        session.on_first_results = partial(_answer, session, counted, on_answer, models)
     with trace_folder(traces) as folder:
         measure_plan(session, plan, folder)
         experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
@@ -256,10 +262,10 @@ def _analyze_spec(
 
         def build_report() -> Report:
             try:
-                return _measured_report(session, counted, notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules, models)
             except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
                 session.interrupted = True
-                return _measured_report(session, counted, notes, experiments, schedules)
+                return _measured_report(session, counted, notes, experiments, schedules, models)
 
         def parse_config(name: str) -> RunConfig | None:
             config = plan_of(only=[name], again=False).configs[0]
@@ -272,12 +278,12 @@ def _analyze_spec(
     return Analysis(report=report, spec=spec, traces=tuple(traced_runs), interrupted=session.interrupted)
 
 
-def _answer(session: Session, counted: Counted, on_answer: OnAnswer) -> None:
+def _answer(session: Session, counted: Counted, on_answer: OnAnswer, models: Mapping[str, StepModel]) -> None:
     """Call `on_answer` with the verdict on the runs so far. Rooflines are left out: measuring peaks would use the device."""
     runs = with_counted_work(session.runs, counted.by_kit)
     if any(run.failure is None for run in runs):
         report = with_findings(
-            new_report(counted.info, counted.static, runs=runs), counted.by_kit, lambda report: report
+            new_report(counted.info, counted.static, runs=runs), counted.by_kit, lambda report: report, models
         )
         on_answer(
             tuple(run.config.name for run in runs), report.verdict.sentences if report.verdict is not None else ()
@@ -290,6 +296,7 @@ def _measured_report(
     notes: Sequence[Note],
     experiments: ExperimentOptions,
     schedules: tuple[ShapeSchedule, ...],
+    models: Mapping[str, StepModel],
 ) -> Report:
     """The explained report of the finished runs. Ctrl-C skips the current step and sets `session.interrupted`."""
     from profiler_kit.measurement import plan as configurations
@@ -317,7 +324,7 @@ def _measured_report(
                 session.interrupted = True
         return report
 
-    return with_findings(report, counted.by_kit, with_roofline)
+    return with_findings(report, counted.by_kit, with_roofline, models)
 
 
 def _missing_device_note(counted: Counted, device: str) -> tuple[str, ...]:

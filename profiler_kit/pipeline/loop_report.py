@@ -53,13 +53,14 @@ def loop_report(
     notes = [*observed.notes, *_loop_notes(observed)]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
     run = _run(observed, models)
-    timeline = None
+    timeline, models_of_steps = None, {}
     if observed.trace is not None:
-        run, _, timeline = attribute_run_trace(run, observed.trace)
+        run, _, timeline, model = attribute_run_trace(run, observed.trace)
+        models_of_steps = {run.config.name: model} if model is not None else {}
     runs = with_counted_work([run], by_kit)
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
     # peaks of the device are not measured here, because the loop needs it
-    report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)))
+    report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)), models_of_steps)
     return LoopReport(for_python(report), timeline)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 from profiler_kit._version import VERSION
 from profiler_kit.records.counts import StaticCount
@@ -13,6 +14,9 @@ from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report, Tool, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import StepModel
 
 AnyReport = TypeVar("AnyReport", Report, TraceReport)
 
@@ -33,12 +37,20 @@ def new_report(
     )
 
 
-def with_findings(report: Report, by_kit: StaticCount | None, add_roofline: Callable[[Report], Report]) -> Report:
-    """Add rooflines and findings to `report`. Both use the count in the kit's convention, whichever convention is shown."""
+def with_findings(
+    report: Report,
+    by_kit: StaticCount | None,
+    add_roofline: Callable[[Report], Report],
+    models: Mapping[str, StepModel] = MappingProxyType({}),
+) -> Report:
+    """Add rooflines and findings to `report`. Both use the count in the kit's convention, whichever convention is shown.
+
+    `models`: of the steps of runs, by configuration.
+    """
     from profiler_kit.diagnosis import diagnose
 
     bounded = add_roofline(replace(report, static=by_kit))
-    return replace(with_verdict(replace(bounded, findings=diagnose(bounded))), static=report.static)
+    return replace(with_verdict(replace(bounded, findings=diagnose(bounded, models))), static=report.static)
 
 
 def with_verdict(report: AnyReport) -> AnyReport:

@@ -14,14 +14,16 @@ from profiler_kit.records.runs import ConfigRun
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.result import Attribution
+    from profiler_kit.simulation.step_model import StepModel
 
 
 class AttributedRun(NamedTuple):
-    """A run with the times of its trace, the trace's annotation, and the timeline of one step."""
+    """A run with the times of its trace, the trace's annotation, the timeline of one step, and the model of its steps."""
 
     run: ConfigRun
     annotation: Annotation
     timeline: StepTimeline | None
+    model: StepModel | None = None
 
 
 def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
@@ -33,30 +35,26 @@ def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
         attribution = _attribute_file(trace)
         annotation = build_annotation(attribution)
         timeline = step_timeline(attribution, annotation.spans)
-        run = with_replay(attribute_run(run, attribution), attribution)
-        return AttributedRun(run, annotation, timeline)
+        run, model = with_replay(attribute_run(run, attribution), attribution)
+        return AttributedRun(run, annotation, timeline, model)
     except TraceError as error:
         run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))
         return AttributedRun(run, Annotation(spans=()), None)
 
 
-def with_replay(run: ConfigRun, attribution: Attribution) -> ConfigRun:
-    """Add the replay of the traced steps without the profiler to `run`, and the cost that agrees with the timed steps."""
+def with_replay(run: ConfigRun, attribution: Attribution) -> tuple[ConfigRun, StepModel | None]:
+    """Add the step without the profiler to `run`, and the places without which it would be shorter. Return the model as well."""
     import numpy as np
 
     from profiler_kit.attribution.run_waits import is_tool_wait
-    from profiler_kit.simulation.changes import drop_waits
-    from profiler_kit.simulation.from_trace import trace_graph
-    from profiler_kit.simulation.profiler_cost import calibrated_scale, cost_of, untraced_interval
+    from profiler_kit.simulation.step_model import replayed
 
-    traced = trace_graph(attribution)
-    waits = np.flatnonzero(~traced.graph.is_device & (traced.event >= 0))
-    graph = drop_waits(traced.graph, waits[is_tool_wait(attribution, traced.event[waits])])
-    cost = cost_of(attribution, 0.0)
-    estimate = untraced_interval(graph, cost)
-    scale = calibrated_scale(graph, cost, run.step_ns.median) if run.step_ns is not None else None
-    summary = replace(run.traced, untraced_step_ns=estimate) if run.traced is not None else None
-    return replace(run, traced=summary, profiler_scale=scale)
+    if run.traced is None:
+        return run, None
+    own_waits = is_tool_wait(attribution, np.arange(len(attribution.host.rows), dtype=np.int32))
+    timed_ns = run.step_ns.median if run.step_ns is not None else None
+    replay = replayed(attribution, run.traced, timed_ns=timed_ns, own_waits=own_waits)
+    return replace(run, traced=replay.summary, profiler_scale=replay.profiler_scale), replay.model
 
 
 def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:

@@ -151,13 +151,13 @@ def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
     table = read(file, details=False)
     attribution = attribute(table)
     extract = extract_rank(attribution)
-    summary, model = replayed(attribution, extract.summary)
-    extract = replace(extract, summary=summary)
+    replay = replayed(attribution, extract.summary)
+    extract = replace(extract, summary=replay.summary)
     if timeline:
         from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
 
         extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
-    return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=model)
+    return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=replay.model)
 
 
 def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[TraceExtract | KitError]:

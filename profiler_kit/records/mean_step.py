@@ -17,7 +17,9 @@ from profiler_kit.records.traces import (
     PhaseTime,
     Queue,
     SyncWait,
+    TraceKernel,
     TraceModule,
+    TraceOperator,
     TraceSummary,
 )
 
@@ -139,6 +141,7 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
     of_layers: Counter[str] = Counter()
     for layer in step.modules:
         of_layers.update({kernel.name: kernel.kernel_ns for kernel in layer.kernels})
+    kernels = step.kernels or tuple(kernel for layer in step.modules for kernel in layer.kernels)
     rest = (replace(kernel, kernel_ns=kernel.kernel_ns - of_layers[kernel.name]) for kernel in step.kernels)
     device_ns = sum(layer.kernel_ns for layer in step.modules) + step.unattributed_ns
     idle_ns = sum(part.ns for part in step.idle) if step.span_ns else 0
@@ -147,7 +150,7 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
         file="",
         clock="device" if step.clock == "kernel" else "host",
         events=0,
-        device_events=0,
+        device_events=sum(kernel.calls for kernel in kernels) if step.clock == "kernel" else 0,
         span_ns=span_ns,
         busy_ns=span_ns - idle_ns if span_ns else device_ns,
         idle_ns=idle_ns,
@@ -159,9 +162,11 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
         moduleless_ns=0,
         step_ns=None,
         host_step_ns=None,
-        phases=tuple(_phase_time(timing) for timing in step.phases),
+        phases=tuple(_phase_times(step)),
         idle=step.idle,
         modules=tuple(_trace_module(layer) for layer in step.modules),
+        kernels=tuple(_trace_kernel(kernel) for kernel in kernels) if step.clock == "kernel" else (),
+        operators=tuple(_trace_operator(kernel) for kernel in kernels) if step.clock == "operator" else (),
         unattributed=tuple(kernel for kernel in rest if kernel.kernel_ns > 0),
         syncs=step.waits,
         queue=step.queue,
@@ -170,17 +175,48 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
     )
 
 
-def _phase_time(timing: PhaseTiming) -> PhaseTime:
-    kernel_ns = timing.kernel_ns or 0
-    return PhaseTime(
-        phase=timing.phase,
-        host_ns=timing.host_ns,
-        kernel_ns=kernel_ns,
-        sum_ns=kernel_ns,
-        idle_ns=0,
-        wait_ns=timing.wait_ns or 0,
-        events=0,
+def _trace_kernel(kernel: KernelStat) -> TraceKernel:
+    return TraceKernel(
+        name=kernel.name,
+        family=kernel.family,
+        op=kernel.op,
+        math=kernel.math,
+        calls=kernel.calls,
+        kernel_ns=kernel.kernel_ns,
+        sum_ns=kernel.kernel_ns,
     )
+
+
+def _trace_operator(operator: KernelStat) -> TraceOperator:
+    return TraceOperator(
+        name=operator.name,
+        family=operator.family,
+        calls=operator.calls,
+        kernel_ns=operator.kernel_ns,
+        host_self_ns=operator.kernel_ns,
+    )
+
+
+def _phase_times(step: MeanStep) -> Iterator[PhaseTime]:
+    """Yield the phases of `step`, also those of which only the layers are known."""
+    timings = {timing.phase: timing for timing in step.phases}
+    kernel_ns, events = Counter[Phase](), Counter[Phase]()
+    for layer in step.modules:
+        kernel_ns[layer.phase] += layer.kernel_ns
+        events[layer.phase] += sum(kernel.calls for kernel in layer.kernels)
+    for phase in PHASES:
+        if phase in timings or kernel_ns[phase]:
+            timing = timings.get(phase, PhaseTiming(phase=phase))
+            ns = timing.kernel_ns if timing.kernel_ns is not None else kernel_ns[phase]
+            yield PhaseTime(
+                phase=phase,
+                host_ns=timing.host_ns,
+                kernel_ns=ns,
+                sum_ns=ns,
+                idle_ns=0,
+                wait_ns=timing.wait_ns or 0,
+                events=events[phase],
+            )
 
 
 def _trace_module(layer: LayerTiming) -> TraceModule:

@@ -57,6 +57,7 @@ ON_DEVICE: Final = ProfilerCost(
 )
 ON_HOST: Final = ProfilerCost(operator_ns=500, frame_ns=400, range_ns=500, call_ns=0, shapes_ns=0, kept_share=0.5)
 LEAST, MOST = 0.5, 2.0  # times the cost: the ends of the range
+LEAST_CALIBRATED, MOST_CALIBRATED = 0.8, 1.25  # the same where a timed step gave the cost
 NOISE_SHARE: Final = 0.05  # of the step: what steps of the same program differ by
 
 

@@ -28,8 +28,11 @@ from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Mask, selected
 from profiler_kit.simulation.profiler_cost import (
     LEAST,
+    LEAST_CALIBRATED,
     MOST,
+    MOST_CALIBRATED,
     ProfilerCost,
+    calibrated_scale,
     cost_of,
     untraced_interval,
     untraced_reason,
@@ -267,19 +270,41 @@ def claimed_causes(names: Iterable[str]) -> list[int]:
     return sorted(number for cause, number in CAUSE_NUMBERS.items() if cause in causes)
 
 
-def replayed(attribution: Attribution, summary: TraceSummary) -> tuple[TraceSummary, StepModel | None]:
-    """Return `summary` with the step without the profiler and what it would save, and the model for further questions.
+class Replayed(NamedTuple):
+    """The replay of a trace.
 
-    The model is None for a trace without device work or steps, and for steps that are too long to ask often.
+    - `summary`: with the step without the profiler, and the places without which it would be shorter.
+    - `model`: for further questions; None for a trace without device work or steps, and for steps that are too long to ask often.
+    - `profiler_scale`: the factor of the usual cost of the profiler with which the replay takes as long as the timed step.
+    """
+
+    summary: TraceSummary
+    model: StepModel | None = None
+    profiler_scale: float | None = None
+
+
+def replayed(
+    attribution: Attribution, summary: TraceSummary, *, timed_ns: int | None = None, own_waits: Mask | None = None
+) -> Replayed:
+    """Return the replay of the steps of a trace.
+
+    `timed_ns`: the step without the profiler, where it was measured; the cost of the profiler is then the one that explains it.
+    `own_waits`: which host events are waits that are no part of the program, as those at the end of a step that is timed.
     """
     if reason := untraced_reason(attribution, summary):
-        return replace(summary, untraced_reason=reason), None
-    part, cost = _middle_steps(trace_graph(attribution)), cost_of(attribution, summary.missing_share)
+        return Replayed(replace(summary, untraced_reason=reason))
+    traced = trace_graph(attribution)
+    if own_waits is not None:
+        nodes = np.flatnonzero(~traced.graph.is_device & (traced.event >= 0))
+        traced = replace(traced, graph=drop_waits(traced.graph, nodes[own_waits[traced.event[nodes]]]))
+    part, cost = _middle_steps(traced), cost_of(attribution, summary.missing_share)
     summary = replace(summary, untraced_step_ns=untraced_interval(part.graph, cost))
+    scale = calibrated_scale(part.graph, cost, timed_ns) if timed_ns is not None else None
     if not part.graph.is_device.any() or len(part.graph) > MAX_STEP_NODES:
-        return summary, None
-    model = step_model(attribution, part, cost)
-    return replace(summary, sites=work_sites(model)), model
+        return Replayed(summary, None, scale)
+    range_ = (LEAST, MOST) if scale is None else (LEAST_CALIBRATED, MOST_CALIBRATED)
+    model = step_model(attribution, part, cost if scale is None else cost.scaled(scale), range_)
+    return Replayed(replace(summary, sites=work_sites(model)), model, scale)
 
 
 def _middle_steps(trace: TraceGraph) -> TraceGraph:
@@ -310,12 +335,17 @@ def _middle_steps(trace: TraceGraph) -> TraceGraph:
     )
 
 
-def step_model(attribution: Attribution, trace: TraceGraph, cost: ProfilerCost) -> StepModel:
-    """Return the model of the steps of a trace with device work, recorded by a profiler of this cost."""
+def step_model(
+    attribution: Attribution, trace: TraceGraph, cost: ProfilerCost, factors: tuple[float, float] = (LEAST, MOST)
+) -> StepModel:
+    """Return the model of the steps of a trace with device work, recorded by a profiler of this cost.
+
+    `factors`: the least and the largest cost, as parts of the usual one.
+    """
     labels, idle_ns, span_ns = _labels(attribution, trace)
     return StepModel(
         traced=trace.graph,
-        untraced=tuple(without_profiler(trace.graph, cost.scaled(factor)) for factor in (1.0, LEAST, MOST)),
+        untraced=tuple(without_profiler(trace.graph, cost.scaled(factor)) for factor in (1.0, *factors)),
         labels=labels,
         idle_ns=idle_ns,
         span_ns=span_ns,

@@ -14,7 +14,7 @@ from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.diagnosis import diagnose, verdict
 from profiler_kit.diagnosis.idle_time import idle_steps, run_step
 from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
-from profiler_kit.diagnosis.step_work import busy_share, run_work, step_works
+from profiler_kit.diagnosis.step_work import busy_share, step_works
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.serde import loads_report
@@ -106,7 +106,7 @@ def test_a_report_of_a_cpu_shows_one_busy_share(path: Path) -> None:
     assert run is not None
     assert run.clock == "operator"
     agrees(report, answer)
-    share, work, step = run.busy_share, run_work(run), run_step(run)
+    share, work, step = run.busy_share, next(step_works(report)), run_step(run)
     assert share is not None
     assert work is not None
     assert 0.0 < share <= 1.0

@@ -16,7 +16,7 @@ from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Rep
 from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import IdleTime, KernelStat
 from profiler_kit.units import text
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()
@@ -530,16 +530,21 @@ def test_a_throttled_clock() -> None:
 def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> None:
     kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=4 * MS)
     modules = (LayerTiming(path="", phase="forward", kernel_ns=4 * MS, kernels=(kernel,)),)
-    run = with_traced(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=around(10 * MS))
+    dispatch, data = IdleTime(cause="op dispatch", ns=6 * MS), IdleTime(cause="waiting for data", ns=6 * MS)
+    run = with_traced(
+        DEFAULT,
+        modules=modules,
+        kernels=(kernel,),
+        unattributed_ns=0,
+        step_ns=around(10 * MS),
+        span_ns=10 * MS,
+        idle=(dispatch,),
+    )
     source = report(run, also(run, 5.0, cuda_graph="on"), also(run, 6.0, compile="on"))
     finding = one(source, "launch_bound")
     assert (finding.config, finding.trial is not None and finding.trial.verdict) == ("cuda_graph", "better")
     assert '"compile" (40.0 % less time)' in finding.explanation
-    data = tuple(
-        replace(timing, phase="data", stopwatch_ns=8 * MS) if timing.phase == "loss" else timing
-        for timing in run.phases
-    )
-    assert silent(report(with_traced(run, phases=data)), "launch_bound")
+    assert silent(report(with_traced(run, idle=(data,))), "launch_bound")
 
 
 # --- what two processes of one configuration tell besides their times

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, no_findings
+from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.trace_facts import worst_trace
 from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.work_sites import (
     site_text,
     sites_sentence,
 )
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary, WorkSite
 from profiler_kit.units import percent
 
@@ -39,7 +39,7 @@ the place takes time.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace and the place with the largest saving."""
     if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
         return
@@ -81,7 +81,7 @@ def _advice(site: WorkSite) -> str:
 RULE = Rule(
     "costly_place",
     DOC,
-    no_findings,
+    check,
     "site",
-    check_trace,
+    check,
 )

@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.rules.pointwise_chain import pointwise_chain
 from profiler_kit.diagnosis.rules.slice_gradients import slice_gradients
 from profiler_kit.diagnosis.rules.small_operators import small_operators
 from profiler_kit.diagnosis.rules.tensor_copies import tensor_copies
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, run_work, trace_work
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, step_works, trace_work
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.diagnosis.work_groups import is_host_copy
 from profiler_kit.records.comparison import clock_name
@@ -90,7 +90,7 @@ def check(report: Report) -> Iterator[Finding]:
     layers.sort(key=lambda item: -(item.time_ns or 0))
     layers_ns = sum(item.time_ns or 0 for item in layers)
     share = layers_ns / run.device_ns
-    work = run_work(run)
+    work = next(step_works(report), None)
     if share < MIN_MEMORY_BOUND_SHARE or work is None or work.busy_ns < MIN_BUSY_SHARE * work.span_ns:
         return
     weight = share * work.busy_ns / work.span_ns
