@@ -29,9 +29,8 @@ def with_traced(run: ConfigRun, **values: Any) -> ConfigRun:
     untraced_step_ns = values.pop("untraced_step_ns", run.untraced_step_ns)
     has_figures = any(value not in ((), None) for name, value in values.items() if name != "phases")
     has_traced_phases = any(timing.kernel_ns is not None for timing in values.get("phases", ()))
-    if values.get("unattributed_ns", 0) is None or not (
-        run.traced or has_figures or has_traced_phases or untraced_step_ns
-    ):
+    is_traced = run.traced is not None and "unattributed_ns" not in values
+    if not (is_traced or has_figures or has_traced_phases or untraced_step_ns):
         return replace(run, traced=None)
     if any(layer.kernels for layer in values.get("modules", ())):
         values.setdefault("kernels", ())

@@ -237,7 +237,7 @@ def gaps_by_cause(
     delayed = np.flatnonzero((end > latency_end) & ~is_missing)
     delay_ns = (end - latency_end)[delayed]
     ns[_device_causes(attribution, previous[delayed], ending[delayed], delay_ns), delayed] += delay_ns
-    host_end = np.minimum(launch_start, missing_start)
+    host_end = np.where(is_missing, missing_start, launch_start)
     _add_host_causes(attribution, waits, ns, start, host_end, np.where(launched_in_gap, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
 

@@ -120,14 +120,15 @@ def mean_step(traced: TraceSummary) -> MeanStep:
     layers.sort(key=lambda layer: PHASES.index(layer.phase))
     device_steps = steps * max(1, len(traced.accounts))
     span_ns, busy_ns = divide_rounded(traced.span_ns, device_steps), divide_rounded(traced.busy_ns, device_steps)
+    has_span = traced.span_ns > 0 or bool(traced.steps)
     return MeanStep(
         clock=CLOCKS[traced.clock],
         phases=tuple(_phases(traced, layers, steps)),
         modules=tuple(layers),
         kernels=_longest_first(kernel(members) for members in by_name.values()),
         unattributed_ns=sum(shares[i] for i in unattributed),
-        span_ns=span_ns or None,
-        idle=_idle(traced.idle, device_steps, span_ns - busy_ns if span_ns else None),
+        span_ns=span_ns if has_span else None,
+        idle=_idle(traced.idle, device_steps, span_ns - busy_ns if has_span else None),
         activities=tuple(_activity(activity, steps) for activity in traced.activities),
         waits=_waits(traced.syncs, steps),
         queue=replace(traced.queue, blocked_ns=divide_rounded(traced.queue.blocked_ns, steps))
@@ -258,22 +259,22 @@ def _longest_first(kernels: Iterable[KernelStat]) -> tuple[KernelStat, ...]:
 
 def _phases(traced: TraceSummary, layers: Sequence[LayerTiming], steps: int) -> Iterator[PhaseTiming]:
     """Yield the phases with work or time on the host. That of "other" includes time without a phase, so it is unknown."""
-    kernel_ns: dict[Phase, int] = {}
+    kernel_ns: dict[str, int] = {}
     for layer in layers:
         kernel_ns[layer.phase] = kernel_ns.get(layer.phase, 0) + layer.kernel_ns
+    if not traced.steps:
+        kernel_ns |= {timing.phase: timing.kernel_ns for timing in traced.phases}
+    timings: dict[str, PhaseTime] = {timing.phase: timing for timing in traced.phases if timing.phase != "other"}
     has_waits = traced.clock == "device" and traced.span_ns > 0
-    timings = {timing.phase: timing for timing in traced.phases}
     for phase in PHASES:
-        timing = timings.get(phase) if phase != "other" else None
-        if timing is None and phase not in kernel_ns:
-            continue
-        host_ns = timing.host_ns if timing is not None else None
-        yield PhaseTiming(
-            phase=phase,
-            kernel_ns=kernel_ns[phase] if phase in kernel_ns or timing is None else timing.kernel_ns // steps,
-            host_ns=divide_rounded(host_ns, steps) if host_ns is not None else None,
-            wait_ns=divide_rounded(timing.wait_ns if timing is not None else 0, steps) if has_waits else None,
-        )
+        host_ns, wait_ns = (t.host_ns, t.wait_ns) if (t := timings.get(phase)) is not None else (None, 0)
+        if phase in kernel_ns or host_ns is not None:
+            yield PhaseTiming(
+                phase=phase,
+                kernel_ns=kernel_ns.get(phase, 0),
+                host_ns=divide_rounded(host_ns, steps) if host_ns is not None else None,
+                wait_ns=divide_rounded(wait_ns, steps) if has_waits else None,
+            )
 
 
 def _idle(idle: Sequence[IdleTime], steps: int, idle_ns: int | None) -> tuple[IdleTime, ...]:

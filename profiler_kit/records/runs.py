@@ -249,7 +249,7 @@ class ConfigRun(Saved, kind="run"):
         return tuple(
             _with_traced(timed.get(phase), traced.get(phase, PhaseTiming(phase=phase, kernel_ns=0)))
             for phase in PHASES
-            if phase in timed or (phase in traced and traced[phase].kernel_ns is not None)
+            if phase in timed or (phase in traced and traced[phase].kernel_ns)
         )
 
     @property
@@ -309,7 +309,7 @@ class ConfigRun(Saved, kind="run"):
 
     @property
     def busy_ns(self) -> int | None:
-        """The time of a traced step in which any device (on a CPU: any operator) runs, at most the step; None without a trace."""
+        """The time of a traced step in which a device (on a CPU: any operator) runs, at most the step; None without a trace."""
         if self.span_ns:
             return max(0, self.span_ns - sum(part.ns for part in self.idle))
         if not self.device_ns or self.step_ns is None:

@@ -14,7 +14,7 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.run_figures import Clock, attribute_run
 from profiler_kit.records import marks
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.runs import ConfigRun, Span
+from profiler_kit.records.runs import MEAN_NAMES, ConfigRun, Span
 from profiler_kit.traces.reader import read
 
 MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
@@ -29,6 +29,11 @@ def attribution(path: Path) -> Attribution:
 def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
     """A run of which the trace is all that is known."""
     return attribute_run(PLAIN, attribution(path), clock=clock)
+
+
+def figures(run: ConfigRun) -> dict[str, object]:
+    """The mean of the traced steps."""
+    return {name: getattr(run, name) for name in MEAN_NAMES}
 
 
 def lanes(path: Path) -> dict[str, list[Span]]:
