@@ -27,7 +27,7 @@ def with_trace(sample: str, trace: str) -> Report:
     report = SAMPLES[sample]()
     baseline = report.baseline()
     assert baseline is not None
-    run, annotation, _ = attribute_run_trace(baseline, TRACES / trace)
+    run, annotation, *_ = attribute_run_trace(baseline, TRACES / trace)
     assert annotation.spans
     assert run.span_ns is not None
     run = replace(run, step_ns=Interval(median=run.span_ns, low=run.span_ns, high=run.span_ns))
@@ -115,7 +115,9 @@ def test_they_are_saved_with_the_report(cuda: Report) -> None:
 
 def test_the_causes_stand_in_the_finding_that_rests_on_them(cuda: Report) -> None:
     (finding,) = (f for f in diagnose(cuda) if f.rule == "launch_bound")
-    assert "op dispatch 1.91 ms, python 1.431 ms and launch latency" in finding.explanation
+    assert all(f"{cause} " in finding.explanation for cause in ("op dispatch", "python", "launch latency"))
+    idle_ns = next(item.value for item in finding.evidence if item.name == "idle time before launches")
+    assert finding.weight == pytest.approx(idle_ns / next(item.value for item in finding.evidence if item.name == "span"))
 
 
 def test_the_replay_of_the_traced_steps_stands_beside_the_timed_steps(cuda: Report) -> None:

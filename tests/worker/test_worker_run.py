@@ -89,7 +89,7 @@ def test_progress_is_reported_in_order(trained: Done) -> None:
 
 def test_the_traced_steps_attributions_add_up_exactly(trained: Done) -> None:
     assert trained.run.traced_steps == TRACED_STEPS
-    found, annotation, _ = attribute_run_trace(trained.run, trained.trace)
+    found, annotation, *_ = attribute_run_trace(trained.run, trained.trace)
     assert (found.clock, found.traced_steps, found.notes) == ("operator", TRACED_STEPS, trained.run.notes)
     assert found.device_ns is not None
     assert found.device_ns + sum(part.ns for part in found.idle) == found.span_ns
