@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from traced_runs import traced_run
+
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
 
@@ -114,7 +117,7 @@ def run(
     step_ns = None if failure else Interval(median=median, low=median - spread, high=median + spread)
     if step_ns is not None and repeat_of is None:
         fields.setdefault("further_repeats", (Repeat(step_ns=step_ns),) * 3)
-    return ConfigRun(
+    return traced_run(
         config=RunConfig(name=name, repeat_of=repeat_of),
         environment=environment,
         failure=failure,

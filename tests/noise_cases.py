@@ -7,6 +7,7 @@ import statistics
 from dataclasses import replace
 
 from sample_reports import count_only
+from traced_runs import with_traced
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import Repeat
@@ -48,7 +49,7 @@ def sweep(seed: int, slow: str | None = None, *, back: bool = True, level: float
         _, second = steps(chance, (last - i) / last, factor)
         repeat = Repeat(step_ns=second) if back and i > 0 else None
         run = ConfigRun(config=config(name), steps_ns=steps_ns, step_ns=step_ns, repeat=repeat)
-        runs.append(replace(run, clock="kernel", unattributed_ns=step_ns.median))  # kernels fill the step
+        runs.append(with_traced(run, clock="kernel", unattributed_ns=step_ns.median))  # kernels fill the step
         if i == 0:
             again = replace(config(name), name="default (again)", repeat_of=name)
             baseline = ConfigRun(config=again, step_ns=second)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from traced_runs import traced_run, with_traced
+
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, NamedValue, RunConfig
@@ -25,21 +27,14 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
-from profiler_kit.records.runs import (
-    ConfigRun,
-    Failure,
-    KernelStat,
-    LayerTiming,
-    OpMemory,
-    PeakMemory,
-    PhaseTiming,
-)
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
@@ -315,7 +310,7 @@ def cuda_run(
     static = v0_static()
     peak = round(peak_mb * 1e6)
     saved, params, inputs, workspace = 116_391_940, static.param_bytes, 6_553_600, 25_690_112
-    return ConfigRun(
+    return traced_run(
         config=RunConfig(
             name=name,
             enabled=enabled,
@@ -534,7 +529,7 @@ def v0_cpu() -> Report:
     )
     steps = (6_702_114_000, 6_655_870_000, 6_731_407_000)
     stopwatch = {"forward": 2_024.0, "loss": 1.6, "backward": 4_671.0, "optimizer": 0.9}
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="default"),
         environment=CPU,
         first_step_ns=6_981_002_000,
@@ -603,7 +598,7 @@ def infer() -> Report:
     nodes = [node for node in static.modules if node.path != "(loss)"]
     modules = tuple(replace(node, backward=ZERO, saved_bytes=0, held_bytes=0) for node in nodes)
     layers = tuple(layer for layer in run.modules if layer.phase == "forward")
-    run = replace(
+    run = with_traced(
         run,
         phases=tuple(phase for phase in run.phases if phase.phase == "forward"),
         modules=layers,
@@ -685,7 +680,7 @@ def hostile() -> Report:
         report,
         target=replace(report.target, name=EVIL, spec=EVIL, notes=plain_notes((EVIL,))),
         static=replace(report.static, modules=modules),
-        runs=(replace(run, modules=layers, kernels=_totals(layers), notes=(EVIL,)), broken),
+        runs=(with_traced(run, modules=layers, kernels=_totals(layers), notes=(EVIL,)), broken),
         findings=(finding,),
         schedules=(schedule,),
     )

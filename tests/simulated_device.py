@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from traced_runs import with_traced
+
 from profiler_kit.configurations.naming import parse_config
 from profiler_kit.measurement import sweep
 from profiler_kit.measurement.tuning import Search
@@ -18,9 +20,10 @@ from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.visits import Round, Visit, as_round
 from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Tool
-from profiler_kit.records.runs import ConfigRun, Failure, LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo, TargetSpec
 from profiler_kit.records.tuning import Tuning, TuningOptions
@@ -112,7 +115,7 @@ class SimulatedDevice:
         assert run.step_ns is not None
         kernel_ns = round(run.step_ns.median * self.device_share)
         layer = LayerTiming(path="", phase="forward", kernel_ns=kernel_ns)
-        return replace(run, clock="kernel", modules=(layer,), unattributed_ns=0)
+        return with_traced(run, clock="kernel", modules=(layer,), unattributed_ns=0)
 
     def measure_visits(
         self,

@@ -17,6 +17,7 @@ from profiler_kit.attribution.device_time import (
     Timeline,
     device_timeline,
     gaps_by_cause,
+    gaps_within,
 )
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.traces import TraceDevice
@@ -94,18 +95,9 @@ def _gaps_of_device(
 
     A device whose work was launched, and which is idle for an unknown reason while another device works, waits for it.
     """
-    positions = np.flatnonzero(device_of == number).astype(np.int32)
-    timeline = device_timeline(attribution.device.selected(device_of == number))
-    inner = np.flatnonzero(timeline.gap > 0)
     device = attribution.device
-    first, last = int(device.start_ns[0]), int(device.end_ns.max())
-    own_end = int(timeline.device.end_ns.max())
-    start = np.concatenate(([first], timeline.covered[inner], [own_end]))
-    end = np.concatenate((timeline.device.start_ns[:1], timeline.device.start_ns[inner], [last]))
-    ending = np.concatenate((positions[:1], positions[inner], [NONE])).astype(np.int32)
-    previous = np.concatenate((positions[:1], positions[timeline.before[inner]], positions[-1:]))
-    nonempty = end > start
-    gaps = gaps_by_cause(attribution, time.waits, start[nonempty], end[nonempty], ending[nonempty], previous[nonempty])
+    windows = time.timeline.windows or union(device.start_ns[:1], device.end_ns.max(keepdims=True))
+    gaps = gaps_within(attribution, windows, np.flatnonzero(device_of == number).astype(np.int32), time.waits)
     others = _joined([part for i, part in enumerate(busy) if i != number])
     waiting_ns = np.minimum(gaps.ns[CAUSE_NUMBERS["unknown"]], overlap(others, gaps.start, gaps.end))
     gaps.ns[CAUSE_NUMBERS["unknown"]] -= waiting_ns

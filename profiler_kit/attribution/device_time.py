@@ -29,7 +29,9 @@ from profiler_kit.traces.intervals import (
     assign_to_first,
     empty,
     join,
+    length,
     overlap,
+    pieces,
     subtract,
     union,
 )
@@ -61,7 +63,8 @@ class Timeline:
     `event_busy_ns`: the busy ns counted for each event. `gap`: the idle ns that each event ended, from `covered` to its
     start. `before`: the position of the event whose end began the gap. `first`: the last ns of each event in which it
     is the first-started one of its kind (collectives or other work). `covering`: intervals in which any work but
-    collectives runs; empty in a trace without collectives.
+    collectives runs; empty in a trace without collectives. `windows`: the intervals that count; None for all time from the
+    first event to the last.
     """
 
     device: Device
@@ -71,10 +74,13 @@ class Timeline:
     before: Ints
     first: Ints
     covering: Intervals
+    windows: Intervals | None = None
 
     @property
     def span_ns(self) -> int:
-        """The time from the first event's start to the last event's end."""
+        """The time from the first event's start to the last event's end, or that of the windows."""
+        if self.windows is not None:
+            return length(self.windows)
         return int(self.device.end_ns.max() - self.device.start_ns[0]) if len(self.event_busy_ns) else 0
 
     @property
@@ -175,6 +181,24 @@ def idle_gaps(attribution: Attribution, timeline: Timeline, waits: Waits) -> Gap
     return gaps_by_cause(attribution, waits, start, end, ending, timeline.before[ending])
 
 
+def gaps_within(attribution: Attribution, windows: Intervals, positions: Ids, waits: Waits) -> Gaps:
+    """Return the time in `windows` in which no device event at `positions` runs, split by cause.
+
+    No event ends a gap at the end of a window.
+    """
+    device = attribution.device
+    start, end = device.start_ns[positions], device.end_ns[positions]
+    assigned = assign_to_first(start, end)
+    inner = np.flatnonzero(assigned.gap > 0)
+    gap_start = np.concatenate((windows.start[:1], assigned.covered[inner], end.max(keepdims=True)))
+    gap_end = np.concatenate((start[:1], start[inner], windows.end[-1:]))
+    ending = np.concatenate((positions[:1], positions[inner], [NONE]))
+    previous = np.concatenate((positions[:1], positions[assigned.before[inner]], positions[-1:]))
+    gap, start, end = pieces(windows, gap_start, gap_end)
+    ended_by = np.where(end == gap_end[gap], ending[gap], NONE).astype(np.int32)
+    return gaps_by_cause(attribution, waits, start, end, ended_by, previous[gap])
+
+
 def gaps_by_cause(
     attribution: Attribution, waits: Waits, start: Ints, end: Ints, ending: Ids, previous: Ids | Ints
 ) -> Gaps:
@@ -213,7 +237,7 @@ def gaps_by_cause(
     delayed = np.flatnonzero((end > latency_end) & ~is_missing)
     delay_ns = (end - latency_end)[delayed]
     ns[_device_causes(attribution, previous[delayed], ending[delayed], delay_ns), delayed] += delay_ns
-    host_end = np.minimum(launch_start, missing_start)
+    host_end = np.where(is_missing, missing_start, launch_start)
     _add_host_causes(attribution, waits, ns, start, host_end, np.where(launched_in_gap, thread, NONE))
     return Gaps(start=start, end=end, ended_by=ending, ns=ns)
 

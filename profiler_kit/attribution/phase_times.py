@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,16 @@ class Work(NamedTuple):
 
     `busy`: ns of each event, with every busy instant counted once. `length`: the duration of each event. `gap_phase`
     and `gap_step`: the phase and the step of the event that ended each gap, NONE where none did. `recompute`:
-    the intervals in which operators of recomputation run, without device work.
+    the intervals in which operators of recomputation run, without device work. `within`: the phase that launched each
+    collective. `name`: an index of `names`. `launch`: the host event whose operators tell what a convolution computes.
+    `counted`: the host events of marked steps, if only these count.
     """
 
     phase: Bytes
+    within: Bytes
     module: Ids
+    name: Ids
+    launch: Ids
     step: Ids
     operator: Ids
     busy: Ints
@@ -34,7 +40,9 @@ class Work(NamedTuple):
     gaps: Gaps
     gap_phase: Bytes
     gap_step: Ids
+    names: Sequence[str]
     recompute: Intervals = empty()
+    counted: Mask | None = None
 
 
 class PhaseTimes(NamedTuple):
@@ -57,9 +65,11 @@ def phase_times(attribution: Attribution, work: Work, time: DeviceTime | None) -
     )
     host = _with_recompute(phase_intervals(attribution, waits.position), work.recompute)
     steps = _step_intervals(attribution)
+    if work.counted is not None:
+        host, waits = _inside(host, steps), waits._replace(intervals=_inside(waits.intervals, steps))
     everything = np.ones(len(work.phase), np.bool_), np.ones(len(work.gap_phase), np.bool_)
     total = _times(work, *everything, _lengths(host), _lengths(waits.intervals))
-    if not attribution.steps:
+    if not attribution.steps or work.counted is not None:
         return PhaseTimes(total, (), waits.elsewhere_ns)
     outside = _times(
         work,
@@ -90,6 +100,12 @@ def _with_recompute(host: dict[int, Intervals], recompute: Intervals) -> dict[in
 def _step_intervals(attribution: Attribution) -> Intervals:
     bounds = np.array([(step.start_ns, step.end_ns) for step in attribution.steps], np.int64).reshape(-1, 2)
     return union(bounds[:, 0], bounds[:, 1])
+
+
+def _inside(intervals: dict[int, Intervals], steps: Intervals) -> dict[int, Intervals]:
+    """Return the parts in `steps` of the intervals of each phase that has any."""
+    inside = {phase: subtract(of_phase, subtract(of_phase, steps)) for phase, of_phase in intervals.items()}
+    return {phase: of_phase for phase, of_phase in inside.items() if len(of_phase.start)}
 
 
 def _lengths(intervals: dict[int, Intervals]) -> dict[int, int]:

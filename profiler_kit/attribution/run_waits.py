@@ -1,4 +1,4 @@
-"""Idle time of the device and waits of the host in the marked steps of a run, per step.
+"""The marked steps of a run: the work of these steps, their idle time, and the waits of the program in them.
 
 The span of a step runs from the start of its mark on the host to the end of the last work launched in it. What
 follows is the tool's own work: it waits for the device, and hands the step to the profiler.
@@ -6,114 +6,70 @@ follows is the tool's own work: it waits for the device, and hands the step to t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.device_time import (
-    device_timeline,
-    host_caused_ns,
-    idle_gaps,
-    idle_times,
-)
-from profiler_kit.attribution.host_activity import idle_activities, launching_threads
-from profiler_kit.attribution.host_only import HostTimeline, host_gaps
-from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue, queue_summary
-from profiler_kit.attribution.result import Attribution
-from profiler_kit.attribution.shares import apportion, divide_rounded
-from profiler_kit.attribution.wait_times import phase_wait_ns, sync_waits
+from profiler_kit.attribution.device_time import DeviceTime, device_timeline, gaps_within
+from profiler_kit.attribution.host_only import host_gaps, host_timeline
+from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Evidence
+from profiler_kit.attribution.summary import summarize_device, summarize_host
 from profiler_kit.records import marks
-from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
-from profiler_kit.traces.intervals import Intervals, length, overlap, union
+from profiler_kit.records.traces import TraceSummary
+from profiler_kit.traces.intervals import Intervals, join, length, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
 
-class StepWaits(NamedTuple):
-    """Idle time of the device and waits of the host per step.
+def work_of_steps(attribution: Attribution) -> Attribution:
+    """Return `attribution` with the device work launched in marked steps, and later work without a known launch.
 
-    `wait_ns`: the host's waits by phase (an index of TRACE_PHASES).
+    Marks tell exactly what belongs to a phase, so work without a launch has none, however much it resembles other work.
     """
+    device = attribution.device
+    without_launch = (
+        (device.launch == NONE) & (device.step == NONE) & (device.start_ns >= attribution.steps[0].start_ns)
+    )
+    device = device.selected((device.step != NONE) | without_launch)
+    linked = device.step != NONE
+    return replace(
+        attribution,
+        device=replace(
+            device,
+            phase=np.where(linked | device.collective, device.phase, NONE).astype(np.int8),
+            within=np.where(linked, device.within, NONE).astype(np.int8),
+            module=np.where(linked | device.collective, device.module, NONE).astype(np.int32),
+            evidence=np.where(linked | device.collective, device.evidence, Evidence.NONE).astype(np.int8),
+        ),
+    )
 
-    span_ns: int
-    idle: tuple[IdleTime, ...]
-    wait_ns: Mapping[int, int]
-    activities: tuple[HostActivity, ...] = ()
-    waits: tuple[SyncWait, ...] = ()
-    queue: Queue | None = None
 
-
-def device_waits(attribution: Attribution, steps: int) -> StepWaits:
-    """Return the waits of `attribution`, whose device work is that of the marked steps alone."""
+def summarize_device_steps(attribution: Attribution) -> TraceSummary:
+    """Return the summary of the marked steps. `attribution` has their device work alone, see `work_of_steps`."""
     device, timeline, waits = attribution.device, device_timeline(attribution.device), host_waits(attribution)
     windows = _windows(attribution, device.step, device.start_ns, device.end_ns)
-    covered = _clip_gaps(windows, device.start_ns, timeline.covered)
-    idle = idle_gaps(attribution, replace(timeline, covered=covered, gap=device.start_ns - covered), waits)
-    busy = overlap(union(device.start_ns, device.end_ns, ordered=True), windows.start, windows.end)
-    threads = launching_threads(attribution, idle.ended_by)
-    waits, launches = _program_waits(attribution, waits), launch_queue(attribution)
-    return StepWaits(
-        span_ns=divide_rounded(length(windows), steps),
-        idle=_idle_per_step(idle_times(idle, device.phase[idle.ended_by]), windows, int(busy.sum()), steps),
-        wait_ns={
-            i: divide_rounded(ns, steps) for i, ns in enumerate(phase_wait_ns(attribution, waits, launches).tolist())
-        },
-        activities=_activities_per_step(
-            idle_activities(attribution, idle.start, idle.end, threads, host_caused_ns(idle)), steps
-        ),
-        waits=_waits_per_step(sync_waits(attribution, timeline, waits, launches, idle), steps),
-        queue=_queue_per_step(queue_summary(launches), steps),
-    )
-
-
-def host_waits_of_steps(attribution: Attribution, timeline: HostTimeline, steps: int) -> StepWaits:
-    """Return the idle time between the operators of the marked steps.
-
-    Without device work, the host waits for no device.
-    """
-    windows = _windows(
-        attribution, attribution.host.step[timeline.work.position[timeline.entry]], timeline.start, timeline.end
-    )
-    idle = host_gaps(attribution, timeline, _clip_gaps(windows, timeline.start, timeline.covered))
-    parts = idle_times(idle, attribution.host.phase[idle.ended_by])
-    busy_ns = int(timeline.ns.sum())
-    main = np.full(len(idle.start), NONE, np.int32)
-    return StepWaits(
-        span_ns=divide_rounded(length(windows), steps),
-        idle=_idle_per_step(parts, windows, busy_ns, steps),
-        wait_ns={},
-        activities=_activities_per_step(
-            idle_activities(attribution, idle.start, idle.end, main, host_caused_ns(idle)), steps
-        ),
-    )
-
-
-def _activities_per_step(activities: Sequence[HostActivity], steps: int) -> tuple[HostActivity, ...]:
-    return tuple(
-        replace(
-            activity,
-            calls=divide_rounded(activity.calls, steps),
-            ns=divide_rounded(activity.ns, steps),
-            long_ns=divide_rounded(activity.long_ns, steps),
-        )
-        for activity in activities
-    )
-
-
-def _idle_per_step(idle: Sequence[IdleTime], windows: Intervals, busy_ns: int, steps: int) -> tuple[IdleTime, ...]:
-    """Return `idle` divided so that it sums to the rounded span less the rounded busy time."""
-    idle_ns = divide_rounded(length(windows), steps) - divide_rounded(busy_ns, steps)
-    shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, idle_ns)
-    return tuple(
-        replace(part, ns=shares[i], gaps=divide_rounded(part.gaps, steps), longest_ns=0) for i, part in enumerate(idle)
-    )
-
-
-def _program_waits(attribution: Attribution, waits: Waits) -> Waits:
-    """Return the program's waits in marked steps."""
+    unlinked = device.step == NONE
+    windows = join(windows, union(device.start_ns[unlinked], device.end_ns[unlinked]))
+    gaps = gaps_within(attribution, windows, np.arange(len(device.rows), dtype=np.int32), waits)
     is_program_wait = ~is_tool_wait(attribution, waits.position)
-    return Waits(**{field.name: getattr(waits, field.name)[is_program_wait] for field in fields(Waits)})
+    time = DeviceTime(
+        replace(timeline, windows=windows),
+        Waits(**{field.name: getattr(waits, field.name)[is_program_wait] for field in fields(Waits)}),
+        launch_queue(attribution),
+        gaps,
+    )
+    return summarize_device(attribution, time, attribution.host.step != NONE)
+
+
+def summarize_host_steps(attribution: Attribution) -> TraceSummary:
+    """Return the summary of the operators in the marked steps, on the threads with phase marks or autograd nodes."""
+    host = attribution.host
+    on_step_thread = np.isin(host.thread, host.thread[(host.phase != NONE) & (host.phase != PHASE_NUMBERS["other"])])
+    counted = np.asarray((host.step != NONE) & on_step_thread, np.bool_)
+    timeline = host_timeline(attribution, counted)
+    windows = _windows(attribution, host.step[timeline.work.position[timeline.entry]], timeline.start, timeline.end)
+    gaps = host_gaps(attribution, timeline, _clip_gaps(windows, timeline.start, timeline.covered))
+    return summarize_host(attribution, timeline, length(windows), gaps, counted)
 
 
 def is_tool_wait(attribution: Attribution, position: Ids) -> Mask:
@@ -126,28 +82,6 @@ def is_tool_wait(attribution: Attribution, position: Ids) -> Mask:
     names = [table.names[i].startswith(marks.STEP) for i in table.name[host.rows[parent]].tolist()]
     is_program_wait: Mask = (host.step[position] != NONE) & (parent != NONE) & ~np.array(names, np.bool_)
     return ~is_program_wait
-
-
-def _waits_per_step(waits: Sequence[SyncWait], steps: int) -> tuple[SyncWait, ...]:
-    shares = apportion({(i, part.phase): part.ns for i, wait in enumerate(waits) for part in wait.waited_for}, steps)
-    per_step = []
-    for i, wait in enumerate(waits):
-        parts = tuple(replace(part, ns=shares[i, part.phase]) for part in wait.waited_for)
-        wait_ns = sum(part.ns for part in parts)
-        per_step.append(
-            replace(
-                wait,
-                calls=divide_rounded(wait.calls, steps),
-                wait_ns=wait_ns,
-                waited_for=parts,
-                idle_ns=divide_rounded(wait.idle_ns, steps),
-            )
-        )
-    return tuple(per_step)
-
-
-def _queue_per_step(queue: Queue | None, steps: int) -> Queue | None:
-    return replace(queue, blocked_ns=divide_rounded(queue.blocked_ns, steps)) if queue is not None else None
 
 
 # ---- the span of the steps

@@ -27,8 +27,9 @@ from profiler_kit.attribution.host_activity import (
     idle_activities,
     launching_threads,
 )
-from profiler_kit.attribution.host_only import host_gaps, host_timeline
+from profiler_kit.attribution.host_only import HostTimeline, host_gaps, host_timeline
 from profiler_kit.attribution.host_time import queue_summary
+from profiler_kit.attribution.module_times import module_times
 from profiler_kit.attribution.phase_times import Work, phase_times
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import Attribution, Evidence, Step
@@ -37,7 +38,6 @@ from profiler_kit.attribution.totals import (
     kernels,
     loaders,
     median_kernel_ns,
-    modules,
     operators,
     optimizers,
     peak_allocated_bytes,
@@ -47,7 +47,7 @@ from profiler_kit.attribution.totals import (
 from profiler_kit.attribution.wait_times import sync_waits
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, IdleCause, TraceStep, TraceSummary, UnreadEvents
 from profiler_kit.traces.intervals import length, overlap, sum_by, union
-from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Table
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask, Table
 from profiler_kit.units import duration, plural
 
 _OTHER_THREADS_SHARE: Final = 0.02  # of the span
@@ -64,25 +64,42 @@ _HOST_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch l
 _HOST_BOUND_SHARE: Final = 0.25  # of the span; above this the step time depends on the host
 
 
+RECOMPUTE_NAME: Final = "autograd::recompute"  # name of a node's recomputation outside operators
+
+
 def summarize(attribution: Attribution, time: DeviceTime | None = None) -> TraceSummary:
     """Return the summary of one trace. A trace without device work is summarized on the host's clock.
 
     `time`: the attribution's `device_time`, if the caller has it.
     """
-    device = attribution.device
-    if not len(device.rows):
-        work = _host_work(attribution)
-        return _summary(attribution, work, None)
+    if not len(attribution.device.rows):
+        return _summarize_host(attribution)
     time = time if time is not None else device_time(attribution)
-    _, waits, launches, gaps = time
+    before, after = time_around(attribution, time)
+    phase = np.append(attribution.device.phase, np.int8(NONE))
+    return replace(
+        summarize_device(attribution, time),
+        before=idle_times(before, phase[before.ended_by]),
+        after=idle_times(after, phase[after.ended_by]),
+    )
+
+
+def summarize_device(attribution: Attribution, time: DeviceTime, counted: Mask | None = None) -> TraceSummary:
+    """Return the summary of the device work of `attribution`.
+
+    `counted`: the host events of marked steps, if `attribution` has the work of marked steps alone.
+    """
+    device = attribution.device
     accounts = device_accounts(attribution, time)
     # the sums are those of all devices; the activity of the host is that of the time in which all of them are idle
     timeline = replace(time.timeline, event_busy_ns=accounts.event_busy_ns)
-    before, after = time_around(attribution, time)
     phase, step = np.append(device.phase, np.int8(NONE)), np.append(device.step, np.int32(NONE))
     work = Work(
         phase=device.phase,
+        within=device.within,
         module=device.module,
+        name=attribution.table.name[device.rows],
+        launch=device.launch,
         step=device.step,
         operator=device.operator,
         busy=timeline.event_busy_ns,
@@ -91,6 +108,8 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         gaps=accounts.gaps,
         gap_phase=phase[accounts.gaps.ended_by],
         gap_step=step[accounts.gaps.ended_by],
+        names=attribution.table.names,
+        counted=counted,
     )
     linked = device.launch != NONE
     return replace(
@@ -104,22 +123,19 @@ def summarize(attribution: Attribution, time: DeviceTime | None = None) -> Trace
         streams=streams(attribution),
         shapes=shaped_operators(attribution, timeline.event_busy_ns),
         kernels=kernels(attribution, timeline),
-        syncs=sync_waits(attribution, timeline, waits, launches, gaps),
+        syncs=sync_waits(attribution, timeline, time.waits, time.launches, time.gaps),
         median_kernel_ns=median_kernel_ns(attribution),
-        queue=queue_summary(launches),
+        queue=queue_summary(time.launches),
         communication=communication(attribution),
         has_modules=bool((device.module[~device.collective] != NONE).any()),
         graph_launches=attribution.graph_launches,
         accounts=accounts.devices,
-        before=idle_times(before, phase[before.ended_by]),
-        after=idle_times(after, phase[after.ended_by]),
     )
 
 
-def _host_work(attribution: Attribution) -> Work:
-    """Return the operators of a trace without device work. The steps count from their start to their end."""
-    host, steps = attribution.host, attribution.steps
-    timeline = host_timeline(attribution)
+def _summarize_host(attribution: Attribution) -> TraceSummary:
+    """Return the summary of a trace without device work. The steps count from their start to their end."""
+    steps, timeline = attribution.steps, host_timeline(attribution)
     covered, end_ns = timeline.covered, None
     span_ns = timeline.span_ns
     if steps and len(covered):
@@ -127,26 +143,40 @@ def _host_work(attribution: Attribution) -> Work:
         covered[0] = min(int(timeline.start[0]), steps[0].start_ns)
         end_ns = max(int(timeline.end.max()), steps[-1].end_ns)
         span_ns = end_ns - int(covered[0])
-    gaps = host_gaps(attribution, timeline, covered, end_ns)
-    redone = timeline.work.phase[timeline.entry] == RECOMPUTE
-    return Work(
-        phase=timeline.work.phase,
-        module=timeline.work.module,
-        step=host.step[timeline.work.position],
-        operator=host.operator[timeline.work.position],
+    return summarize_host(attribution, timeline, span_ns, host_gaps(attribution, timeline, covered, end_ns))
+
+
+def summarize_host(
+    attribution: Attribution, timeline: HostTimeline, span_ns: int, gaps: Gaps, counted: Mask | None = None
+) -> TraceSummary:
+    """Return the summary of the operators in `timeline`. `counted`: the host events of marked steps, if only these count."""
+    host, table, entries = attribution.host, attribution.table, timeline.work
+    redone = entries.phase[timeline.entry] == RECOMPUTE
+    position = entries.position
+    work = Work(
+        phase=entries.phase,
+        within=entries.phase,
+        module=entries.module,
+        name=np.where(entries.recomputes, len(table.names), table.name[host.rows[position]]).astype(np.int32),
+        launch=np.where(entries.recomputes, NONE, position).astype(np.int32),
+        step=host.step[position],
+        operator=host.operator[position],
         busy=timeline.ns,
         length=timeline.self_ns,
         span_ns=span_ns,
         gaps=gaps,
         gap_phase=np.append(host.phase, np.int8(NONE))[gaps.ended_by],
         gap_step=np.append(host.step, np.int32(NONE))[gaps.ended_by],
+        names=(*table.names, RECOMPUTE_NAME),
         recompute=union(timeline.start[redone], timeline.end[redone]),
+        counted=counted,
     )
+    return _summary(attribution, work, None)
 
 
 def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> TraceSummary:
     """Return the part of the summary that both clocks share."""
-    table = attribution.table
+    table, times = attribution.table, module_times(attribution, work)
     busy_ns = int(work.busy.sum())
     steps = step_times(attribution, work.step, work.busy, time, work.gaps)
     phases, outside_steps, waits_elsewhere_ns = phase_times(attribution, work, time)
@@ -184,8 +214,9 @@ def _summary(attribution: Attribution, work: Work, time: DeviceTime | None) -> T
         phases=phases,
         outside_steps=outside_steps,
         idle=idle_times(work.gaps, work.gap_phase),
-        modules=modules(attribution, work.module, work.phase, work.busy),
-        operators=operators(attribution, work.operator, work.busy),
+        modules=times.modules,
+        unattributed=times.unattributed,
+        operators=operators(attribution, work.operator, work.busy, work.counted),
         peak_allocated_bytes=peak_allocated_bytes(table),
         has_modules=bool((work.module != NONE).any()),
         with_stack=table.info.with_stack,

@@ -18,7 +18,6 @@ from profiler_kit.records.traces import (
     ShapedOperator,
     StreamTime,
     TraceKernel,
-    TraceModule,
     TraceOperator,
 )
 from profiler_kit.traces.intervals import count_by, length, subtract, sum_by, union
@@ -40,10 +39,10 @@ from profiler_kit.traces.table import (
     IN_ELEMENTS,
     INPUT_TYPES,
     NONE,
-    Bytes,
     Ids,
     Ints,
     Kind,
+    Mask,
     Table,
 )
 
@@ -83,29 +82,6 @@ def streams(attribution: Attribution) -> tuple[StreamTime, ...]:
             )
         )
     return tuple(sorted(entries, key=lambda entry: -entry.busy_ns))
-
-
-def modules(attribution: Attribution, module: Ids, phase: Bytes, ns: Ints) -> tuple[TraceModule, ...]:
-    """Return the time by module and phase, longest first. Time without a phase is excluded, see `unattributed_ns`."""
-    has_phase = phase != NONE
-    count = len(TRACE_PHASES)
-    size = (len(attribution.modules) + 1) * count
-    key = (module[has_phase].astype(np.int64) + 1) * count + phase[has_phase]
-    total, events = sum_by(key, ns[has_phase], size), count_by(key, size)
-    entries = []
-    for index in np.flatnonzero(events).tolist():
-        number, of_phase = index // count - 1, index % count
-        path, class_name = attribution.modules[number] if number != NONE else ("", "")
-        entries.append(
-            TraceModule(
-                path=path,
-                class_name=class_name,
-                phase=TRACE_PHASES[of_phase],
-                kernel_ns=int(total[index]),
-                events=int(events[index]),
-            )
-        )
-    return tuple(sorted(entries, key=lambda entry: -entry.kernel_ns))
 
 
 def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, ...]:
@@ -186,14 +162,16 @@ def _classes(attribution: Attribution, pattern: re.Pattern[str]) -> tuple[str, .
 # ---- operators
 
 
-def operators(attribution: Attribution, operator: Ids, ns: Ints) -> tuple[TraceOperator, ...]:
-    """Return all operators of the trace by name, with their device time and their self time on the host.
+def operators(
+    attribution: Attribution, operator: Ids, ns: Ints, counted: Mask | None = None
+) -> tuple[TraceOperator, ...]:
+    """Return the operators of the trace by name, with their device time and their self time on the host.
 
-    `ns`: device time by `operator`, positions in `Attribution.host`.
+    `ns`: device time by `operator`, positions in `Attribution.host`. `counted`: the host events that count; None for all.
     """
     table, host = attribution.table, attribution.host
     name_of, size = table.name[host.rows], len(table.names)
-    positions = np.flatnonzero(host.is_operator)
+    positions = np.flatnonzero(host.is_operator if counted is None else host.is_operator & counted)
     duration = host.end_ns[positions] - host.start_ns[positions]
     calls, total = count_by(name_of[positions], size), sum_by(name_of[positions], duration, size)
     enclosing = host.enclosing(host.operator, positions)

@@ -9,7 +9,8 @@ from profiler_kit.records.comparison import AlgorithmUse, LayerEfficiency
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, algorithms_by_time
-from profiler_kit.records.runs import ConfigRun, KernelStat
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.units import text
 
 # Recomputation is forward work that runs during backward. It counts as backward, as in all shares by phase.

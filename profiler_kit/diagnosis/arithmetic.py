@@ -15,8 +15,9 @@ from typing import Final
 from profiler_kit.records.counts import CountPhase, ModuleNode, StaticCount
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.roofline import Roof
-from profiler_kit.records.runs import ConfigRun, KernelStat
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import KernelStat
 
 _BY_DTYPE: Final = {"float32": "fp32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 _CUDNN_OPS: Final = ("conv", "rnn", "lstm", "gru")  # parts of op and class names that cudnn.allow_tf32 applies to

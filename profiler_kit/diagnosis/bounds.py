@@ -15,8 +15,7 @@ from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.work_groups import is_host_copy, is_product
 from profiler_kit.records.families import is_contraction
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.runs import KernelStat
-from profiler_kit.records.traces import TraceKernel
+from profiler_kit.records.traces import KernelStat, TraceKernel
 from profiler_kit.records.verdict import Bound
 
 # From this share of the busy time on, one kind of kernels decides its length.

@@ -8,7 +8,9 @@ from typing import Literal
 
 from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
 from profiler_kit.records.families import Algorithm, is_convolution, main_algorithm
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 
 
 def module_node(static: StaticCount | None, path: str) -> ModuleNode | None:

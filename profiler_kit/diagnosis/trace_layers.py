@@ -75,6 +75,7 @@ def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | No
     path, share = worst.match
     clock = trace_clock_name(worst.trace)
     phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
+    phases.sort(key=lambda module: -module.kernel_ns)
     parts = [f"{phase_name(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
     return DominantLayer(
         share=share,

@@ -15,9 +15,10 @@ from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
 from profiler_kit.statistics.intervals import median_interval
 
@@ -74,13 +75,12 @@ def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
         warmup_steps=observed.warmup_steps,
         steps_ns=tuple(observed.steps_ns),
         step_ns=median_interval(observed.steps_ns),
-        phases=_phases(observed),
+        timed_phases=_phases(observed),
         samples=_examples(observed, models),
         peak_allocated_bytes=observed.peak_allocated_bytes,
         peak_reserved_bytes=observed.peak_reserved_bytes,
         peak_rss_bytes=None if device.type == "cuda" else environment.peak_rss_bytes(),
         device_state=device_state(device),
-        clock="kernel" if device.type == "cuda" else "operator",
         traced_steps=observed.traced_steps,
         trace=str(observed.trace) if observed.trace is not None else None,
     )

@@ -55,7 +55,8 @@ def with_replay(run: ConfigRun, attribution: Attribution) -> ConfigRun:
     cost = cost_of(attribution, 0.0)
     estimate = untraced_interval(graph, cost)
     scale = calibrated_scale(graph, cost, run.step_ns.median) if run.step_ns is not None else None
-    return replace(run, untraced_step_ns=estimate, profiler_scale=scale)
+    summary = replace(run.traced, untraced_step_ns=estimate) if run.traced is not None else None
+    return replace(run, traced=summary, profiler_scale=scale)
 
 
 def with_convolution_parts(run: ConfigRun, trace: Path) -> ConfigRun:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.runs import KernelStat
+from profiler_kit.records.traces import KernelStat
 
 LAYOUT: Final = "conv:layout"
 FFT: Final = "conv:fft"

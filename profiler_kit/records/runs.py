@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal
 
 from profiler_kit.records.configs import Environment, RunConfig
-from profiler_kit.records.counts import DeviceMemory, Phase
+from profiler_kit.records.counts import PHASES, DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, HostLoad, NewThread, PartWorkspace, Repeat
+from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step
 from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
-from profiler_kit.records.traces import HostActivity, IdleTime, Queue, SyncWait
+from profiler_kit.records.traces import HostActivity, IdleTime, KernelStat, Queue, SyncWait, TraceSummary
 
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 FailureCode = Literal["", "unused_parameters", "lost_peer", "stopped"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTiming:
-    """The clocks of one phase, in ns per step. None where the clock does not exist or was not read.
-
-    - `stopwatch_ns`: median host time without synchronization; the loss phase ends with ``.item()``.
-    - `event_ns`: median time between CUDA events around the phase.
-    - `kernel_ns`: device time of the kernels that the phase launched, from traced steps (on a CPU: operator time).
-    - `host_ns`: wall time of the phase on the host, from traced steps.
-    - `wait_ns`: the part of `host_ns` in which the host waited for the device.
-    """
-
-    phase: Phase
-    stopwatch_ns: int | None = None
-    event_ns: int | None = None
-    kernel_ns: int | None = None
-    host_ns: int | None = None
-    wait_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelStat:
-    """One kernel (on a CPU: one operator), per step.
-
-    - `calls`: calls in all traced steps divided by the number of steps, rounded.
-    - `op`: ``fprop``, ``dgrad`` or ``wgrad`` for kernels of convolutions; None where the name does not state it.
-    - `math`: ``tf32``, ``fp32``, ``f16``, ``bf16`` …; None where the name does not state it.
-    """
-
-    name: str
-    family: str
-    calls: int
-    kernel_ns: int
-    op: str | None = None
-    math: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTiming:
-    """Device time of one path in one phase, excluding children, in ns per step. `path` is a module path or a pseudo path."""
-
-    path: str
-    phase: Phase
-    kernel_ns: int
-    kernels: tuple[KernelStat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +101,14 @@ class Span:
     family: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# The properties of `ConfigRun` that a file holds as well, for its readers.
+MEAN_NAMES: Final = (
+    "clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "waits", "queue",
+    "untraced_step_ns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigRun(Saved, kind="run"):
     """The result of one configuration in a fresh process: samples, or a failure.
 
@@ -157,19 +120,25 @@ class ConfigRun(Saved, kind="run"):
     - `samples`: examples per step, the leading size of the first input; None where that may be the length of a sequence.
     - `prepared_batches`: the number of batches that workers of the loader prepare while no step runs; None in older reports.
 
-    From `traced_steps` separate steps, which run with the profiler, per step:
+    - `timed_phases`: the clocks of each phase, without figures of the traced steps.
+
+    From `traced_steps` separate steps, which run with the profiler:
+
+    - `traced`: the summary of these steps alone, without the tool's own synchronization at the end of a step; None without a
+      trace. Its span is the sum of the steps', each from the start of the step on the host to the end of its last device work
+      (on a CPU: of its last operator). A summary without steps is the mean of the traced steps, as older files have it.
+    - `profiler_scale`: the factor of the usual cost of the profiler with which the replay takes as long as `step_ns`.
+    - `trace`: the file of the trace.
+
+    The mean of these steps, which a file holds for its readers:
 
     - `clock`: ``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace.
     - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.
     - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
-    - `span_ns`: from the start of the step on the host to the end of its last device work (on a CPU: of its last operator).
-      It equals the time in which any device is busy plus the sum of `idle`, exactly.
+    - `span_ns`: the span. It equals the busy time plus the sum of `idle`, exactly; of several devices, it is their mean.
     - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
-    - `waits`: host waits for the device, without the tool's
-      synchronization at the end of a traced step.
-    - `untraced_step_ns`: the time of a step without the profiler, as their replay estimates it. `profiler_scale`: the factor of
-      the usual cost of the profiler with which the replay takes as long as `step_ns`.
-    - `trace`: the file of the trace.
+    - `waits`: the host's waits for the device.
+    - `untraced_step_ns`: the time of a step without the profiler, as their replay estimates it.
 
     Memory, in bytes of the caching allocator:
 
@@ -209,18 +178,9 @@ class ConfigRun(Saved, kind="run"):
     steps_ns: tuple[int, ...] = ()
     step_ns: Interval | None = None
     round_ns: int | None = None
+    timed_phases: tuple[PhaseTiming, ...] = ()
     traced_steps: int = 0
-    clock: Literal["kernel", "operator"] | None = None
-    phases: tuple[PhaseTiming, ...] = ()
-    modules: tuple[LayerTiming, ...] = ()
-    kernels: tuple[KernelStat, ...] = ()
-    unattributed_ns: int | None = None
-    span_ns: int | None = None
-    idle: tuple[IdleTime, ...] = ()
-    activities: tuple[HostActivity, ...] = ()
-    waits: tuple[SyncWait, ...] = ()
-    queue: Queue | None = None
-    untraced_step_ns: Interval | None = None
+    traced: TraceSummary | None = None
     profiler_scale: float | None = None
     first_step_peak_bytes: int | None = None
     peak_allocated_bytes: int | None = None
@@ -277,6 +237,77 @@ class ConfigRun(Saved, kind="run"):
         """The results of all processes after the first one."""
         return (*((self.repeat,) if self.repeat is not None else ()), *self.further_repeats)
 
+    @cached_property
+    def mean_step(self) -> MeanStep:
+        """The mean of the traced steps; empty without a trace."""
+        return mean_step(self.traced) if self.traced is not None else MeanStep()
+
+    @property
+    def clock(self) -> Clock | None:
+        """``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace."""
+        return self.mean_step.clock
+
+    @property
+    def phases(self) -> tuple[PhaseTiming, ...]:
+        """The phases that were timed or have device work, each with all of its clocks."""
+        if self.traced is None:
+            return self.timed_phases
+        timed = {timing.phase: timing for timing in self.timed_phases}
+        traced = {timing.phase: timing for timing in self.mean_step.phases}
+        return tuple(
+            _with_traced(timed.get(phase), traced.get(phase, PhaseTiming(phase=phase, kernel_ns=0)))
+            for phase in PHASES
+            if phase in timed or (phase in traced and traced[phase].kernel_ns)
+        )
+
+    @property
+    def modules(self) -> tuple[LayerTiming, ...]:
+        """Device time by path and phase."""
+        return self.mean_step.modules
+
+    @property
+    def kernels(self) -> tuple[KernelStat, ...]:
+        """Device time by kernel, longest first."""
+        return self.mean_step.kernels
+
+    @property
+    def unattributed_ns(self) -> int | None:
+        """Device time without a phase; None without a trace."""
+        return self.mean_step.unattributed_ns
+
+    @property
+    def span_ns(self) -> int | None:
+        """From the start of the step on the host to the end of its last work: the busy time plus the sum of `idle`, exactly.
+
+        None without a trace, and in older files.
+        """
+        return self.mean_step.span_ns
+
+    @property
+    def idle(self) -> tuple[IdleTime, ...]:
+        """Idle time by cause."""
+        return self.mean_step.idle
+
+    @property
+    def activities(self) -> tuple[HostActivity, ...]:
+        """What the host did in idle time, longest first."""
+        return self.mean_step.activities
+
+    @property
+    def waits(self) -> tuple[SyncWait, ...]:
+        """The host's waits for the device."""
+        return self.mean_step.waits
+
+    @property
+    def queue(self) -> Queue | None:
+        """The launch queue."""
+        return self.mean_step.queue
+
+    @property
+    def untraced_step_ns(self) -> Interval | None:
+        """The time of a step without the profiler, as the replay of the traced steps estimates it."""
+        return self.traced.untraced_step_ns if self.traced is not None else None
+
     @property
     def device_ns(self) -> int | None:
         """Device (or operator) time per step, attributed plus unattributed; None without a trace."""
@@ -286,7 +317,7 @@ class ConfigRun(Saved, kind="run"):
 
     @property
     def busy_ns(self) -> int | None:
-        """The time of a traced step in which any device (on a CPU: any operator) runs, at most the step; None without a trace."""
+        """The time of a traced step in which a device (on a CPU: any operator) runs, at most the step; None without a trace."""
         if self.span_ns:
             return max(0, self.span_ns - sum(part.ns for part in self.idle))
         if not self.device_ns or self.step_ns is None:
@@ -307,3 +338,8 @@ class ConfigRun(Saved, kind="run"):
         traced = busy_ns / self.span_ns if self.span_ns else 0.0
         timed = min(1.0, busy_ns / step_ns) if step_ns and (self.clock == "kernel" or not self.span_ns) else 0.0
         return max(traced, timed) or 1.0
+
+
+def _with_traced(timed: PhaseTiming | None, traced: PhaseTiming) -> PhaseTiming:
+    """`traced` with the clocks of `timed`."""
+    return replace(traced, stopwatch_ns=timed.stopwatch_ns, event_ns=timed.event_ns) if timed is not None else traced

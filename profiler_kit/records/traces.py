@@ -180,12 +180,33 @@ class UnreadEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelStat:
+    """One kernel (on a CPU: one operator) in a trace, or in a mean step.
+
+    - `calls`: its calls. In a mean step, those of all traced steps divided by the number of steps, rounded.
+    - `kernel_ns`: its device time, each busy instant once.
+    - `op`: ``fprop``, ``dgrad`` or ``wgrad`` for kernels of convolutions; None where the name does not state it.
+    - `math`: ``tf32``, ``fp32``, ``f16``, ``bf16`` …; None where the name does not state it.
+    """
+
+    name: str
+    family: str
+    calls: int
+    kernel_ns: int
+    op: str | None = None
+    math: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
     """Device time of one module in one phase, excluding children. Each busy instant counts once.
 
     - `path`: "" for work outside all modules, ``(communication)`` for collectives.
     - `class_name`: "" where the trace does not record it.
     - `events`: the number of device events.
+    - `within`: of collectives, the phase that launched them, "" where unknown; "" for all other work.
+    - `kernels`: its kernels (on the host's clock: operators), longest first; their times sum to `kernel_ns`. Empty in older
+      files.
     """
 
     path: str
@@ -193,6 +214,8 @@ class TraceModule:
     phase: TracePhase
     kernel_ns: int
     events: int
+    within: TracePhase | Literal[""] = ""
+    kernels: tuple[KernelStat, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,7 +434,8 @@ class TraceSummary:
     - `sum_ns`: the sum of all durations of device events.
     - `unlinked_ns`: busy time of device events whose launch is missing. `aligned_ns`: the part of it that has a phase because
       the same kernel of another step has one.
-    - `unattributed_ns`: busy time without a phase.
+    - `unattributed_ns`: busy time without a phase. `unattributed`: its kernels (on the host's clock: operators), longest first.
+    - `modules`: in the order of their first work.
     - `moduleless_ns`: busy time of linked work outside communication without a module.
     - `step_ns`: the median period of the steady steps on the device. `host_step_ns`: the median duration of the
       marks of steps with work.
@@ -458,6 +482,7 @@ class TraceSummary:
     idle: tuple[IdleTime, ...] = ()
     streams: tuple[StreamTime, ...] = ()
     modules: tuple[TraceModule, ...] = ()
+    unattributed: tuple[KernelStat, ...] = ()
     operators: tuple[TraceOperator, ...] = ()
     shapes: tuple[ShapedOperator, ...] = ()
     kernels: tuple[TraceKernel, ...] = ()

@@ -12,10 +12,10 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Finding, Report, TraceReport
-from profiler_kit.records.runs import ConfigRun, KernelStat
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import to_json
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.records.traces import KernelStat, TraceSummary
 from profiler_kit.report import tables, trace_tables
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.convolutions import CONVOLUTION_COLUMNS

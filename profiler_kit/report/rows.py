@@ -11,10 +11,11 @@ from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
-from profiler_kit.records.runs import ConfigRun, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import sum_fields, sum_known
 
 Row = TypeVar("Row")

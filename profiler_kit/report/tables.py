@@ -9,12 +9,13 @@ from typing import Final, Literal, TypeVar
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, DeviceMemory, MemoryCategories
 from profiler_kit.records.document import Table
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
-from profiler_kit.records.runs import ConfigRun, KernelStat, PeakMemory, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.records.schedules import shape_times
 from profiler_kit.records.sums import sum_fields, sum_known
-from profiler_kit.records.traces import SyncWait
+from profiler_kit.records.traces import KernelStat, SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS

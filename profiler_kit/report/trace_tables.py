@@ -16,6 +16,7 @@ from profiler_kit.records.traces import (
     IdleTime,
     PhaseTime,
     TraceKernel,
+    TraceModule,
     TraceOperator,
     TraceSummary,
     idle_by_cause,
@@ -29,6 +30,7 @@ from profiler_kit.report.columns.traces import (
     TRACE_GAP_COLUMNS,
     TRACE_KERNEL_COLUMNS,
     TRACE_MODULE_COLUMNS,
+    TRACE_MODULE_KERNEL_COLUMNS,
     TRACE_OPERATOR_COLUMNS,
     TRACE_PHASE_COLUMNS,
     TRACE_SHAPE_COLUMNS,
@@ -37,6 +39,7 @@ from profiler_kit.report.columns.traces import (
     TRACE_SYNC_COLUMNS,
     FamilyLine,
     IdleLine,
+    ModuleKernel,
     PhaseLine,
     TraceItem,
 )
@@ -164,6 +167,17 @@ def kernels_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:
     return limit_rows(by_time, top, merge_kernels)
 
 
+def modules_by_time(trace: TraceSummary) -> list[TraceModule]:
+    """The modules and phases, longest first."""
+    return sorted(trace.modules, key=lambda module: -module.kernel_ns)
+
+
+def _module_kernels(trace: TraceSummary) -> Iterator[ModuleKernel]:
+    for module in modules_by_time(trace):
+        yield from (ModuleKernel(module=module, kernel=kernel) for kernel in module.kernels)
+    yield from (ModuleKernel(module=None, kernel=kernel) for kernel in trace.unattributed)
+
+
 def operators_by_time(trace: TraceSummary, top: int | None) -> list[TraceOperator]:
     """The `top` operators by device time, then by host time, and one row for the others."""
 
@@ -189,7 +203,8 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         ("traces", TRACE_COLUMNS, lambda trace: [None]),
         ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
         ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
-        ("trace_modules", TRACE_MODULE_COLUMNS, lambda trace: trace.modules),
+        ("trace_modules", TRACE_MODULE_COLUMNS, modules_by_time),
+        ("trace_module_kernels", TRACE_MODULE_KERNEL_COLUMNS, _module_kernels),
         ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
         ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),
         ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda trace: kernels_by_time(trace, None)),

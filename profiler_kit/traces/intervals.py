@@ -74,6 +74,15 @@ def overlap(intervals: Intervals, start: Ints, end: Ints) -> Ints:
     return result
 
 
+def pieces(intervals: Intervals, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the parts of each interval from `start` to `end` in `intervals`: its index, and the start and end of the part."""
+    first = np.searchsorted(intervals.end, start, side="right")
+    counts = np.where(end > start, np.maximum(np.searchsorted(intervals.start, end, side="left") - first, 0), 0)
+    index = np.repeat(np.arange(len(start)), counts)
+    within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts) + first[index]
+    return index, np.maximum(start[index], intervals.start[within]), np.minimum(end[index], intervals.end[within])
+
+
 def subtract(intervals: Intervals, holes: Intervals) -> Intervals:
     """Return the instants in `intervals` and in none of `holes`."""
     if not len(intervals.start) or not len(holes.start):

@@ -140,7 +140,7 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         steps_ns=tuple(timed.steps_ns),
         step_ns=median_interval(timed.steps_ns),
         round_ns=job.turns.round_ns if job.turns is not None else None,
-        phases=timed.phases(),
+        timed_phases=timed.phases(),
         samples=example_count(target.batch, target.model),
         prepared_batches=target.prepared_batches,
         first_step_peak_bytes=first_peak,
@@ -149,7 +149,6 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         peak_rss_bytes=None if cuda else environment.peak_rss_bytes(),
         device_state=state_after(target.device, state),
         host_load=host_load,
-        clock="kernel" if cuda else "operator",
         notes=(*runner.notes, *([RESERVED] if cuda and runner.has_own_memory_pool else [])),
     )
     if job.again and is_alone:

@@ -23,7 +23,7 @@ from profiler_kit.loading import Batch, Target
 from profiler_kit.meta.checkpointing import checkpointed
 from profiler_kit.meta.device_moves import moves_redirected, names_accelerator
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker.graphed import Graphed

@@ -12,10 +12,12 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, CountPhase, ModuleNode, StaticCount
+from profiler_kit.records.mean_step import LayerTiming, MeanStep, PhaseTiming, as_traced
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import KernelStat
 
 WIDTH: Final = 1024
 TOKENS: Final = 8 * 512
@@ -160,18 +162,10 @@ def _run(name: str, nodes: tuple[ModuleNode, ...], scale: float) -> ConfigRun:
         steps_ns=(step_ns,) * 20,
         step_ns=Interval(median=step_ns, low=round(0.995 * step_ns), high=round(1.005 * step_ns)),
         traced_steps=3,
-        clock="kernel",
-        phases=tuple(
-            PhaseTiming(phase=phase, stopwatch_ns=ns // 2, event_ns=ns, kernel_ns=ns) for phase, ns in by_phase.items()
+        timed_phases=tuple(
+            PhaseTiming(phase=phase, stopwatch_ns=ns // 2, event_ns=ns) for phase, ns in by_phase.items()
         ),
-        modules=layers,
-        kernels=tuple(
-            _kernel(class_name, phase, ns)
-            for class_name in ("Linear", "LayerNorm")
-            for phase in PHASES
-            if (ns := _total(layers, f"{class_name}_{phase}"))
-        ),
-        unattributed_ns=0,
+        traced=as_traced(MeanStep(clock="kernel", modules=layers)),
     )
 
 
@@ -182,7 +176,3 @@ def _shortest_ns(cost: Cost) -> float:
 def _kernel(class_name: str, phase: str, ns: int) -> KernelStat:
     family = "matmul" if class_name == "Linear" else "norm"
     return KernelStat(name=f"{class_name}_{phase}", family=family, calls=1, kernel_ns=ns)
-
-
-def _total(layers: tuple[LayerTiming, ...], kernel: str) -> int:
-    return sum(entry.kernel_ns for layer in layers for entry in layer.kernels if entry.name == kernel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.records.document import Table, Value
-from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.units import text
 from scripts.case_study.figures import Figures, NaiveLoop, RunFigures
 from scripts.case_study.judgment import (

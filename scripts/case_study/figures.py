@@ -13,8 +13,9 @@ from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.families import main_algorithm
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json

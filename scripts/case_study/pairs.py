@@ -9,6 +9,7 @@ from typing import Final
 from profiler_kit.configurations.naming import DEFAULT_CONFIG, parse_config
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import MeanStep, as_traced
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -101,6 +102,7 @@ def _timed_run(run: RunFigures) -> ConfigRun:
         config=replace(config, name=run.config, repeat_of=run.repeat_of),
         step_ns=run.step_ns if run.failure is None else None,
         further_repeats=tuple(Repeat(step_ns=step) for step in run.repeats),
-        clock=run.clock,
-        unattributed_ns=sum(kernels_ns) if kernels_ns else None,
+        traced=as_traced(MeanStep(clock=run.clock, unattributed_ns=sum(kernels_ns)))
+        if run.clock is not None and kernels_ns
+        else None,
     )

@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from inspection_written import assert_sums_hold as assert_summary_sums_hold
+
 from profiler_kit.attribution import engine
 from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.run_figures import Clock, attribute_run
 from profiler_kit.records import marks
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.runs import ConfigRun, Span
+from profiler_kit.records.runs import MEAN_NAMES, ConfigRun, Span
 from profiler_kit.traces.reader import read
 
 MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
@@ -29,6 +31,11 @@ def attribution(path: Path) -> Attribution:
 def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
     """A run of which the trace is all that is known."""
     return attribute_run(PLAIN, attribution(path), clock=clock)
+
+
+def figures(run: ConfigRun) -> dict[str, object]:
+    """The mean of the traced steps."""
+    return {name: getattr(run, name) for name in MEAN_NAMES}
 
 
 def lanes(path: Path) -> dict[str, list[Span]]:
@@ -117,6 +124,8 @@ def microseconds(nanoseconds: int) -> str:
 
 def assert_sums_hold(found: ConfigRun) -> None:
     """The laws of every run's attribution: parts sum to wholes, exactly."""
+    assert found.traced is not None
+    assert_summary_sums_hold(found.traced)
     assert found.unattributed_ns is not None
     assert found.device_ns == sum(layer.kernel_ns for layer in found.modules) + found.unattributed_ns
     assert sum(kernel.kernel_ns for kernel in found.kernels) == found.device_ns

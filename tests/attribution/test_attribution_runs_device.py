@@ -20,8 +20,8 @@ from marked_traces import (
     lanes,
 )
 
-from profiler_kit.attribution.shares import apportion
 from profiler_kit.errors import TraceError
+from profiler_kit.records.shares import apportion
 
 
 def training_step() -> TraceText:

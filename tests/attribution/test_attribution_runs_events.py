@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from marked_traces import TraceText, attribute, attribution, by_owner
+from marked_traces import TraceText, attribute, attribution, by_owner, figures
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.table import Kind
@@ -43,7 +43,7 @@ def test_mirrored_annotations_flows_and_metadata_are_no_work(tmp_path: Path) -> 
         {"ph": "M", "name": "process_name", "pid": 1, "ts": 0, "dur": 0, "args": {"name": "python"}},
         {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "x", "ts": 0, "dur": 9},
     ]
-    assert attribute(trace.save(tmp_path)) == plain
+    assert figures(attribute(trace.save(tmp_path))) == figures(plain)
     assert by_owner(plain) == {("", "forward"): 10}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
 
-from profiler_kit.attribution.shares import divide_rounded
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.shares import divide_rounded
 from profiler_kit.records.traces import WaitByPhase, idle_by_cause
 from profiler_kit.traces.table import NONE
 
@@ -97,7 +97,7 @@ def test_a_step_without_device_work_has_no_span(tmp_path: Path) -> None:
     assert_busy_and_idle_are_the_span(run)
 
 
-def test_idle_is_when_all_devices_are(tmp_path: Path) -> None:
+def test_idle_time_of_several_devices_is_their_mean(tmp_path: Path) -> None:
     t = TraceText()
     t.step(0, 0, 100)
     t.phase("forward", 0, 90)
@@ -106,7 +106,7 @@ def test_idle_is_when_all_devices_are(tmp_path: Path) -> None:
     t.kernel("k", 70, 80, launched=7, device=1)
     run = t.attribute(tmp_path)
     assert (run.device_ns, run.span_ns) == (60, 80)
-    assert sum(part.ns for part in run.idle) == 20 + 10
+    assert sum(part.ns for part in run.idle) == 50  # 20 and 30 ns before the first work, 30 after it; 40, then 10
 
 
 def test_a_host_without_a_device_waits_for_data_or_runs_python(tmp_path: Path) -> None:

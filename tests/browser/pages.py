@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sample_reports import counted, failed, v0_cuda, v0_h100, v0_target, v1_h100
 from trace_reports import ms, trace, traces
+from traced_runs import with_traced
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.diagnosis import diagnose_traces
@@ -139,7 +140,7 @@ def _hostile() -> Document:
     modules = (replace(node, path=names.get(node.path, node.path)) for node in static.modules)
     static = replace(static, modules=tuple(replace(node, class_name=HOSTILE[1], config=HOSTILE[3]) for node in modules))
     runs = tuple(
-        replace(run, modules=tuple(replace(layer, path=names.get(layer.path, layer.path)) for layer in run.modules))
+        with_traced(run, modules=tuple(replace(layer, path=names.get(layer.path, layer.path)) for layer in run.modules))
         for run in report.runs
     )
     findings = tuple(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from gate_reports import GPU, MIB, node, peak, report, run, static
+from traced_runs import with_traced
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import NotComparableError
@@ -78,7 +79,7 @@ def test_a_failed_side_is_named() -> None:
 def test_on_a_cpu_the_layers_time_is_operator_time() -> None:
     """A CPU is no device beside the host: what the trace adds up there is the operators' own time."""
     kernel = [report(V0_LAYERS, name=name, runs=[run(layers=[("conv2", 8.0)])]) for name in "ab"]
-    operator = [replace(one, runs=(replace(one.runs[0], clock="operator"),)) for one in kernel]
+    operator = [replace(one, runs=(with_traced(one.runs[0], clock="operator"),)) for one in kernel]
     for reports, words in ((kernel, "device time"), (operator, "operator time")):
         found = compare(*reports)
         assert row(found, "device_ns", "default").title == f"{words.capitalize()}, step"

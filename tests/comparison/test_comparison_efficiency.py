@@ -10,6 +10,7 @@ import pytest
 from gate_reports import GPU, node, report
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traced_runs import traced_run
 
 from profiler_kit.comparison.compare import compare
 from profiler_kit.comparison.efficiency import apportion
@@ -19,18 +20,22 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
 from profiler_kit.records.experiments import ConvolutionTiming, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import read_report
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.comparison import comparison_document
 from profiler_kit.units import text
 
 MEASURED = Path(__file__).resolve().parents[2] / "docs" / "measured"
 
 
-def layer(path: str, ms: float, phase: Phase = "forward", family: str = "conv:xmma_igemm") -> LayerTiming:
-    kernel = KernelStat(name=f"{family} kernel", family=family, calls=1, kernel_ns=round(ms * 1e6), math="fp32")
+def layer(
+    path: str, ms: float, phase: Phase = "forward", family: str = "conv:xmma_igemm", calls: int = 1
+) -> LayerTiming:
+    kernel = KernelStat(name=f"{family} kernel", family=family, calls=calls, kernel_ns=round(ms * 1e6), math="fp32")
     return LayerTiming(path=path, phase=phase, kernel_ns=round(ms * 1e6), kernels=(kernel,))
 
 
@@ -46,7 +51,7 @@ def timed(ms: float, layers: list[LayerTiming], **fields: object) -> ConfigRun:
         "modules": tuple(layers),
         "unattributed_ns": 0,
     }
-    return ConfigRun(**{**given, **fields})  # type: ignore[arg-type]
+    return traced_run(**{**given, **fields})  # type: ignore[arg-type]
 
 
 def net(name: str, macs: dict[str, int], one: ConfigRun) -> Report:
@@ -133,7 +138,7 @@ def test_the_measured_parts_of_a_convolution_come_before_its_kernels() -> None:
 
 
 def test_time_outside_of_kernels_is_named_where_it_is_most() -> None:
-    slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4)]))
+    slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4, calls=2)]))
     fast = net("new", {"conv": 10**9}, timed(5, [layer("conv", 4)]))
     split = only(compare(slow, fast))
     assert (split.a.rest_ns, split.b.rest_ns) == (16_000_000, 1_000_000)
@@ -195,7 +200,7 @@ def test_work_follows_the_batch_that_a_configuration_runs() -> None:
     """Twice the examples in a step are twice the work: the same time for it is twice the efficiency."""
     batch = RunConfig(name="batch=2x", settings=(NamedValue(name="batch", value="2x"),))
     a = net("a", {"conv": 10**9}, timed(10, [layer("conv", 8)], config=batch, samples=8))
-    b = net("b", {"conv": 10**9}, timed(10.7, [layer("conv", 8)], config=batch, samples=16))
+    b = net("b", {"conv": 10**9}, timed(10.7, [layer("conv", 8, calls=2)], config=batch, samples=16))
     found = compare(a, b)
     assert found.times[0].work_ratio == 2
     assert found.times[0].per_sample_ratio == pytest.approx(1.07 / 2)
@@ -264,7 +269,7 @@ def test_the_tables_rows_sum_to_the_step(measured: Comparison) -> None:
 
 @pytest.mark.parametrize(("layer_ms", "is_said"), [(4, False), (12, True)])
 def test_layers_that_take_longer_than_the_step_have_a_remark(layer_ms: int, is_said: bool) -> None:
-    slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4)]))
+    slow = net("old", {"conv": 10**9}, timed(20, [layer("conv", 4, calls=2)]))
     fast = net("new", {"conv": 10**9}, timed(5, [layer("conv", layer_ms)]))
     tables = [
         block

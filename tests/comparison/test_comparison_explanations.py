@@ -13,8 +13,9 @@ from profiler_kit.records.comparison import Comparison, Explanation
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import MemoryCategories, MemoryEstimate, WhatIf
 from profiler_kit.records.document import Table
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import read_report, to_json
 from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report.comparison import comparison_document

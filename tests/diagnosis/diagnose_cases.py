@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from traced_runs import traced_run, with_traced
+
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Evidence, Finding, Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import KernelStat
 
 MS = 1_000_000
 MIB = 2**20
@@ -123,7 +127,7 @@ def measured(
             ),
         ),
     )
-    return ConfigRun(
+    return traced_run(
         config=config(name),
         environment=H100,
         first_step_ns=round(first_ms * MS),
@@ -334,7 +338,7 @@ def single_conv() -> Report:
         )  # fmt: skip
         pointwise = KernelStat(name="elementwise_kernel", family="pointwise", calls=4, kernel_ns=5 * MS)
         modules = (LayerTiming(path="conv", phase="forward", kernel_ns=5 * MS, kernels=(pointwise,)),)
-        runs.append(replace(run, modules=modules, kernels=(pointwise,)))
+        runs.append(with_traced(run, modules=modules, kernels=(pointwise,)))
     return report(*with_tuning(tuple(runs)), again(runs[0]), counts=static(conv("conv", 3, 64, 3, 256)))
 
 
@@ -352,7 +356,7 @@ def cpu() -> Report:
         for phase, share in shares
         if share
     )
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="default"),
         environment=CPU,
         first_step_ns=ns,

@@ -23,14 +23,17 @@ from diagnose_cases import (
     v0,
     v1,
 )
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, MemoryCategories, MemoryEstimate, ModuleMemory, ModuleNode
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, ExperimentOptions, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.traces import KernelStat
 
 AMPERE = replace(H100, capability="9.0")
 CEILINGS = Ceilings(
@@ -134,7 +137,7 @@ def troubled() -> Report:
     )
     search = replace(search, environment=AMPERE, device_state=None, steps_ns=(15 * MS,) * 20)
     off = replace(default, config=config("cudnn-off"), step_ns=around(60 * MS), flags_changed=(), environment=AMPERE)
-    off = replace(off, kernels=(KernelStat(name="im2col", family=IM2COL, calls=1, kernel_ns=58 * MS),))
+    off = with_traced(off, kernels=(KernelStat(name="im2col", family=IM2COL, calls=1, kernel_ns=58 * MS),))
     dilated = replace(conv("dilated", 30, 50, 3, 64), config="30->50, k3, d8")
     about = replace(
         target(),
@@ -172,7 +175,7 @@ def gap(slow_ns: int = 60 * MS, quick_ns: int = 2 * MS, *, by_parts: bool = Fals
         )
         for path, ns in (("slow", slow_ns), ("quick", quick_ns))
     )  # fmt: skip
-    run = replace(
+    run = with_traced(
         v0().runs[0],
         environment=AMPERE,
         modules=modules,
@@ -195,7 +198,7 @@ def moving(share: float) -> Report:
         LayerTiming(path="relu", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),
         layer("conv", "forward", whole - kernel.kernel_ns, XMMA),
     )
-    run = replace(
+    run = with_traced(
         v0().runs[0], environment=AMPERE, modules=modules, kernels=(), unattributed_ns=0, step_ns=around(11 * MS)
     )
     return roofed(report(run, counts=counts))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from diagnose_cases import MS, around, cpu, report, v0
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose, verdict
 from profiler_kit.records.configs import NamedValue, RunConfig
@@ -40,7 +41,7 @@ def loaded(load: HostLoad | None) -> Report:
     source = cpu()
     run = source.runs[0]
     operators_ns = run.device_ns or 0
-    slow = replace(
+    slow = with_traced(
         run,
         step_ns=around(4 * operators_ns),
         span_ns=4 * operators_ns,
@@ -114,7 +115,7 @@ def launch_bound(load: HostLoad | None) -> Report:
     source = v0()
     run = source.runs[0]
     device_ns = run.device_ns or 0
-    slow = replace(
+    slow = with_traced(
         run,
         step_ns=around(3 * device_ns),
         span_ns=3 * device_ns,
@@ -136,7 +137,7 @@ def threads(load: HostLoad | None) -> Report:
     """Half of the threads take a two-hundredth of the time, in both processes."""
     source = cpu()
     first = source.runs[0]
-    slow = replace(
+    slow = with_traced(
         first,
         step_ns=around(336 * MS),
         span_ns=336 * MS,

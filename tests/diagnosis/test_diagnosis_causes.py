@@ -9,15 +9,17 @@ import pytest
 from diagnose_cases import CPU, MS, report, static
 from diagnose_laws import sound_finding
 from trace_reports import kernel, ms, steps, trace, traces
+from traced_runs import traced_run
 
 from profiler_kit.diagnosis import all_rules, diagnose, diagnose_traces
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import (
     IdleTime,
+    KernelStat,
     PhaseTime,
     ShapedOperator,
     TraceKernel,
@@ -557,7 +559,7 @@ def device_report(*layers: Any, clock: Any = "kernel") -> Report:
         for path, phase, kernels in layers
     )
     total = sum(item.kernel_ns for item in modules)
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="default"), environment=CPU, clock=clock, modules=modules, unattributed_ns=0, span_ns=total,
         step_ns=Interval(median=total, low=total, high=total), steps_ns=(total,) * 5, traced_steps=3,
     )  # fmt: skip

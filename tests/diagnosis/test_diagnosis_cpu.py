@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target
 from diagnose_lab import moving, roofed, twice
+from traced_runs import traced_run, with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.arithmetic import step_arithmetic
 from profiler_kit.diagnosis.roofline import roofline
 from profiler_kit.records.configs import NamedValue, RunConfig
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 GPU_WORDS = re.compile(
     r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE
@@ -31,8 +33,8 @@ def unsteady_cpu() -> Report:
     source = moving(0.8)
     drifting = (10 * MS,) * 10 + (12 * MS,) * 10
     modules = tuple(replace(item, kernel_ns=item.kernel_ns * 6 // 10, kernels=()) for item in source.runs[0].modules)
-    run = replace(
-        source.runs[0], config=RunConfig(name="default"), environment=CPU, clock="operator", kernels=(), modules=modules,
+    run = with_traced(
+        source.runs[0], config=RunConfig(name="default"), environment=CPU, clock="operator", modules=modules, kernels=(),
         steps_ns=drifting, repeatable=False, repeatable_gradients=False,
     )  # fmt: skip
     return roofed(replace(source, runs=(twice(run, 1.2),), roofline=()))
@@ -78,7 +80,7 @@ def step_on_cpu(
     """A report of one run whose traced step has `kernels`, and gaps of Python between them."""
     device_ns = sum(kernel.kernel_ns for kernel in kernels)
     step_ns = round(step_ms * MS)
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="default"),
         environment=CPU,
         steps_ns=(step_ns,) * 9,
@@ -92,7 +94,7 @@ def step_on_cpu(
         span_ns=device_ns + round(python_ms * MS),
         idle=(IdleTime(cause="python", phase="forward", ns=round(python_ms * MS), gaps=gaps),),
     )
-    return replace(report(replace(run, **more)), target=replace(target(), optimizer="rmsprop"))
+    return replace(report(with_traced(run, **more)), target=replace(target(), optimizer="rmsprop"))
 
 
 def rule_finding(source: Report, rule: str) -> Finding | None:
@@ -190,7 +192,7 @@ def test_flags_of_cudnn_do_not_matter_on_a_cpu() -> None:
     source = step_on_cpu(operators_of("mm", "gemm", 9.0), step_ms=10.0, python_ms=1.0)
     source = replace(source, target=replace(source.target, cudnn_flags=(flag,)))
     assert rule_finding(source, "cudnn_off_by_accident") is None
-    on_gpu = replace(source, runs=(replace(source.runs[0], clock="kernel"),))
+    on_gpu = replace(source, runs=(with_traced(source.runs[0], clock="kernel"),))
     assert rule_finding(on_gpu, "cudnn_off_by_accident") is not None
 
 
@@ -209,7 +211,7 @@ def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step()
     source = cpu()
     run = source.runs[0]
     operators_ns = run.device_ns or 0
-    traced = replace(
+    traced = with_traced(
         run,
         step_ns=around(operators_ns // 2),
         span_ns=2 * operators_ns,
@@ -219,7 +221,7 @@ def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step()
     assert finding.severity == "medium"
     assert finding.weight == 0.5
     assert "traced step" in finding.title
-    few = replace(traced, idle=(IdleTime(cause="python", phase="forward", ns=operators_ns // 2, gaps=90),))
+    few = with_traced(traced, idle=(IdleTime(cause="python", phase="forward", ns=operators_ns // 2, gaps=90),))
     assert not [item for item in diagnose(replace(source, runs=(few,))) if item.rule == "host_overhead"]
 
 

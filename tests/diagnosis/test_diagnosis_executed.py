@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from diagnose_cases import CUTLASS, FFT, conv, of_rule, static, v1, value
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.rules import executed_work
@@ -185,7 +186,7 @@ def test_without_counters_count_or_times_there_is_no_finding() -> None:
     assert executed(replace(with_parts(replace(part, macs=None)), static=None)) == ()
     assert executed(with_parts(replace(part, path="elsewhere", macs=None))) == ()
     source = with_parts(part)
-    blind = tuple(replace(run, unattributed_ns=None) for run in source.runs)
+    blind = tuple(with_traced(run, unattributed_ns=None) for run in source.runs)
     assert executed(replace(source, runs=blind)) == ()
 
 

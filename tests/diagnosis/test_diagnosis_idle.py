@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from diagnose_cases import around, cpu, report
 from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_ranks
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.diagnosis.rules import small_batch, thread_oversubscription
@@ -544,7 +545,7 @@ def small(samples: int, mode: Any = "train") -> Report:
     run = base.runs[0]
     assert run.device_ns is not None
     idle_ns = run.device_ns
-    run = replace(
+    run = with_traced(
         run,
         samples=samples,
         step_ns=around(2 * run.device_ns),

@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 from diagnose_cases import DIRECT, FFT, IM2COL, MIB, MS, XMMA, around, config, layer, of_rule, report, v0, v1, value
 from diagnose_lab import AMPERE, also, capped, gap, laboratory, moving, troubled, twice
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.advice import find_trials, with_option
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Repeat
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.units import text
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()
@@ -31,7 +34,7 @@ def silent(source: Report, rule: str) -> bool:
 
 
 def with_baseline(source: Report, **fields: object) -> Report:
-    return replace(source, runs=(replace(source.runs[0], **fields), *source.runs[1:]))  # type: ignore[arg-type]
+    return replace(source, runs=(with_traced(source.runs[0], **fields), *source.runs[1:]))  # type: ignore[arg-type]
 
 
 NEW = (
@@ -294,7 +297,7 @@ def test_a_call_of_flags_alone_names_its_line() -> None:
 @pytest.mark.parametrize(("share", "expected"), [(4, None), (6, "medium"), (19, "medium"), (21, "high")])
 def test_convolutions_beside_cudnn_by_share(share: int, expected: str | None) -> None:
     modules = (layer("dilated", "forward", share * MS, IM2COL), layer("c", "forward", (100 - share) * MS, XMMA))
-    found = of_rule(diagnose(report(replace(DEFAULT, modules=modules, unattributed_ns=0))), "not_on_cudnn")
+    found = of_rule(diagnose(report(with_traced(DEFAULT, modules=modules, unattributed_ns=0))), "not_on_cudnn")
     assert [f.severity for f in found] == ([expected] if expected else [])
     assert all(f.paths == ("dilated",) for f in found)
 
@@ -320,7 +323,7 @@ def test_flags_that_the_model_changes() -> None:
 def test_plain_float32_by_share(share: int, expected: str | None) -> None:
     modules = (layer("a", "forward", share * MS, DIRECT), layer("b", "forward", (100 - share) * MS, XMMA))
     kernels = tuple(kernel for item in modules for kernel in item.kernels)
-    run = replace(DEFAULT, modules=modules, kernels=kernels, unattributed_ns=0, environment=AMPERE)
+    run = with_traced(DEFAULT, modules=modules, kernels=kernels, unattributed_ns=0, environment=AMPERE)
     found = of_rule(diagnose(report(run)), "no_tensor_cores")
     assert [f.severity for f in found] == ([expected] if expected else [])
     older = replace(run, environment=replace(AMPERE, capability="7.5"))
@@ -334,7 +337,7 @@ def test_what_allows_tensor_cores_is_tried() -> None:
     assert finding.tries == ("default", "no-tf32+amp_bf16")
     assert "cudnn.allow_tf32 = True" in finding.advice
     product = KernelStat(name="sgemm", family="gemm", calls=1, kernel_ns=9 * MS, math="fp32")
-    dense = replace(DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=())
+    dense = with_traced(DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=())
     linear = one(report(dense), "no_tensor_cores")
     assert linear.tries == ("matmul_tf32", "amp_bf16")
     assert "set_float32_matmul_precision" in linear.advice
@@ -527,7 +530,7 @@ def test_a_throttled_clock() -> None:
 def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> None:
     kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=4 * MS)
     modules = (LayerTiming(path="", phase="forward", kernel_ns=4 * MS, kernels=(kernel,)),)
-    run = replace(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=around(10 * MS))
+    run = with_traced(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=around(10 * MS))
     source = report(run, also(run, 5.0, cuda_graph="on"), also(run, 6.0, compile="on"))
     finding = one(source, "launch_bound")
     assert (finding.config, finding.trial is not None and finding.trial.verdict) == ("cuda_graph", "better")
@@ -536,7 +539,7 @@ def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> N
         replace(timing, phase="data", stopwatch_ns=8 * MS) if timing.phase == "loss" else timing
         for timing in run.phases
     )
-    assert silent(report(replace(run, phases=data)), "launch_bound")
+    assert silent(report(with_traced(run, phases=data)), "launch_bound")
 
 
 # --- what two processes of one configuration tell besides their times

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from diagnose_cases import FFT, IM2COL, V0_STATIC, all_failed, conv, cpu, layer, v0, v1
 from torch import nn
+from traced_runs import traced_run
 
 from profiler_kit.counting.modules import config_text, layer_sizes
 from profiler_kit.diagnosis.convolution import convolution_of
@@ -16,7 +17,9 @@ from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
-from profiler_kit.records.runs import ConfigRun, KernelStat, PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 
 
 def test_counterparts_are_found_by_flags_whatever_their_names() -> None:
@@ -94,7 +97,7 @@ def test_an_unknown_family_keeps_its_name() -> None:
 
 
 def test_recomputation_counts_as_backward() -> None:
-    run = ConfigRun(
+    run = traced_run(
         config=RunConfig(name="x"),
         phases=(
             PhaseTiming(phase="forward", stopwatch_ns=1, kernel_ns=25),
@@ -110,7 +113,7 @@ def test_recomputation_counts_as_backward() -> None:
 def test_the_median_kernel_weighs_by_calls() -> None:
     many = KernelStat(name="a", family="pointwise", calls=100, kernel_ns=300_000)
     one = KernelStat(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
-    assert median_kernel_ns(ConfigRun(config=RunConfig(name="x"), kernels=(one, many))) == 3_000
+    assert median_kernel_ns(traced_run(config=RunConfig(name="x"), kernels=(one, many))) == 3_000
     assert median_kernel_ns(ConfigRun(config=RunConfig(name="x"))) is None
 
 

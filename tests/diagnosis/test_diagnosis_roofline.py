@@ -24,7 +24,7 @@ from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, OpTotal
 from profiler_kit.records.roofline import STEP, Floor, Peak, Roof
-from profiler_kit.records.runs import KernelStat
+from profiler_kit.records.traces import KernelStat
 
 ROOF = Roof(
     hardware="a device", source="measured", citation="", bandwidth_bytes_per_s=1e9,

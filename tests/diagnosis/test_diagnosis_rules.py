@@ -30,14 +30,16 @@ from diagnose_cases import (
     value,
 )
 from sample_reports import v0_h100, v1_h100
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
-from profiler_kit.records.traces import IdleTime
+from profiler_kit.records.runs import ConfigRun, Failure
+from profiler_kit.records.traces import IdleTime, KernelStat
 
 V0, V1 = v0(), v1()
 
@@ -142,13 +144,13 @@ def test_both_clocks_of_all_phases_are_evidence() -> None:
 def test_clocks_within_twenty_points_are_no_finding() -> None:
     shares = (("forward", 25, 29), ("loss", 6, 2), ("backward", 58, 68), ("optimizer", 11, 1))
     phases = tuple(PhaseTiming(phase=p, stopwatch_ns=w * MS, kernel_ns=k * MS) for p, w, k in shares)  # type: ignore[arg-type]
-    assert silent(report(replace(baseline(V0), phases=phases)), "wrong_phase")
+    assert silent(report(with_traced(baseline(V0), phases=phases)), "wrong_phase")
 
 
 def test_the_host_does_not_wait_for_an_idle_device() -> None:
     run = baseline(V0)
     quarter = tuple(replace(m, kernel_ns=m.kernel_ns // 4) for m in run.modules)
-    finding = one(report(replace(run, modules=quarter, unattributed_ns=0)), "wrong_phase")
+    finding = one(report(with_traced(run, modules=quarter, unattributed_ns=0)), "wrong_phase")
     assert "loss.item()" not in finding.explanation
 
 
@@ -201,7 +203,7 @@ def test_a_model_of_one_layer_is_left_alone() -> None:
 
 
 def test_time_alone_is_enough_and_needs_no_count() -> None:
-    run = replace(
+    run = with_traced(
         baseline(V0),
         modules=(
             LayerTiming(path="slow", phase="forward", kernel_ns=65),
@@ -331,9 +333,9 @@ def test_fft_has_no_share_of_the_peak() -> None:
 def test_small_layers_are_ignored() -> None:
     run = baseline(V0)
     small = (layer("small", "forward", 9 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=91 * MS))
-    assert silent(report(replace(run, modules=small, unattributed_ns=0)), "slow_algorithm")
+    assert silent(report(with_traced(run, modules=small, unattributed_ns=0)), "slow_algorithm")
     large = (layer("large", "forward", 11 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=89 * MS))
-    finding = one(report(replace(run, modules=large, unattributed_ns=0)), "slow_algorithm")
+    finding = one(report(with_traced(run, modules=large, unattributed_ns=0)), "slow_algorithm")
     assert "11 ms" in finding.explanation
 
 
@@ -403,7 +405,10 @@ def test_determinism_is_nearly_free_for_v0() -> None:
 )
 def test_the_price_sets_the_severity(step_ms: float, severity: str) -> None:
     off, on = many(baseline(V0)), V0.runs[2]
-    dear = many(replace(on, step_ns=around(round(step_ms * MS), 0.0001), kernels=()))
+    layers = tuple(
+        replace(layer, kernels=()) for layer in on.modules
+    )  # with the same kernels, only the host can differ
+    dear = many(with_traced(on, step_ns=around(round(step_ms * MS), 0.0001), modules=layers, kernels=()))
     assert one(report(off, dear), "determinism_price").severity == severity
 
 
@@ -413,7 +418,9 @@ def test_the_layer_that_pays_is_named_with_both_kernels() -> None:
         layer("conv2", "backward", 40 * MS, DIRECT) if m.path == "conv2" and m.phase == "backward" else m
         for m in on.modules
     )
-    finding = one(report(off, replace(on, modules=slower, step_ns=around(50 * MS)), again(off)), "determinism_price")
+    finding = one(
+        report(off, with_traced(on, modules=slower, step_ns=around(50 * MS)), again(off)), "determinism_price"
+    )
     assert finding.paths == ("conv2",)
     assert "implicit_convolve_sgemm" in finding.explanation
     assert "sm90_xmma" in finding.explanation
@@ -612,7 +619,7 @@ def launch_bound(kernel_ns: int, busy: float) -> Report:
     step_ns = 5 * MS
     calls = round(step_ns * busy / kernel_ns)
     kernels = (KernelStat(name="k", family="pointwise", calls=calls, kernel_ns=calls * kernel_ns),)
-    run = replace(
+    run = with_traced(
         baseline(V0),
         step_ns=around(step_ns),
         modules=(LayerTiming(path="", phase="forward", kernel_ns=calls * kernel_ns, kernels=kernels),),
@@ -642,7 +649,7 @@ def test_layout_conversions_above_a_twentieth() -> None:
         layout = KernelStat(name="nchwToNhwcKernel", family="conv:layout", calls=6, kernel_ns=share * MS)
         rest = KernelStat(name="x", family=XMMA, calls=1, kernel_ns=(100 - share) * MS, math="tf32")
         modules = (LayerTiming(path="conv2", phase="forward", kernel_ns=100 * MS, kernels=(layout, rest)),)
-        source = report(replace(run, modules=modules, kernels=(layout, rest), unattributed_ns=0))
+        source = report(with_traced(run, modules=modules, kernels=(layout, rest), unattributed_ns=0))
         assert silent(source, "layout_overhead") is not fires
         if fires:
             finding = one(source, "layout_overhead")
@@ -706,7 +713,7 @@ def test_a_step_that_waits_for_its_batch() -> None:
             PhaseTiming(phase="data", stopwatch_ns=data_ms * MS),
             PhaseTiming(phase="forward", stopwatch_ns=1000 * MS),
         )
-        source = report(replace(run, phases=phases))
+        source = report(with_traced(run, phases=phases))
         assert [f.severity for f in of_rule(diagnose(source), "data_bound")] == ([severity] if severity else [])
     assert "1.5 s" in one(source, "data_bound").explanation
 

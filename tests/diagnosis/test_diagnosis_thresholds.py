@@ -22,11 +22,14 @@ from diagnose_cases import (
     v1,
     value,
 )
+from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.experiments import Repeat
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.runs import ConfigRun, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat
 
 DEFAULT, BENCHMARK, DETERMINISTIC = v0().runs[:3]
 
@@ -45,7 +48,7 @@ def at(run: ConfigRun, step_ms: float) -> ConfigRun:
     step_ns = around(round(step_ms * MS), 0.00001)
     kernel_ns = sum(item.kernel_ns for item in run.modules)
     repeats = (Repeat(step_ns=step_ns),) * 30
-    return replace(run, step_ns=step_ns, further_repeats=repeats, unattributed_ns=step_ns.median - kernel_ns)
+    return with_traced(run, step_ns=step_ns, further_repeats=repeats, unattributed_ns=step_ns.median - kernel_ns)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_cudnn_off_by_memory(more: float, told: bool) -> None:
 def test_data_by_share(share: int, expected: str | None) -> None:
     run = cpu().runs[0]
     phases = (PhaseTiming(phase="data", stopwatch_ns=share), PhaseTiming(phase="forward", stopwatch_ns=100 - share))
-    assert severity(report(replace(run, phases=phases)), "data_bound") == expected
+    assert severity(report(with_traced(run, phases=phases)), "data_bound") == expected
 
 
 @pytest.mark.parametrize(("channels", "fires"), [(190, False), (210, True)])
@@ -107,7 +110,7 @@ def test_dominance_by_time(share: int, fires: bool) -> None:
         LayerTiming(path="big", phase="forward", kernel_ns=share),
         LayerTiming(path="small", phase="forward", kernel_ns=100 - share),
     )
-    source = report(replace(DEFAULT, modules=modules, unattributed_ns=0))
+    source = report(with_traced(DEFAULT, modules=modules, unattributed_ns=0))
     assert (first(source, "dominant_layer") is not None) is fires
 
 
@@ -120,7 +123,7 @@ def test_dominance_is_as_grave_as_the_time_it_takes(spent: int, expected: str) -
         LayerTiming(path="small", phase="forward", kernel_ns=100 - spent),
     )
     counts = static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8))
-    found = first(report(replace(DEFAULT, modules=modules, unattributed_ns=0), counts=counts), "dominant_layer")
+    found = first(report(with_traced(DEFAULT, modules=modules, unattributed_ns=0), counts=counts), "dominant_layer")
     assert found is not None
     assert found.severity == expected
     assert ("Change this layer first" in found.advice) is (expected == "high")
@@ -160,7 +163,7 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
     assert run.device_ns is not None
     rest_ns = round(run.device_ns / (1 - outside))
     loading = LayerTiming(path="(data)", phase="data", kernel_ns=7 * MS)  # collating runs operators too
-    slow = replace(
+    slow = with_traced(
         run,
         step_ns=around(3 * rest_ns),
         phases=(*run.phases, PhaseTiming(phase="data", stopwatch_ns=2 * rest_ns)),
@@ -185,7 +188,7 @@ def test_launching_by_kernel_and_share(kernel_ns: int, busy: float, expected: st
     kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=1000 * kernel_ns)
     modules = (LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),)
     step_ns = around(round(kernel.kernel_ns / busy))
-    source = report(replace(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=step_ns))
+    source = report(with_traced(DEFAULT, modules=modules, kernels=(kernel,), unattributed_ns=0, step_ns=step_ns))
     found = first(source, "launch_bound")
     assert (found.severity if found is not None else None) == expected
     if found is not None:
@@ -199,21 +202,21 @@ def two_layers(slow_ns: int, family: str, whole_ns: int) -> tuple[LayerTiming, .
 
 @pytest.mark.parametrize(("times", "fires"), [(1.45, False), (1.55, True)])
 def test_a_bad_pick_by_factor(times: float, fires: bool) -> None:
-    slow = replace(DEFAULT, modules=two_layers(60_000, XMMA, 100_000), unattributed_ns=0)
-    quick = replace(BENCHMARK, modules=two_layers(round(60_000 / times), CUTLASS, 100_000), unattributed_ns=0)
+    slow = with_traced(DEFAULT, modules=two_layers(60_000, XMMA, 100_000), unattributed_ns=0)
+    quick = with_traced(BENCHMARK, modules=two_layers(round(60_000 / times), CUTLASS, 100_000), unattributed_ns=0)
     assert (first(report(slow, quick), "slow_algorithm") is not None) is fires
 
 
 @pytest.mark.parametrize(("share", "expected"), [(9, None), (11, "medium"), (19, "medium"), (21, "high")])
 def test_a_last_resort_by_share(share: int, expected: str | None) -> None:
-    run = replace(DEFAULT, modules=two_layers(share * 1000, DIRECT, 100_000), unattributed_ns=0)
+    run = with_traced(DEFAULT, modules=two_layers(share * 1000, DIRECT, 100_000), unattributed_ns=0)
     assert severity(report(run), "slow_algorithm") == expected
 
 
 @pytest.mark.parametrize(("better", "tried"), [(1.04, "benchmark"), (1.06, "benchmark+deterministic")])
 def test_fewer_flags_win_among_equals(better: float, tried: str) -> None:
     def changed(run: ConfigRun, ns: float, family: str) -> ConfigRun:
-        return replace(run, modules=two_layers(round(ns), family, 100_000), unattributed_ns=0)
+        return with_traced(run, modules=two_layers(round(ns), family, 100_000), unattributed_ns=0)
 
     both = v0().runs[3]
     source = report(
@@ -267,7 +270,8 @@ def test_the_clocks_by_points(points: int, fires: bool) -> None:
         PhaseTiming(phase="forward", stopwatch_ns=70 - points, kernel_ns=70),
         PhaseTiming(phase="loss", stopwatch_ns=30 + points, kernel_ns=30),
     )
-    assert (first(report(replace(DEFAULT, phases=phases)), "wrong_phase") is not None) is fires
+    run = with_traced(DEFAULT, phases=phases, modules=(), kernels=())
+    assert (first(report(run), "wrong_phase") is not None) is fires
 
 
 @pytest.mark.parametrize(("busy", "waits"), [(0.59, False), (0.61, True)])

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from traced_runs import traced_run  # noqa: E402
+
 import profiler_kit  # noqa: E402
 from profiler_kit.devices.cards.data_center import H100  # noqa: E402
 from profiler_kit.diagnosis.roofline import datasheet_roof  # noqa: E402
@@ -87,7 +89,7 @@ def measured(measured_by: MeasuredBy, device_name: str) -> None:
     def measure(spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
         where = replace(environment.describe(torch.device("cpu")), device_name=device_name)
         times = (LayerTiming(path="fc", phase="forward", kernel_ns=50_000),)
-        return ConfigRun(
+        return traced_run(
             config=config, environment=where, steps_ns=(9, 10, 11), step_ns=Interval(median=10, low=9, high=11),
             modules=times, unattributed_ns=0,
         )  # fmt: skip

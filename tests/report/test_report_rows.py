@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_reports import count_only, counted, v0_cpu
+from traced_runs import with_traced
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PSEUDO_PATHS, Cost, ModuleNode
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import LayerTiming
 from profiler_kit.report.rows import Counted, Layers, Timed, fold, layer_rows, merge, run_by_name
 
 
@@ -70,7 +71,7 @@ def test_the_root_total_is_the_model_without_the_loss(v0_report: Report) -> None
 def test_times_of_a_path_that_was_not_counted_are_kept(v0_cpu_report: Report) -> None:
     run = v0_cpu_report.runs[0]
     stray = LayerTiming(path="conv9", phase="forward", kernel_ns=77)
-    report = replace(v0_cpu_report, runs=(replace(run, modules=(*run.modules, stray)),))
+    report = replace(v0_cpu_report, runs=(with_traced(run, modules=(*run.modules, stray)),))
     row = next(row for row in joined(report).rows if row.path == "conv9")
     assert row.counted is None
     assert row.timed is not None
@@ -78,14 +79,14 @@ def test_times_of_a_path_that_was_not_counted_are_kept(v0_cpu_report: Report) ->
 
 
 def test_a_run_without_a_trace_gives_no_times(v0_cpu_report: Report) -> None:
-    untraced = replace(v0_cpu_report.runs[0], modules=(), unattributed_ns=None, traced_steps=0)
+    untraced = with_traced(v0_cpu_report.runs[0], modules=(), unattributed_ns=None, traced_steps=0)
     layers = joined(replace(v0_cpu_report, runs=(untraced,)))
     assert not layers.timed
     assert all(row.timed is None for row in layers.rows)
 
 
 def test_a_trace_without_any_owner_is_all_unattributed(v0_cpu_report: Report) -> None:
-    lost = replace(v0_cpu_report.runs[0], modules=(), unattributed_ns=5)
+    lost = with_traced(v0_cpu_report.runs[0], modules=(), unattributed_ns=5)
     layers = joined(replace(v0_cpu_report, static=None, runs=(lost,)))
     assert layers.rows == ()
     assert layers.total.timed is not None
@@ -133,7 +134,7 @@ def test_folding_and_merging_keep_the_sum(paths: list[str], depth: int, data: st
     )
     timings = tuple(LayerTiming(path=path, phase="forward", kernel_ns=data.draw(numbers)) for path in paths)
     base = v0_cpu()
-    run = replace(base.runs[0], modules=timings, unattributed_ns=data.draw(numbers))
+    run = with_traced(base.runs[0], modules=timings, unattributed_ns=data.draw(numbers))
     layers = layer_rows(replace(base, static=counted(nodes), runs=(run,)), run)
     folded = fold(layers.rows, depth)
     assert all(row.depth <= depth for row in folded)

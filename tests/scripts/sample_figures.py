@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.samples import Interval
 from scripts.case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
 

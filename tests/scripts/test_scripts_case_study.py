@@ -13,15 +13,18 @@ from typing import Any
 
 import pytest
 from sample_figures import MS, count, cuda, naive, phases, run
+from traced_runs import traced_run
 
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, StaticCount
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, OpMemory, PeakMemory
+from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import KernelStat
 from scripts.case_study import __main__ as script
 from scripts.case_study import cost_verdicts, measurement, page
 from scripts.case_study.claims import CLAIMS, LETTERS
@@ -153,7 +156,7 @@ def test_run_figures_name_the_kernels_of_the_largest_layer_and_the_largest_works
         peak_path="large", peak_phase="forward", peak_op="conv", peak_bytes=33, parameters=1, gradients=0,
         optimizer_state=0, inputs=0, saved_activations=2, workspace=30, rest=0, ops=(op,),
     )  # fmt: skip
-    good = ConfigRun(
+    good = traced_run(
         config=RunConfig(name="default"), steps_ns=(1, 2, 3), step_ns=Interval(median=2, low=1, high=3), modules=layers,
         memory=memory, workspace_bytes=30,
     )  # fmt: skip

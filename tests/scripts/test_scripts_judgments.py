@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sample_figures import MS, count, cuda, naive, phases, repeat_of, run
 
-from profiler_kit.records.runs import PhaseTiming
+from profiler_kit.records.mean_step import PhaseTiming
 from scripts.case_study import cost_verdicts, flag_verdicts
 from scripts.case_study.figures import Figures, RunFigures, ShapeLoop
 from scripts.case_study.judgment import Verdict

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noise_cases import MS, again, around, of, report
+from traced_runs import traced_run, with_traced
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming, PhaseTiming
+from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.sentences import turns
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
@@ -223,7 +226,7 @@ def test_steps_of_different_sizes_are_compared_per_example() -> None:
 def traced(run: ConfigRun, kernel_ms: float, name: str = "k") -> ConfigRun:
     kernel = KernelStat(name=name, family="conv", calls=1, kernel_ns=round(kernel_ms * MS))
     layer = LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
-    return replace(run, clock="kernel", modules=(layer,), kernels=(kernel,), unattributed_ns=0)
+    return with_traced(run, clock="kernel", modules=(layer,), kernels=(kernel,), unattributed_ns=0)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +276,7 @@ def bursts(
     (steps_ns, step_ns), *others = runs
     repeats = tuple(Repeat(steps_ns=other_ns, step_ns=interval) for other_ns, interval in others)
     config = RunConfig(name=name, settings=(NamedValue(name=settings, value="on"),) if settings else ())
-    return ConfigRun(config=config, steps_ns=steps_ns, step_ns=step_ns, further_repeats=repeats, phases=phases)
+    return traced_run(config=config, steps_ns=steps_ns, step_ns=step_ns, further_repeats=repeats, phases=phases)
 
 
 def test_steps_that_wait_for_the_host_are_compared_by_their_lower_deciles() -> None:
@@ -529,7 +532,7 @@ def test_without_turns_the_step_is_the_median_of_the_first_process() -> None:
 def test_a_device_bound_run_keeps_its_median_beside_others_in_turns() -> None:
     default = round_of("default", (1, [10, 10.1]), series_ms=40)
     kernels = LayerTiming(path="", phase="forward", kernel_ns=39 * MS)
-    full = replace(default, clock="kernel", modules=(kernels,), unattributed_ns=0)
+    full = with_traced(default, clock="kernel", modules=(kernels,), unattributed_ns=0)
     noise = noise_of(report(default, round_of("other", (1, [10, 10.1]), settings="x")))
     assert noise.compared_step(full) == default.step_ns
     assert noise.compared_step(default) != default.step_ns

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from traced_runs import with_traced
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.runs import ConfigRun, Failure, KernelStat, LayerTiming
+from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 from profiler_kit.statistics.sequential import PRECISE_LIMIT, is_decided, undecided_runs
@@ -35,7 +38,7 @@ def run_of(name: str, *medians_ms: float, device_ms: float | None = None, **sett
         return run
     kernel = KernelStat(name="k", family="gemm", calls=3, kernel_ns=round(device_ms * MS))
     layer = LayerTiming(path="fc", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
-    return replace(run, clock="kernel", kernels=(kernel,), modules=(layer,), unattributed_ns=0)
+    return with_traced(run, clock="kernel", kernels=(kernel,), modules=(layer,), unattributed_ns=0)
 
 
 def undecided(baseline: ConfigRun, *others: ConfigRun) -> list[str]:

@@ -21,8 +21,9 @@ from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import family_name, main_algorithm
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
-from profiler_kit.records.runs import ConfigRun, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Outcome
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, noise_of
 from profiler_kit.statistics.trials import sweep_trial

@@ -15,8 +15,7 @@ from profiler_kit.diagnosis.timing import kernels_of, ratio
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, is_contraction
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport, Trial
-from profiler_kit.records.runs import KernelStat
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.traces import KernelStat, TraceKernel, TraceSummary
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING
 from profiler_kit.units import percent, text
 

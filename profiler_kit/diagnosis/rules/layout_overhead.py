@@ -28,8 +28,7 @@ from profiler_kit.diagnosis.trace_facts import (
 )
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
-from profiler_kit.records.runs import KernelStat
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.traces import KernelStat, TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time justifies one line of code, and exceeds the noise of a trace.

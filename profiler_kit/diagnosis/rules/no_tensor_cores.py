@@ -25,8 +25,8 @@ from profiler_kit.diagnosis.timing import kernels_of, ratio, tf32_convolution_ns
 from profiler_kit.diagnosis.trace_facts import MIN_BUSY_SHARE, is_mostly_busy, kernels_ns, step_share, worst_trace
 from profiler_kit.records.families import is_contraction, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
-from profiler_kit.records.runs import ConfigRun, KernelStat
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import KernelStat, TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
 # Tensor cores make such kernels up to eight times faster. From a tenth of the device time on, the gain is noticeable.

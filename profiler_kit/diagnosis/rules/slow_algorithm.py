@@ -28,8 +28,9 @@ from profiler_kit.diagnosis.step_work import busy_share, module_claims
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
+from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Evidence, Finding, Report
-from profiler_kit.records.runs import ConfigRun, LayerTiming
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_kit.records.families import family_name
+from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import KernelStat, PhaseTiming
+from profiler_kit.records.traces import KernelStat
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.values import share
 

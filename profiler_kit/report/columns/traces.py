@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
-from profiler_kit.records.families import family_name, math_name
+from profiler_kit.records.families import family_name, main_algorithm, math_name
 from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     IdleTime,
+    KernelStat,
     ShapedOperator,
     StreamTime,
     SyncWait,
@@ -82,6 +83,14 @@ class ModuleLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleKernel:
+    """A kernel of a module in one phase; `module` is None for work without a phase."""
+
+    module: TraceModule | None
+    kernel: KernelStat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyLine:
     """All kernels of one family: calls, time, and the name of the kernel with the most time."""
 
@@ -124,6 +133,11 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
 
 def _most_idle(trace: TraceSummary) -> Value:
     return next((cause for cause, ns in idle_by_cause(trace.idle).items() if ns), None)
+
+
+def _top_family(module: TraceModule) -> str | None:
+    algorithm = main_algorithm(module.kernels)
+    return algorithm.family if algorithm is not None else None
 
 
 def _in_phase(line: ModuleLine, *phases: TracePhase) -> int | None:
@@ -216,8 +230,23 @@ TRACE_MODULE_COLUMNS: tuple[Column[TraceItem[TraceModule]], ...] = (
     Column("path", "module", "text", lambda r: r.item.path, "names of the nested calls from the outermost down; empty for work outside modules, (communication) for collectives", name=True),
     Column("class_name", "class", "text", lambda r: r.item.class_name, "class of the module; empty where the trace does not say"),
     Column("phase", "phase", "text", lambda r: r.item.phase, "the phase"),
+    Column("within", "launched in", "text", lambda r: r.item.within or None, "phase that launched the collectives; empty for other work", place="data"),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of the module in that phase, excluding children"),
     Column("events", "events", "count", lambda r: r.item.events, "number of device events"),
+    Column("family", "top kernel family", "text", lambda r: _top_family(r.item), "algorithm family of the kernels with the most time", place="data"),
+    Column("algorithm", "main algorithm", "text", lambda r: family_name(family) if (family := _top_family(r.item)) else None, "algorithm of the kernels with the most time (on a CPU: kind of operator)", place="page", rank=5),
+)
+
+TRACE_MODULE_KERNEL_COLUMNS: tuple[Column[TraceItem[ModuleKernel]], ...] = (
+    _FILE,
+    Column("path", "module", "text", lambda r: r.item.module.path if r.item.module is not None else None, "names of the nested calls from the outermost down; empty for work outside modules, (communication) for collectives", name=True),
+    Column("phase", "phase", "text", lambda r: r.item.module.phase if r.item.module is not None else None, "the phase; empty for unattributed work"),
+    Column("name", "kernel", "text", lambda r: r.item.kernel.name, "name of the kernel (on a CPU: of the operator)"),
+    Column("family", "family", "text", lambda r: r.item.kernel.family, "algorithm family"),
+    Column("op", "op", "text", lambda r: r.item.kernel.op, "convolution part that the kernel computes; empty where unknown"),
+    Column("math", "math", "text", lambda r: r.item.kernel.math, "arithmetic that the name states"),
+    Column("calls", "calls", "count", lambda r: r.item.kernel.calls, "calls in the trace"),
+    Column("kernel_ns", "device", "ns", lambda r: r.item.kernel.kernel_ns, "busy time of the kernel in that module and phase"),
 )
 
 TRACE_OPERATOR_COLUMNS: tuple[Column[TraceItem[TraceOperator]], ...] = (
@@ -313,6 +342,7 @@ TABLES = (
     ColumnTable("trace_idle", TRACE_GAP_COLUMNS, "`inspect`: idle time of the device by cause and by the phase of the work that ends it."),
     ColumnTable("trace_causes", TRACE_IDLE_COLUMNS, "`inspect`: idle time of the device by cause, in pages."),
     ColumnTable("trace_modules", TRACE_MODULE_COLUMNS, "`inspect`: one row per module and phase, excluding children."),
+    ColumnTable("trace_module_kernels", TRACE_MODULE_KERNEL_COLUMNS, "`inspect`: one row per kernel (on a CPU: per operator) of each module and phase."),
     ColumnTable("trace_tree", TRACE_TREE_COLUMNS, "`inspect`: the modules as a tree, including children, in pages."),
     ColumnTable("trace_operators", TRACE_OPERATOR_COLUMNS, "`inspect`: one row per operator, with the work that the operator itself launched."),
     ColumnTable("trace_shapes", TRACE_SHAPE_COLUMNS, "`inspect`: one row per operator and input shapes, up to twenty per trace; backward work is joined to its forward operator."),
