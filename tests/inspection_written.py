@@ -247,6 +247,10 @@ def assert_sums_hold(summary: TraceSummary) -> None:
     assert min(summary.busy_ns, summary.idle_ns, summary.overlap_ns, summary.unattributed_ns) >= 0
     assert sum(phase.kernel_ns for phase in summary.phases) + summary.unattributed_ns == summary.busy_ns
     assert sum(module.kernel_ns for module in summary.modules) + summary.unattributed_ns == summary.busy_ns
+    for module in summary.modules:
+        assert sum(kernel.kernel_ns for kernel in module.kernels) == module.kernel_ns
+        assert sum(kernel.calls for kernel in module.kernels) == module.events
+    assert sum(kernel.kernel_ns for kernel in summary.unattributed) == summary.unattributed_ns
     assert sum(entry.ns for entry in summary.idle) == summary.idle_ns
     assert all(entry.ns > 0 and entry.gaps > 0 for entry in summary.idle)
     for phase in summary.phases:

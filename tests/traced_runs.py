@@ -34,7 +34,8 @@ def with_traced(run: ConfigRun, **values: Any) -> ConfigRun:
         return replace(run, traced=None)
     if any(layer.kernels for layer in values.get("modules", ())):
         values.setdefault("kernels", ())
-    step = replace(run.mean_step or MeanStep(clock="kernel"), **{k: v for k, v in values.items() if v is not None})
+    before = run.mean_step if run.traced is not None else MeanStep(clock="kernel")
+    step = replace(before, **{name: value for name, value in values.items() if value is not None})
     return replace(run, traced=as_traced(step, untraced_step_ns))
 
 

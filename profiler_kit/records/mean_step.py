@@ -64,11 +64,11 @@ class MeanStep:
     `phases` holds `kernel_ns`, `host_ns` and `wait_ns` alone. The other fields are those of `ConfigRun`.
     """
 
-    clock: Clock
+    clock: Clock | None = None
     phases: tuple[PhaseTiming, ...] = ()
     modules: tuple[LayerTiming, ...] = ()
     kernels: tuple[KernelStat, ...] = ()
-    unattributed_ns: int = 0
+    unattributed_ns: int | None = None
     span_ns: int | None = None
     idle: tuple[IdleTime, ...] = ()
     activities: tuple[HostActivity, ...] = ()
@@ -104,7 +104,8 @@ def mean_step(traced: TraceSummary) -> MeanStep:
         kernels = [kernel for i in members if (kernel := parts[i].kernel) is not None]
         calls = divide_rounded(sum(kernel.calls for kernel in kernels), steps)
         longest = max(kernels, key=lambda kernel: kernel.kernel_ns)
-        return replace(longest, calls=calls, kernel_ns=sum(shares[i] for i in members))
+        op = longest.op if len({kernel.op for kernel in kernels}) == 1 else None
+        return replace(longest, op=op, calls=calls, kernel_ns=sum(shares[i] for i in members))
 
     unattributed = by_layer.pop(None, [])
     layers = [
@@ -144,12 +145,13 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
         of_layers.update({kernel.name: kernel.kernel_ns for kernel in layer.kernels})
     kernels = step.kernels or tuple(kernel for layer in step.modules for kernel in layer.kernels)
     rest = (replace(kernel, kernel_ns=kernel.kernel_ns - of_layers[kernel.name]) for kernel in step.kernels)
-    device_ns = sum(layer.kernel_ns for layer in step.modules) + step.unattributed_ns
+    unattributed_ns = step.unattributed_ns or 0
+    device_ns = sum(layer.kernel_ns for layer in step.modules) + unattributed_ns
     idle_ns = sum(part.ns for part in step.idle) if step.span_ns else 0
     span_ns = step.span_ns or 0
     return TraceSummary(
         file="",
-        clock="device" if step.clock == "kernel" else "host",
+        clock="host" if step.clock == "operator" else "device",
         events=0,
         device_events=sum(kernel.calls for kernel in kernels) if step.clock == "kernel" else 0,
         span_ns=span_ns,
@@ -159,7 +161,7 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
         linked=0,
         unlinked_ns=0,
         aligned_ns=0,
-        unattributed_ns=step.unattributed_ns,
+        unattributed_ns=unattributed_ns,
         moduleless_ns=0,
         step_ns=None,
         host_step_ns=None,

@@ -129,8 +129,16 @@ class ConfigRun(Saved, kind="run"):
       (on a CPU: of its last operator). A summary without steps is the mean of the traced steps, as older files have it.
     - `profiler_scale`: the factor of the usual cost of the profiler with which the replay takes as long as `step_ns`.
     - `trace`: the file of the trace.
-    - `clock`, `phases`, `modules`, `kernels`, `unattributed_ns`, `span_ns`, `idle`, `activities`, `waits`, `queue`,
-      `untraced_step_ns`: the mean of these steps, see `MEAN_NAMES`.
+
+    The mean of these steps, which a file holds for its readers:
+
+    - `clock`: ``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace.
+    - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.
+    - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
+    - `span_ns`: the span. It equals the busy time plus the sum of `idle`, exactly; of several devices, it is their mean.
+    - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
+    - `waits`: the host's waits for the device.
+    - `untraced_step_ns`: the time of a step without the profiler, as their replay estimates it.
 
     Memory, in bytes of the caching allocator:
 
@@ -230,19 +238,19 @@ class ConfigRun(Saved, kind="run"):
         return (*((self.repeat,) if self.repeat is not None else ()), *self.further_repeats)
 
     @cached_property
-    def mean_step(self) -> MeanStep | None:
-        """The mean of the traced steps; None without a trace."""
-        return mean_step(self.traced) if self.traced is not None else None
+    def mean_step(self) -> MeanStep:
+        """The mean of the traced steps; empty without a trace."""
+        return mean_step(self.traced) if self.traced is not None else MeanStep()
 
     @property
     def clock(self) -> Clock | None:
         """``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace."""
-        return self.mean_step.clock if self.mean_step is not None else None
+        return self.mean_step.clock
 
     @property
     def phases(self) -> tuple[PhaseTiming, ...]:
         """The phases that were timed or have device work, each with all of its clocks."""
-        if self.mean_step is None:
+        if self.traced is None:
             return self.timed_phases
         timed = {timing.phase: timing for timing in self.timed_phases}
         traced = {timing.phase: timing for timing in self.mean_step.phases}
@@ -255,17 +263,17 @@ class ConfigRun(Saved, kind="run"):
     @property
     def modules(self) -> tuple[LayerTiming, ...]:
         """Device time by path and phase."""
-        return self.mean_step.modules if self.mean_step is not None else ()
+        return self.mean_step.modules
 
     @property
     def kernels(self) -> tuple[KernelStat, ...]:
         """Device time by kernel, longest first."""
-        return self.mean_step.kernels if self.mean_step is not None else ()
+        return self.mean_step.kernels
 
     @property
     def unattributed_ns(self) -> int | None:
         """Device time without a phase; None without a trace."""
-        return self.mean_step.unattributed_ns if self.mean_step is not None else None
+        return self.mean_step.unattributed_ns
 
     @property
     def span_ns(self) -> int | None:
@@ -273,27 +281,27 @@ class ConfigRun(Saved, kind="run"):
 
         None without a trace, and in older files.
         """
-        return self.mean_step.span_ns if self.mean_step is not None else None
+        return self.mean_step.span_ns
 
     @property
     def idle(self) -> tuple[IdleTime, ...]:
         """Idle time by cause."""
-        return self.mean_step.idle if self.mean_step is not None else ()
+        return self.mean_step.idle
 
     @property
     def activities(self) -> tuple[HostActivity, ...]:
         """What the host did in idle time, longest first."""
-        return self.mean_step.activities if self.mean_step is not None else ()
+        return self.mean_step.activities
 
     @property
     def waits(self) -> tuple[SyncWait, ...]:
         """The host's waits for the device."""
-        return self.mean_step.waits if self.mean_step is not None else ()
+        return self.mean_step.waits
 
     @property
     def queue(self) -> Queue | None:
         """The launch queue."""
-        return self.mean_step.queue if self.mean_step is not None else None
+        return self.mean_step.queue
 
     @property
     def untraced_step_ns(self) -> Interval | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Union
 import msgspec
 
 from profiler_kit.records.notes import Note
+from profiler_kit.records.runs import MEAN_NAMES, ConfigRun
 from profiler_kit.records.saved import SCHEMA, Saved
 from profiler_kit.records.serde import SAVED_KINDS
 from profiler_kit.render.markdown import code
@@ -53,6 +54,10 @@ def json_parts(root: type[Saved]) -> dict[str, str]:
 def json_schema(record: type[Saved]) -> str:
     """The JSON Schema of the files that hold a `record`."""
     schema = msgspec.json.schema(record)
+    if (run := schema["$defs"].get(ConfigRun.__name__)) is not None:
+        of_means, nested = msgspec.json.schema_components(mean_types().values(), ref_template="#/$defs/{name}")
+        run["properties"] |= dict(zip(mean_types(), of_means, strict=True))
+        schema["$defs"] |= nested
     for definition in schema["$defs"].values():  # Python removes the indentation of docstrings from 3.13 on
         if "description" in definition:
             definition["description"] = inspect.cleandoc(definition["description"])
@@ -65,6 +70,16 @@ def json_schema(record: type[Saved]) -> str:
     return json.dumps(head | schema, indent=1, ensure_ascii=False) + "\n"
 
 
+def mean_types() -> dict[str, Any]:
+    """The types of the properties of a run that its file holds as well."""
+    return {name: typing.get_type_hints(getattr(ConfigRun, name).fget)["return"] for name in MEAN_NAMES}
+
+
+def field_types(record: type) -> dict[str, Any]:
+    """The types of what a file holds of `record`."""
+    return typing.get_type_hints(record) | (mean_types() if record is ConfigRun else {})
+
+
 def records(annotation: Any, visited: set[type] | None = None) -> Iterator[type]:
     """`annotation` and every record nested in it, each once, in order of first use."""
     visited = set() if visited is None else visited
@@ -73,7 +88,7 @@ def records(annotation: Any, visited: set[type] | None = None) -> Iterator[type]
             return
         visited.add(annotation)
         yield annotation
-        nested: tuple[Any, ...] = tuple(typing.get_type_hints(annotation).values())
+        nested: tuple[Any, ...] = tuple(field_types(annotation).values())
     else:
         nested = typing.get_args(annotation)
     for argument in nested:
@@ -87,7 +102,7 @@ def description(record: type) -> str:
 
 def rows(record: type, root: type[Saved] | None = None) -> Iterator[str]:
     """The table of the record's fields; for a file's `root`, `kind` and `schema` come first."""
-    hints = typing.get_type_hints(record)
+    hints = field_types(record)
     yield from ("| field | type |", "|---|---|")
     if record is root:
         yield from (f'| `kind` | `"{root.kind}"` |', "| **`schema`** | integer |")
@@ -95,6 +110,8 @@ def rows(record: type, root: type[Saved] | None = None) -> Iterator[str]:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         name = f"**{code(field.name)}**" if required else code(field.name)
         yield f"| {name} | {type_text(hints[field.name])}{unit_text(field.name, hints[field.name])} |"
+    for name in MEAN_NAMES if record is ConfigRun else ():
+        yield f"| {code(name)} | {type_text(hints[name])}{unit_text(name, hints[name])} |"
 
 
 def unit_text(name: str, annotation: Any) -> str:

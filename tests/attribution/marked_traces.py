@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from inspection_written import assert_sums_hold as assert_summary_sums_hold
+
 from profiler_kit.attribution import engine
 from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.result import Attribution
@@ -122,6 +124,8 @@ def microseconds(nanoseconds: int) -> str:
 
 def assert_sums_hold(found: ConfigRun) -> None:
     """The laws of every run's attribution: parts sum to wholes, exactly."""
+    assert found.traced is not None
+    assert_summary_sums_hold(found.traced)
     assert found.unattributed_ns is not None
     assert found.device_ns == sum(layer.kernel_ns for layer in found.modules) + found.unattributed_ns
     assert sum(kernel.kernel_ns for kernel in found.kernels) == found.device_ns

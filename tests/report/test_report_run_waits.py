@@ -117,7 +117,9 @@ def test_the_causes_stand_in_the_finding_that_rests_on_them(cuda: Report) -> Non
     (finding,) = (f for f in diagnose(cuda) if f.rule == "launch_bound")
     assert all(f"{cause} " in finding.explanation for cause in ("op dispatch", "python", "launch latency"))
     idle_ns = next(item.value for item in finding.evidence if item.name == "idle time before launches")
-    assert finding.weight == pytest.approx(idle_ns / next(item.value for item in finding.evidence if item.name == "span"))
+    assert finding.weight == pytest.approx(
+        idle_ns / next(item.value for item in finding.evidence if item.name == "span")
+    )
 
 
 def test_the_replay_of_the_traced_steps_stands_beside_the_timed_steps(cuda: Report) -> None:
