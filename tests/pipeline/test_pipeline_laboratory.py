@@ -304,7 +304,7 @@ def test_ctrl_c_on_the_way_back_ends_the_command_as_on_a_terminal(tmp_path: Path
 
 
 def advising(*names: str) -> Callable[[Report], tuple[Finding, ...]]:
-    def diagnose(report: Report) -> tuple[Finding, ...]:
+    def diagnose(report: Report, models: object = None) -> tuple[Finding, ...]:
         return (Finding(rule="r", severity="low", title="t", explanation="e", advice="a", evidence=(), tries=names),)
 
     return diagnose
@@ -513,7 +513,7 @@ def test_ctrl_c_while_the_findings_are_made_costs_no_measurement(
     planned(monkeypatch, DEFAULT)
     asked: list[Report] = []
 
-    def diagnose(report: Report) -> tuple[Finding, ...]:
+    def diagnose(report: Report, models: object = None) -> tuple[Finding, ...]:
         asked.append(report)
         if len(asked) == 1:
             raise KeyboardInterrupt

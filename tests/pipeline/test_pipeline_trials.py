@@ -73,7 +73,7 @@ class Processes:
 def advises(monkeypatch: pytest.MonkeyPatch, *tries: tuple[str, ...]) -> None:
     """Findings whose advice is `tries`, one finding each, whatever the report says."""
 
-    def diagnose(report: Report) -> tuple[Finding, ...]:
+    def diagnose(report: Report, models: object = None) -> tuple[Finding, ...]:
         return tuple(
             Finding(
                 rule=f"rule{i}", severity="high", title="t", explanation="e.", advice="a.", evidence=(),
@@ -199,7 +199,7 @@ def test_what_was_tried_may_leave_advice_of_its_own(
     processes = Processes()
     measured_by(processes)
 
-    def diagnose(report: Report) -> tuple[Finding, ...]:
+    def diagnose(report: Report, models: object = None) -> tuple[Finding, ...]:
         first = Finding(
             rule="r", severity="high", title="t", explanation="e.", advice="a.", evidence=(), config="amp_bf16"
         )

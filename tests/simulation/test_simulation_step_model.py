@@ -108,7 +108,7 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
 
 def sites(tmp_path: Path, events: list[Event]) -> dict[str, WorkSite]:
     attribution = attribute(table(tmp_path, events))
-    summary, replay = replayed(attribution, summarize(attribution))
+    summary, replay, *_ = replayed(attribution, summarize(attribution))
     assert replay is not None
     return {site.source or site.operator or site.phase: site for site in summary.sites}
 
@@ -158,9 +158,9 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
 
 def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
-    whole, whole_model = replayed(attribution, summarize(attribution))
+    whole, whole_model, *_ = replayed(attribution, summarize(attribution))
     monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 12)
-    part, part_model = replayed(attribution, summarize(attribution))
+    part, part_model, *_ = replayed(attribution, summarize(attribution))
     assert whole_model is not None
     assert part_model is not None
     assert (whole_model.traced.steps, part_model.traced.steps) == (4, 2)
@@ -175,7 +175,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
     path = Path(__file__).resolve().parents[1] / "fixtures" / "diagnosis" / "useless_autocast.cuda.plain.json.gz"
     attribution = attribute(read(path, details=False))
     monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 600)
-    _, step = replayed(attribution, summarize(attribution))
+    _, step, _ = replayed(attribution, summarize(attribution))
     assert step is not None
     graph = step.traced
     assert (graph.step == NONE).any()
@@ -188,7 +188,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
 def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
     monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
-    summary, step = replayed(attribution, summarize(attribution))
+    summary, step, *_ = replayed(attribution, summarize(attribution))
     assert step is None
     assert summary.untraced_step_ns is not None
     assert summary.sites == ()

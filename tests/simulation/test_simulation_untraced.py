@@ -99,7 +99,7 @@ def test_the_cost_that_a_timed_step_shows(step_us: int, scale: float) -> None:
 
 
 def estimate(attribution: Attribution, **changes: Any) -> Interval | str:
-    summary, _ = replayed(attribution, replace(summarize(attribution), **changes))
+    summary, *_ = replayed(attribution, replace(summarize(attribution), **changes))
     return summary.untraced_step_ns or summary.untraced_reason
 
 
