@@ -18,7 +18,7 @@ from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
-from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
+from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
 from profiler_kit.report.columns.memory import (
@@ -228,12 +228,6 @@ def cost_table(report: Report, unit: WorkUnit) -> Table | None:
     return page_table("cost", "", in_unit(COST_COLUMNS, unit), [report.static], report)
 
 
-def cross_check_rows(report: Report) -> list[PeerRow]:
-    """Every row of every cross-check, with its module."""
-    checks = report.static.cross_checks if report.static is not None else ()
-    return [PeerRow(check=check, row=row, paths=(row.path,)) for check in checks for row in check.rows]
-
-
 def memory_rows(report: Report, runs: Sequence[ConfigRun]) -> list[MemoryRow]:
     """The peak by category: predicted from tensor lifetimes, and measured in each of `runs`."""
     rows = [row for run in runs for row in _run_memory(run)]
@@ -334,7 +328,8 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     yield data_table("memory", MEMORY_COLUMNS, memory_rows(report, report.runs))
     yield data_table("peaks", PEAK_COLUMNS, peak_rows(report))
-    yield data_table("cross_check", CROSS_CHECK_COLUMNS, cross_check_rows(report))
+    checks = report.static.cross_checks if report.static is not None else ()
+    yield data_table("cross_check", CROSS_CHECK_COLUMNS, [layer for check in checks for layer in check.layers])
     yield data_table("ops", OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
     convolutions = [row for r in report.runs for row in convolution_rows(report, r)]
     yield data_table("convolutions", CONVOLUTION_COLUMNS, convolutions)

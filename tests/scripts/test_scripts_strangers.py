@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
