@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from profiler_kit.diagnosis.roofline import rooflines
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, NamedValue, RunConfig
 from profiler_kit.records.counts import (
     COUNT_PHASES,
@@ -25,6 +24,7 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import (

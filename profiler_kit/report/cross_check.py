@@ -8,7 +8,7 @@ from profiler_kit.records.counts import CrossCheck
 from profiler_kit.records.document import Block, Paragraph, Section
 from profiler_kit.records.report import Report
 from profiler_kit.report.columns.column import page_table
-from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, difference_macs
+from profiler_kit.report.columns.counts import CROSS_CHECK_COLUMNS, difference_macs
 from profiler_kit.units import text
 
 

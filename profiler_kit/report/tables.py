@@ -17,8 +17,7 @@ from profiler_kit.records.sums import sum_fields, sum_known
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
-from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
-from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS
+from profiler_kit.report.columns.counts import COST_COLUMNS, CROSS_CHECK_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
 from profiler_kit.report.columns.memory import (
@@ -32,12 +31,19 @@ from profiler_kit.report.columns.memory import (
     communication_rows,
     peak_place,
 )
-from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.phases import (
+    IDLE_COLUMNS,
+    KERNEL_COLUMNS,
+    PHASE_COLUMNS,
+    WAIT_COLUMNS,
+    KernelRow,
+    PhaseRow,
+    RunItem,
+)
 from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS, RANK_RUN_COLUMNS, RankRunRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.columns.traces import IdleLine
-from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, RunItem
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merge_ops, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, limit_rows, merge

@@ -8,8 +8,15 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name
 from profiler_kit.records.roofline import Floor
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
+from profiler_kit.report.columns.column import (
+    Column,
+    ColumnTable,
+    cost_intensity,
+    floor_share,
+    recomputes,
+    share,
+    trains,
+)
 from profiler_kit.report.rows import Counted, LayerRow
 
 

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 from scripts.bench.networks.layers import Plan, stack
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "models"
