@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from profiler_kit.integrations.session import session, trace_handler
     from profiler_kit.pipeline.analyze import analyze
     from profiler_kit.pipeline.count import count
-    from profiler_kit.pipeline.env import env
     from profiler_kit.pipeline.inspect import inspect
+    from profiler_kit.pipeline.packages import env
     from profiler_kit.pipeline.tune import tune
     from profiler_kit.records.serde import read_report
     from profiler_kit.report.frames import dataframe
@@ -32,7 +32,7 @@ _MODULES = {
     "compare": "profiler_kit.comparison.compare",
     "count": "profiler_kit.pipeline.count",
     "dataframe": "profiler_kit.report.frames",
-    "env": "profiler_kit.pipeline.env",
+    "env": "profiler_kit.pipeline.packages",
     "inspect": "profiler_kit.pipeline.inspect",
     "notebook_html": "profiler_kit.display.records",
     "plot": "profiler_kit.display.plots",

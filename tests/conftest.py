@@ -22,7 +22,7 @@ from sample_reports import RECORDED, SAMPLES, count_only, failed, v0_cpu, v0_cud
 from profiler_kit.command_lines import PROGRAM
 from profiler_kit.measurement import ceiling_store
 from profiler_kit.pipeline.reports import with_verdict
-from profiler_kit.records.ceilings import MAX_SPREAD_PERCENT, Ceilings
+from profiler_kit.records.machine import MAX_SPREAD_PERCENT, Ceilings
 from profiler_kit.records.report import Report
 
 # Use the same examples in every run, so that a failure comes from a change and not from chance.

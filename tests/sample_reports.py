@@ -14,7 +14,6 @@ from pathlib import Path
 from traced_runs import traced_run, with_traced
 
 from profiler_kit.diagnosis.roofline import rooflines
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, NamedValue, RunConfig
 from profiler_kit.records.counts import (
     COUNT_PHASES,
@@ -27,6 +26,7 @@ from profiler_kit.records.counts import (
     UncountedOp,
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial

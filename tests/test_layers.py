@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "temporary_files": set(),
     "foreign": set(),
     "_version": set(),
-    "process": {"errors"},
+    "process": {"errors", "temporary_files"},
     "records": {"errors", "units", "command_lines"},
     "statistics": GROUND | {"records"},
     "devices": GROUND,

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from profiler_kit.cli import streams, terminal
+from profiler_kit.cli import streams
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
@@ -66,7 +66,7 @@ def _run(arguments: Sequence[str], *, supervised: bool) -> int:
     except SystemExit as system_exit:  # after --help and --version
         return system_exit.code if isinstance(system_exit.code, int) else OK
     except KitError as error:
-        terminal.print_message(f"error: {error}")
+        streams.print_message(f"error: {error}")
         return error.exit_code
     if supervised and options.command.runs_user_code:
         from profiler_kit.cli.supervised import run_supervised
@@ -84,7 +84,7 @@ def _status(options: argparse.Namespace) -> int:
         output.flush()  # inside the try: a closed pipe is not an error
         output.run_final_checks()
     except KitError as error:
-        terminal.print_message(f"error: {error}")
+        streams.print_message(f"error: {error}")
         return error.exit_code
     except BrokenPipeError:
         # The reader (head, less) closed the pipe. Python must not fail again when it flushes at exit.
@@ -101,10 +101,10 @@ def _unexpected_status(error: BaseException) -> int:
     """Print an error that is not a KitError, and return the exit status. Only one of this package has a traceback."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # from any option that takes a path
         path = streams.escape_control_characters(str(error.filename)[:MAX_PATH_CHARS])
-        terminal.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
+        streams.print_message(f"error: {path}...: not a path of a file: {error.strerror}\nhint: use a shorter path")
         return USAGE
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in REFUSED):
-        terminal.print_message(
+        streams.print_message(
             f"error: the system refused to go on: {getattr(error, 'strerror', None) or 'out of memory'}\n"
             "hint: free disk space and memory, and check the limits of this process: ulimit -a"
         )
@@ -112,11 +112,11 @@ def _unexpected_status(error: BaseException) -> int:
     from profiler_kit.pipeline.packages import missing_package
 
     if isinstance(error, Exception) and (missing := missing_package(error)) is not None:
-        terminal.print_message(f"error: {missing}")
+        streams.print_message(f"error: {missing}")
         return missing.exit_code
     shadowing_file = _shadowing_file(error)
     if shadowing_file is not None:
-        terminal.print_message(
+        streams.print_message(
             f"error: {shadowing_file.name}: this file shadows the module {shadowing_file.stem!r} that a library imports "
             f"({type(error).__name__})\n"
             "hint: rename the file, or run from another folder"
@@ -126,16 +126,16 @@ def _unexpected_status(error: BaseException) -> int:
         from profiler_kit.pipeline.target_errors import target_error
 
         if (failure := target_error(error, "the target")) is not None:
-            terminal.print_message(f"error: {failure}")
+            streams.print_message(f"error: {failure}")
             return failure.exit_code
     if (library := _failed_import(error)) is not None:
-        terminal.print_message(
+        streams.print_message(
             f"error: importing {library} failed: {type(error).__name__}: {error}\n"
             f"hint: find the cause with {sys.executable} -c 'import {library}'"
         )
         return TARGET_FAILED
     traceback.print_exception(error)
-    terminal.print_message(
+    streams.print_message(
         f"error: internal error in profiler_kit ({type(error).__name__})\n"
         "hint: report this bug with the traceback above; your model is not the cause"
     )

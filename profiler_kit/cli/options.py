@@ -178,7 +178,7 @@ def add_convention_options(parser: argparse.ArgumentParser, *, strict: bool = Fa
         group.add_argument(
             "--cross-check",
             action="store_true",
-            help="also run fvcore and FlopCounterMode, and explain each difference",
+            help="also run fvcore, and show its figure of each layer",
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, get_args
 
-from profiler_kit.cli import files, streams, terminal
+from profiler_kit.cli import files, streams
 from profiler_kit.errors import KitError, UsageError
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ def write_document(document: Document, file: Path) -> None:
 def _print_document(document: Document, options: argparse.Namespace) -> None:
     from profiler_kit import render
 
-    color = terminal.has_color(sys.stdout)
+    color = streams.has_color(sys.stdout)
     style = render.RenderOptions(
-        width=terminal.width(), color=color, detail=options.detail, bars=color and terminal.can_draw(sys.stdout)
+        width=streams.width(), color=color, detail=options.detail, bars=color and streams.can_draw(sys.stdout)
     )
     with stdout_errors():
         print(_encodable_text(render.renderer_by_name(options.format or "terminal").render(document, style)), end="")
@@ -266,7 +266,7 @@ def errors_at_end() -> Iterator[Callable[..., None]]:
 
     yield attempt
     for error in errors[:-1]:
-        terminal.print_message(f"error: {error}")
+        streams.print_message(f"error: {error}")
     if errors:
         raise errors[-1]
 
@@ -303,7 +303,7 @@ def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
         if report.target.inputs_are_guessed:
             for note in report.target.notes:
                 if note.code == "guessed":
-                    terminal.print_message(f"warning: {note}")
+                    streams.print_message(f"warning: {note}")
 
 
 def print_note(text: str, options: argparse.Namespace) -> None:

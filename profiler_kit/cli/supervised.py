@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from profiler_kit.cli import output, streams, terminal
+from profiler_kit.cli import output, streams
 from profiler_kit.errors import INTERRUPTED, TARGET_FAILED, KitError
 from profiler_kit.process.ending import Ending
 from profiler_kit.process.supervision import is_supervised, supervise
@@ -36,7 +36,7 @@ def run_supervised(options: argparse.Namespace, command: Callable[[], int]) -> i
     except BrokenPipeError:  # the reader (head, less) has left
         streams.discard_stdout()
     except KitError as error:
-        terminal.print_message(f"error: {error}")
+        streams.print_message(f"error: {error}")
         return error.exit_code
     for page in pages:
         output.open_in_browser(Path(page), options)
@@ -68,7 +68,7 @@ def _report_ending(ending: Ending, options: argparse.Namespace) -> int:
             output.flush()
         raise error
     except KitError as failure:
-        terminal.print_message(f"error: {failure}")
+        streams.print_message(f"error: {failure}")
     return TARGET_FAILED
 
 

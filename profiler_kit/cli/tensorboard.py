@@ -86,7 +86,7 @@ def _write(
     options: argparse.Namespace,
 ) -> None:
     """Write `dashboard`, and `traces` by the names of its runs. The traces of `ranks` are the workers of one run."""
-    from profiler_kit.pipeline.plugin_trace import write_plugin_trace
+    from profiler_kit.pipeline.annotation import write_plugin_trace
     from profiler_kit.render import chrome_trace, tensorboard
 
     for file in (*folder.glob(f"*/{tensorboard.EVENTS_FILE}"), *folder.glob(f"*/{WORKER}_*{tensorboard.TRACE_SUFFIX}")):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from profiler_kit.counting.conventions import Convention, find_convention
-from profiler_kit.counting.cross_check import cross_checks
 from profiler_kit.counting.custom_ops import load_entry_points
 from profiler_kit.counting.device_kernels import attention_note
 from profiler_kit.counting.modules import describe_modules
@@ -26,7 +25,7 @@ from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.meta.emulation import raised_in_replacement
 from profiler_kit.meta.op_memo import Memo, memo_for_modes
 from profiler_kit.meta.values import ValuesNeededError
-from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.records.counts import DEFAULT_CONVENTION, CrossCheck, OpRecord, StaticCount
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.user_code.restoration import restored
 
@@ -51,7 +50,7 @@ def count_by_conventions(
 ) -> tuple[StaticCount, StaticCount]:
     """Return two counts: by `convention`, and by the ``kit`` convention. Findings and rooflines always use the second.
 
-    With `cross_check`, other counters run on the model too, and both counts include their results.
+    With `cross_check`, fvcore runs on the model too, and both counts include its result.
 
     Raises: as `count_target`.
     """
@@ -100,12 +99,18 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
         torch=torch.__version__,
         notes=notes,
         coverage_percent=coverage_percent(totals),
-        cross_checks=cross_checks(target, trace.ops, trace.kernels_of) if cross_check else (),
+        cross_checks=_cross_checks(target, trace.ops) if cross_check else (),
         kernels_of=None if trace.kernels_of is None else trace.kernels_of.label,
         attention=trace.attention,
         autocast=trace.autocast,
         bounds=tuple(bounds),
     )
+
+
+def _cross_checks(target: Target, ops: Sequence[OpRecord]) -> tuple[CrossCheck, ...]:
+    from profiler_kit.counting.fvcore_check import cross_check
+
+    return (cross_check(target, ops),)
 
 
 def _trace(

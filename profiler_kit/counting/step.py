@@ -20,7 +20,7 @@ from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.meta.emulation import Emulation, emulated
 from profiler_kit.meta.emulation.library_calls import Libraries
-from profiler_kit.meta.layouts import stored_tensor
+from profiler_kit.meta.meta_kernels import stored_tensor
 from profiler_kit.meta.op_memo import Memo
 from profiler_kit.meta.ownership import parameter_owners
 from profiler_kit.records.counts import LOSS_PATH, AttentionUse, OpRecord, SavedTensor, TensorSpec

@@ -34,7 +34,6 @@ class Tracer(UndecomposedFlexAttention):
         self._memo: Memo[OpFacts] = Memo(limit=0) if memo is None else memo
         self._memo.exclude(reads_values)
         self._op_cost = None if convention is None else convention.op_cost
-        self._on_op = None if convention is None else convention.on_op
         self._plans: dict[torch._ops.OpOverload, Plan] = {}
         # Calls by facts, owner and phase. The owner of a recomputed op outside any module is the sequence number of the
         # autograd node that recomputes it.
@@ -99,10 +98,7 @@ class Tracer(UndecomposedFlexAttention):
 
     def note(self, facts: OpFacts) -> None:
         """Count a call with these `facts` in the current module and phase."""
-        owner, phase = self._owner()
-        if self._on_op is not None:
-            self._on_op(facts, owner, phase)
-        place = (facts, owner, phase)
+        place = (facts, *self._owner())
         self._calls[place] = self._calls.get(place, 0) + 1
 
     def note_call(self, facts: OpFacts, op: Any, args: Any, out: Any) -> None:

@@ -16,8 +16,8 @@ from profiler_kit.devices.device import Peaks
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.arithmetic import StepArithmetic, contraction_math, is_cudnn_op, step_arithmetic
 from profiler_kit.diagnosis.pairs import preserves_layer_work
-from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import COUNT_PHASES, Cost, CountPhase, StaticCount
+from profiler_kit.records.machine import Ceilings
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import (
     STEP,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler_kit import render
-from profiler_kit.display.frame import frame
+from profiler_kit.display.records import frame
 from profiler_kit.errors import UsageError
 from profiler_kit.records.document import Chart, Document, Section
 from profiler_kit.records.lanes import StepTimeline

@@ -29,10 +29,10 @@ from profiler_kit.gate.git import (
     worktree,
 )
 from profiler_kit.process import Outcome
-from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import is_saved_report, loads_report, read_report
+from profiler_kit.records.target import Checkout
 
 COUNT_TIMEOUT_S: Final = 600.0
 _SIDE_OPTIONS: Final = {"--kw": "--base-kw", "--input": "--base-input", "-i": "--base-input"}

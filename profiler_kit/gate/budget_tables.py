@@ -11,7 +11,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.gate.budgets import COMMAND_LINE, STRICT, parse_budget
 from profiler_kit.gate.metrics import GateMetric, gate_metric, metric_value
 from profiler_kit.gate.settings import Settings
-from profiler_kit.gate.toml_text import comment_text, parse_toml, toml_key, toml_value, with_block, with_key, with_value
+from profiler_kit.gate.toml_text import comment_text, parse_toml, toml_key, toml_value, with_block, with_value
 from profiler_kit.records.check import Budget, BudgetRow, CheckResult
 from profiler_kit.records.report import Report
 from profiler_kit.units import Unit, parse_bytes, parse_count, text
@@ -183,10 +183,8 @@ def _with_accepted(
     reminder = "; lower it after the merge" if metric.needs_base else ""
     comment = f"accepted {text(row.head, row.unit)}{base}: {reason}{reminder}"
     path = (*_TOOL, "budgets", name, key)
-    if source is own:
-        content = _with_changed_value(content, path, source[key], new_value, comment, file_name)
-    elif own is not None:
-        content = with_key(content, path, new_value, comment, file_name)
+    if own is not None:
+        content = with_value(content, path, new_value, comment, file_name)
     else:
         block = f"[{_header('budgets', name)}]\n{toml_key(key)} = {toml_value(new_value)}  # {comment_text(comment)}\n"
         added = {_TOOL[0]: {_TOOL[1]: {"budgets": {name: {key: new_value}}}}}
@@ -204,17 +202,3 @@ def _accepted_value(old: object, budget: Budget, new_limit: str | int) -> object
     if budget.limit is not None:
         return {**fields, "limit": new_limit} if fields else new_limit
     return {**(fields or {"increase": budget.written.removeprefix("+")}), "accepted": new_limit}
-
-
-def _with_changed_value(
-    content: str, path: tuple[str, ...], old: object, new: object, comment: str, file_name: str
-) -> str:
-    """`content` with `new` at `path`, on the line of the value or on lines of the value's own table."""
-    try:
-        return with_value(content, path, new, comment, file_name)
-    except UsageError:
-        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-            raise
-    (field,) = (key for key in new if key not in old or old[key] != new[key])
-    edit = with_value if field in old else with_key
-    return edit(content, (*path, field), new[field], comment, file_name)

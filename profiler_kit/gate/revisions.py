@@ -19,7 +19,7 @@ from profiler_kit.gate.git import (
     unknown_revision,
     worktree,
 )
-from profiler_kit.records.checkouts import Checkout
+from profiler_kit.records.target import Checkout
 
 RANGES: Final = ("...", "..")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 def modules_outside_worktree(top: Path, worktree: Path, package: Path) -> list[str]:
     """The names of modules imported from the checkout at `top` instead of the worktree. `package`: this package's folder."""
     from profiler_kit.foreign import attribute_of
-    from profiler_kit.records.checkouts import is_installed
+    from profiler_kit.records.target import is_installed
 
     names = []
     for name, module in list(sys.modules.items()):
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     # now, so that later changes of the path do not affect the package
     from profiler_kit.errors import KitError
     from profiler_kit.process import exit_with_parent, supervision
-    from profiler_kit.records.checkouts import Checkout
+    from profiler_kit.records.target import Checkout
 
     exit_with_parent(int(argv[0]))
 

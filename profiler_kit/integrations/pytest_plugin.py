@@ -87,7 +87,7 @@ def model_report(request: pytest.FixtureRequest) -> Callable[..., Report]:
 def _read_markers(markers: list[pytest.Mark], item: pytest.Item) -> _TestBudgets:
     """The budgets of a test from its markers, the nearest first. An invalid one fails the test."""
     from profiler_kit.errors import KitError
-    from profiler_kit.pipeline.model_budgets import read_budgets
+    from profiler_kit.pipeline.budget_files import read_budgets
 
     tables: list[dict[str, object]] = []
     for marker in reversed(markers):
@@ -113,7 +113,7 @@ def _judge(report: Report, budgets: _TestBudgets | None) -> str:
     if budgets is None:
         return ""
     from profiler_kit.display.records import summary
-    from profiler_kit.pipeline.model_budgets import judge_report
+    from profiler_kit.pipeline.budget_files import judge_report
 
     result = judge_report(report, budgets.budgets, budgets.baseline)
     budgets.judged += 1

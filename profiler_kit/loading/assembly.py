@@ -15,9 +15,8 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.data_sets import data_set_batches
 from profiler_kit.loading.evidence.input_check import check_batch
-from profiler_kit.loading.evidence.providers import find_inputs
+from profiler_kit.loading.evidence.providers import find_inputs, layer_inputs
 from profiler_kit.loading.evidence.record import Evidence
-from profiler_kit.loading.evidence.search import layer_inputs
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target

@@ -39,9 +39,8 @@ from profiler_kit.meta.compilation import remove_compilation
 from profiler_kit.meta.copies import copy_with_weights, is_all_meta, meta_copy
 from profiler_kit.meta.device_moves import HOST, moves_redirected
 from profiler_kit.meta.eager import compilation_disabled
-from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.notes import Note, plain_notes
-from profiler_kit.records.target import IN_PYTHON, Pinned, TargetSpec
+from profiler_kit.records.target import IN_PYTHON, Checkout, Pinned, TargetSpec
 from profiler_kit.user_code.environment import parse_flag, seeded, user_code
 from profiler_kit.user_code.locations import type_with_article
 from profiler_kit.user_code.process_settings import settings_restored

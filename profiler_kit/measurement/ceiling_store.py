@@ -19,8 +19,8 @@ from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import KitError, ReportError
 from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
-from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.jobs import CeilingsJob
+from profiler_kit.records.machine import Ceilings
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
 from profiler_kit.temporary_files import replacement, temporary_folder

@@ -23,8 +23,7 @@ from profiler_kit.memory.workspace import LibraryConfig, exactly, ruled_ops, wor
 from profiler_kit.meta.call_signatures import call_signature, op_name
 from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
 from profiler_kit.meta.flex_attention import UndecomposedFlexAttention
-from profiler_kit.meta.layouts import stored_tensor
-from profiler_kit.meta.meta_kernels import replacement_kernel
+from profiler_kit.meta.meta_kernels import replacement_kernel, stored_tensor
 from profiler_kit.meta.op_memo import Memo, memo_for_modes
 from profiler_kit.meta.ownership import ModuleTracker
 from profiler_kit.records.counts import Phase

@@ -1,4 +1,6 @@
-"""Annotated traces: a trace with additional lanes and counters, complete or cut to a size that viewers open."""
+"""Traces for other programs: with additional lanes and counters, complete or cut to a size that viewers open; as a table of
+events with their step, phase and module; and in the dialect of torch-tb-profiler.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,17 @@ from profiler_kit.records.traces import TraceSummary
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.cutting import StepPeriod
+from typing import TYPE_CHECKING, TextIO
+
+from profiler_kit.records.inspect_options import EventFormat
+
+if TYPE_CHECKING:
+    import pandas
+
+    from profiler_kit.traces.columns import Events
+import gzip
+from collections.abc import Iterator
+from dataclasses import replace
 
 # Renders the events of an annotation as JSON lines. The second argument holds the process ids that the trace uses.
 Lines = Callable[[Annotation, Container[str]], Iterable[bytes]]
@@ -85,3 +98,75 @@ def _analyze_trace(trace: Path) -> tuple[Annotation, tuple[StepPeriod, ...], tup
     steps = step_times(attribution, attribution.device.step, time.timeline.event_busy_ns, time)
     steady = tuple(step.number for step in steps if step.steady)
     return build_annotation(attribution), step_periods(attribution), steady
+
+
+def export_events(trace: Path, destination: Path | TextIO, event_format: EventFormat) -> int:
+    """Write the events of `trace` to a new file, or as CSV to a stream, and return their number.
+
+    Raises:
+        TraceError: the trace cannot be read.
+        KitError: Parquet needs pyarrow, which is not installed.
+    """
+    from profiler_kit.traces import exports
+
+    exports.require_format(event_format)
+    events = _events(trace)
+    exports.write(events, destination, event_format)
+    return events.length
+
+
+def events_frame(trace: Path) -> pandas.DataFrame:
+    """The events of `trace` as a data frame. Raises TraceError, or KitError if pandas is not installed."""
+    from profiler_kit.traces.columns import data_frame
+
+    return data_frame(_events(trace))
+
+
+def _events(trace: Path) -> Events:
+    from profiler_kit.attribution.engine import attribute
+    from profiler_kit.attribution.result import attribution_columns
+    from profiler_kit.traces.columns import events
+    from profiler_kit.traces.reader import read
+
+    attribution = attribute(read(trace))
+    return events(attribution.table, attribution_columns(attribution))
+
+
+GZIP_LEVEL = 5
+
+
+def write_plugin_trace(trace: Path, out: BinaryIO, lines: Lines) -> None:
+    """Write `trace` in the plugin's dialect, gzipped, with our lanes and counters. `lines`: as in `annotate_trace`.
+
+    Raises TraceError if the trace cannot be read.
+    """
+    from profiler_kit.attribution.annotation_lanes import build_annotation
+    from profiler_kit.attribution.engine import attribute
+    from profiler_kit.attribution.plugin_trace import plugin_trace
+    from profiler_kit.traces.reader import read
+
+    attribution = attribute(read(trace))
+    annotation = build_annotation(attribution)
+
+    def lanes(base_ns: int) -> Iterator[str]:
+        for line in lines(_shifted(annotation, base_ns), ()):
+            yield line.decode("ascii")
+
+    # no time stamp and no name: the same trace gives the same bytes
+    with gzip.GzipFile("", "wb", compresslevel=GZIP_LEVEL, fileobj=out, mtime=0) as zipped:
+        for part in plugin_trace(attribution, lanes):
+            zipped.write(part.encode())
+
+
+def _shifted(annotation: Annotation, base_ns: int) -> Annotation:
+    """`annotation` with times from `base_ns`."""
+    return replace(
+        annotation,
+        spans=tuple(
+            replace(span, start_ns=span.start_ns - base_ns, end_ns=span.end_ns - base_ns) for span in annotation.spans
+        ),
+        counters=tuple(
+            replace(counter, points=tuple((at_ns - base_ns, value) for at_ns, value in counter.points))
+            for counter in annotation.counters
+        ),
+    )

@@ -1,19 +1,25 @@
-"""Budgets in the repository's pyproject.toml: `init` adds them, `check --accept` raises them."""
+"""Budgets in the repository's pyproject.toml: `init` adds them, `check --accept` raises them, and a test judges a report
+by them.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.gate.budget_tables import require_new, with_accepted, with_initial_budgets
+from profiler_kit.gate.budgets import merge_budgets, parse_table_budget
+from profiler_kit.gate.metrics import gate_metric
 from profiler_kit.gate.settings import pyproject_file, read_settings
+from profiler_kit.pipeline.check import check_reports
 from profiler_kit.records.check import Budget, CheckResult
 from profiler_kit.records.report import Report
+from profiler_kit.records.serde import read_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.temporary_files import replacement
 
@@ -163,3 +169,35 @@ def _write(file: Path, content: str, file_name: str) -> None:
         raise UsageError(
             f"cannot write the file: {error.strerror}", where=file_name, hint="check its permissions"
         ) from error
+
+
+def read_budgets(tables: Sequence[Mapping[str, object]], *, where: str, has_baseline: bool) -> tuple[Budget, ...]:
+    """The budgets of `tables`, written as in pyproject.toml. A later table replaces the same metrics of earlier ones.
+
+    Raises:
+        UsageError: a metric or limit is invalid, or needs a baseline and there is none.
+    """
+    budgets = merge_budgets(
+        *([parse_table_budget(name, value, f"{where} {name}") for name, value in table.items()] for table in tables)
+    )
+    for budget in budgets:
+        metric = gate_metric(budget.metric)
+        assert metric is not None
+        if metric.is_measured:
+            raise UsageError(
+                "a counted report has no measured time",
+                where=budget.where,
+                hint="limit it in check --time",
+            )
+        if not has_baseline and (budget.limit is None or metric.needs_base):
+            raise UsageError(
+                f"{budget.written} needs a baseline",
+                where=budget.where,
+                hint='write an absolute limit, or baseline="report.json"',
+            )
+    return budgets
+
+
+def judge_report(report: Report, budgets: Sequence[Budget], baseline: Path | None) -> CheckResult:
+    """The verdict on `report`. `baseline`: a saved report for relative limits. Raises ReportError."""
+    return check_reports(None if baseline is None else read_report(baseline), report, budgets)

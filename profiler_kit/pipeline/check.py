@@ -33,12 +33,11 @@ from profiler_kit.pipeline.count import count_spec
 from profiler_kit.process import Outcome
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.check import Budget, CheckResult, CheckResults, StepTimeCheck
-from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.counts import DEFAULT_CONVENTION
 from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import loads_report
-from profiler_kit.records.target import TargetSpec
+from profiler_kit.records.target import Checkout, TargetSpec
 from profiler_kit.records.uncounted import register_hint, uncounted_text
 
 __all__ = [

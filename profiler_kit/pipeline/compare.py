@@ -1,4 +1,7 @@
-"""Comparisons of two targets or saved reports, which are counted or measured if necessary, and of two traces."""
+"""Comparisons of two targets or saved reports, which are counted or measured if necessary, and of two traces.
+
+Sides at git revisions are ordinary targets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Final
 from profiler_kit.command_lines import kit_command
 from profiler_kit.comparison.compare import compare
 from profiler_kit.errors import ReportError, TargetError, UsageError
-from profiler_kit.gate.revisions import RevisionTarget
+from profiler_kit.gate.revisions import RevisionTarget, is_range, revision_targets, split_range
 from profiler_kit.measurement.session import Session, measure_sides
 from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline.packages import require_torch
@@ -287,3 +290,13 @@ def _trace_report(text: str, on_progress: OnProgress) -> TraceReport:
     if inspection.interrupted:
         raise KeyboardInterrupt  # one side alone cannot be compared
     return inspection.report
+
+
+__all__ = ["RevisionTarget", "revision_targets", "sides_of"]
+
+
+def sides_of(a: str, b: str, folder: Path) -> tuple[str, str]:
+    """The two sides of a command line: those of ``REV..REV TARGET`` in any order, or `a` and `b`. Raises UsageError."""
+    if is_range(a, folder):
+        return split_range(a, b, folder)
+    return split_range(b, a, folder) if is_range(b, folder) else (a, b)

@@ -42,7 +42,7 @@ def count(
     `target` is a model, followed by its example inputs `args` and `kwargs`; a TARGET text; or a `TargetSpec`. A model is
     not changed: a copy on the meta device is counted. `labels` are those of ``loss_fn(output, *labels)``: a tensor or a tuple.
     `convention` is ``kit``, ``torch``, ``fvcore`` or ``model-flops``.
-    `cross_check` also runs other counters and explains each difference. `hardware` is the same as in `count_spec`.
+    `cross_check` also runs fvcore on the forward pass. `hardware` is the same as in `count_spec`.
 
     Raises:
         TargetError: the target cannot be loaded or counted.

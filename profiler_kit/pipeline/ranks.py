@@ -22,7 +22,7 @@ from profiler_kit.records.notes import Note
 from profiler_kit.records.parallel import ParallelPlan, Strategy
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.rendezvous.launch import EXAMPLE, find_launch, use_own_gpu
+from profiler_kit.rendezvous.meeting import EXAMPLE, find_launch, use_own_gpu
 
 if TYPE_CHECKING:
     from profiler_kit.rendezvous.meeting import Meeting

@@ -8,8 +8,8 @@ from typing import Final
 
 from profiler_kit.devices.registry import devices_with_peaks, find_device
 from profiler_kit.process.protocol import OnProgress, ignore_progress
-from profiler_kit.records.ceilings import Ceilings
 from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.machine import Ceilings
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Roof

@@ -14,7 +14,7 @@ from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.traces.garbage import without_garbage_collection
+from profiler_kit.traces.reader import without_garbage_collection
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.rank_extract import RankExtract

@@ -523,55 +523,28 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrossCheckRow:
-    """MACs of one op in one module and phase per step, by the kit and by another counter.
-
-    - `op`: the other counter's name of the op, or the dispatcher's name.
-    - `peer_macs`: the other counter's MACs.
-    - `reason`: why the two differ; empty where they agree.
-    """
-
-    op: str
-    path: str
-    phase: CountPhase
-    calls: int
-    kit_macs: int
-    peer_macs: int
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheckLayer:
-    """MACs of a module including children, by the kit and by another counter.
-
-    - `expected_macs`: the result of the other counter's formulas for the ops that the kit attributes to the module.
-    - `peer_macs`: the figure that the other counter reports; None where it does not list the module.
-    """
+    """MACs of the forward pass of a module including children, by the kit and by another counter."""
 
     path: str
     kit_macs: int
-    expected_macs: int
     peer_macs: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """The kit's count compared with that of another counter on the same model, in MACs.
+    """The kit's count of the forward pass compared with that of another counter on the same model, in MACs.
 
     - `peer`, `version`: the other counter.
-    - `covers`: the phases that it counts.
-    - `rows`: sum to `kit_macs` and, where the other counter ran, to `peer_macs`, exactly. A difference that no formula
-      explains has its own row. Empty where the other counter's formulas could not be applied.
-    - `peer_macs`: None where the other counter failed. `failure` then gives the reason, and the rows show its formulas' results.
+    - `peer_macs`: None where the other counter failed. `failure` then gives the reason.
+    - `layers`: the modules for which either of them counts MACs; empty where the other counter failed.
     - `notes`: limits, for example ops that the other counter reports as uncounted.
     """
 
     peer: str
     version: str | None
-    covers: tuple[CountPhase, ...]
     kit_macs: int
     peer_macs: int | None
-    rows: tuple[CrossCheckRow, ...]
     layers: tuple[CrossCheckLayer, ...] = ()
     failure: str | None = None
     hint: str = ""

@@ -1,16 +1,45 @@
-"""The target: the options of the command line, and the model they resolve to."""
+"""The target: the options of the command line, and the model they resolve to; a checkout of another revision."""
 
 from __future__ import annotations
 
+import site
+import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
-from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.notes import Choice, Code, Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.units import shape_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A checkout of another revision in `folder`; `top` is the root of the repository's own working tree."""
+
+    top: str
+    folder: str
+
+    def redirected(self, path: str) -> str:
+        """The entry `path` of a search path, in this checkout if it is below `top`; installed packages stay where they are."""
+        top = Path(self.top)
+        full_path = Path(path).resolve() if path else Path.cwd()
+        if not full_path.is_relative_to(top) or is_installed(full_path, top):
+            return path
+        return str(Path(self.folder) / full_path.relative_to(top))
+
+
+def is_installed(path: Path, top: Path) -> bool:
+    """Whether `path` belongs to a Python installation or its packages inside the checkout at `top` (``.venv``)."""
+    folders = (
+        Path(folder).resolve()
+        for folder in {sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values()}
+    )
+    return any(path.is_relative_to(folder) for folder in folders if folder.is_relative_to(top) and folder != top)
+
 
 IN_PYTHON: Final = "<model>"  # the TARGET text of a model passed from Python
 Mode = Literal["train", "infer"]

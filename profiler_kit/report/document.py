@@ -18,10 +18,9 @@ from profiler_kit.report.charts.traces import timeline_chart
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
-from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS
+from profiler_kit.report.columns.phases import IDLE_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.columns.ranks import RANK_RUN_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
-from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
 from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name

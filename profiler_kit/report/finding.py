@@ -20,7 +20,7 @@ from profiler_kit.report import tables, trace_tables
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.convolutions import CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
-from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow
+from profiler_kit.report.columns.phases import IDLE_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, WAIT_COLUMNS, KernelRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_IDLE_COLUMNS,
@@ -31,7 +31,6 @@ from profiler_kit.report.columns.traces import (
     TRACE_SYNC_COLUMNS,
     TraceItem,
 )
-from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS
 from profiler_kit.report.convolution_rows import convolution_rows
 from profiler_kit.report.rows import layer_rows
 from profiler_kit.report.trace_ranks import ranks_section

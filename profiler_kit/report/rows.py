@@ -96,8 +96,8 @@ class LayerRow:
     `counted`, `timed`, `floor`: figures excluding children; `counted_total`, `timed_total`, `floor_total`: including
     descendants. None is unknown: not counted, or no traced run. `families`: (kernel family, ns), excluding children. `floor`:
     shortest possible time by the roofline; `math`: the arithmetic whose peak it uses. `counted_step`, `timed_step`,
-    `floor_step`: figures of the whole step, for shares. `convention`: name of the counting convention. `peers`: (other
-    counter, its MACs including descendants) of a cross-check. `title`: text that pages show instead of the path.
+    `floor_step`: figures of the whole step, for shares. `convention`: name of the counting convention. `fvcore_macs`: MACs by
+    fvcore including descendants, of a cross-check. `title`: text that pages show instead of the path.
     """
 
     path: str
@@ -116,7 +116,7 @@ class LayerRow:
     timed_step: Timed | None = None
     floor_step: Floor | None = None
     convention: str | None = None
-    peers: tuple[tuple[str, int], ...] = ()
+    fvcore_macs: int | None = None
     floor: Floor | None = None
     floor_total: Floor | None = None
     math: str | None = None
@@ -196,7 +196,7 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     if report.static is not None:
         total = replace(total, held_bytes=report.static.saved_bytes)  # each storage counts once
     convention = report.static.convention_name if report.static is not None else None
-    peers = _peers(report)
+    fvcore_macs = _fvcore_macs(report)
 
     def with_step(row: LayerRow) -> LayerRow:
         return replace(
@@ -205,7 +205,7 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
             timed_step=total.timed,
             floor_step=total.floor,
             convention=convention,
-            peers=tuple((name, macs.get(row.path, 0)) for name, macs in peers.items()) if row.calls else (),
+            fvcore_macs=fvcore_macs.get(row.path, 0) if fvcore_macs and row.calls else None,
         )
 
     return Layers(
@@ -215,11 +215,10 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     )
 
 
-def _peers(report: Report) -> dict[str, dict[str, int]]:
-    """MACs by module path for each peer that ran, descendants included."""
+def _fvcore_macs(report: Report) -> dict[str, int | None]:
+    """MACs by fvcore of each module path, descendants included; empty without a cross-check."""
     checks = report.static.cross_checks if report.static is not None else ()
-    ran = (check for check in checks if check.peer_macs is not None)
-    return {check.peer: {layer.path: layer.peer_macs or 0 for layer in check.layers} for check in ran}
+    return {layer.path: layer.peer_macs for check in checks if check.peer == "fvcore" for layer in check.layers}
 
 
 def fold(rows: Sequence[LayerRow], depth: int) -> tuple[LayerRow, ...]:

@@ -18,8 +18,7 @@ from profiler_kit.records.sums import sum_fields, sum_known
 from profiler_kit.records.traces import KernelStat, SyncWait
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
-from profiler_kit.report.columns.counts import COST_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
-from profiler_kit.report.columns.cross_check import CROSS_CHECK_COLUMNS, PeerRow
+from profiler_kit.report.columns.counts import COST_COLUMNS, CROSS_CHECK_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
 from profiler_kit.report.columns.findings import FINDING_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
 from profiler_kit.report.columns.memory import (
@@ -33,12 +32,19 @@ from profiler_kit.report.columns.memory import (
     communication_rows,
     peak_place,
 )
-from profiler_kit.report.columns.phases import KERNEL_COLUMNS, PHASE_COLUMNS, KernelRow, PhaseRow
+from profiler_kit.report.columns.phases import (
+    IDLE_COLUMNS,
+    KERNEL_COLUMNS,
+    PHASE_COLUMNS,
+    WAIT_COLUMNS,
+    KernelRow,
+    PhaseRow,
+    RunItem,
+)
 from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS, RANK_RUN_COLUMNS, RankRunRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
 from profiler_kit.report.columns.traces import IdleLine
-from profiler_kit.report.columns.waits import IDLE_COLUMNS, WAIT_COLUMNS, RunItem
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merge_ops, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, limit_rows, merge
@@ -229,12 +235,6 @@ def cost_table(report: Report, unit: WorkUnit) -> Table | None:
     return page_table("cost", "", in_unit(COST_COLUMNS, unit), [report.static], report)
 
 
-def cross_check_rows(report: Report) -> list[PeerRow]:
-    """Every row of every cross-check, with its module."""
-    checks = report.static.cross_checks if report.static is not None else ()
-    return [PeerRow(check=check, row=row, paths=(row.path,)) for check in checks for row in check.rows]
-
-
 def memory_rows(report: Report, runs: Sequence[ConfigRun]) -> list[MemoryRow]:
     """The peak by category: predicted from tensor lifetimes, and measured in each of `runs`."""
     rows = [row for run in runs for row in _run_memory(run)]
@@ -335,7 +335,8 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     yield data_table("memory", MEMORY_COLUMNS, memory_rows(report, report.runs))
     yield data_table("peaks", PEAK_COLUMNS, peak_rows(report))
-    yield data_table("cross_check", CROSS_CHECK_COLUMNS, cross_check_rows(report))
+    checks = report.static.cross_checks if report.static is not None else ()
+    yield data_table("cross_check", CROSS_CHECK_COLUMNS, [layer for check in checks for layer in check.layers])
     yield data_table("ops", OP_COLUMNS, op_rows(report, run, by_phase=True)[0])
     convolutions = [row for r in report.runs for row in convolution_rows(report, r)]
     yield data_table("convolutions", CONVOLUTION_COLUMNS, convolutions)

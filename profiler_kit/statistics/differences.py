@@ -135,7 +135,7 @@ class Spread:
         return math.sqrt(self.squares / self.freedom) if self.freedom else None
 
 
-# Recorded on H100 hosts: 0.7 % where kernels fill the step, 1 to 20 % elsewhere (scripts.bench.record_noise).
+# Recorded on H100 hosts: 0.7 % where kernels fill the step, 1 to 20 % elsewhere (scripts/bench/recorded_noise.json).
 DEVICE_BOUND: Final = Spread(squares=6 * 0.007**2, freedom=6)
 HOST_BOUND: Final = Spread(squares=0.03**2, freedom=1)
 

@@ -16,8 +16,8 @@ from typing import Final
 
 import torch
 
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.jobs import CeilingsJob
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker import environment

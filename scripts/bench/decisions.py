@@ -4,7 +4,8 @@
     python -m scripts.bench.decisions --estimators
     python -m scripts.bench.decisions --noise noise.json --configs 9 --draws 5000
 
-Processes are drawn from those that `scripts.bench.record_noise` recorded, with replacement, for every configuration of a report.
+Processes are drawn from recorded ones, with replacement, for every configuration of a report. scripts/bench/record_noise.py of
+commit 474ac72c recorded them, in `recorded_noise.json`.
 All configurations are equal; one of them is then made slower by 5, 10 and 20 %. *False* is the share of the pairs of equal
 configurations that are reported as different. *Found* is the share of slower ones that are. `simulated` draws from a normal
 distribution instead, with a drift of the clock by 1 % over the report.
@@ -187,7 +188,7 @@ def recorded(file: Path) -> Iterator[Source]:
 def main(argv: list[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--noise", type=Path, default=RECORDED, help="file of scripts.bench.record_noise")
+    parser.add_argument("--noise", type=Path, default=RECORDED, help="file of recorded processes")
     parser.add_argument("--configs", type=int, default=3, help="configurations of a report (default: 3)")
     parser.add_argument(
         "--processes", type=int, nargs="*", default=[2, 4, 8], help="processes of each (default: 2 4 8, and as needed)"

@@ -3,7 +3,6 @@
 Networks of torchvision and transformers are skipped if these packages are missing::
 
     python -m scripts.bench.memory [--only resnet50,lstm] [--worst 10]   # error by network
-    python -m scripts.bench.memory --more                                # the networks of networks/models.py
     python -m scripts.bench.memory --holdout [2]                         # networks and settings of networks/holdout.py
 
 A prediction that is too low must be flagged: its interval must include the measurement. The script returns 1 otherwise.
@@ -30,11 +29,9 @@ from profiler_kit.memory import Setup, simulate
 from scripts.bench.networks.holdout import setup_of as holdout_setup_of
 from scripts.bench.networks.holdout import target_of as holdout_target_of
 from scripts.bench.networks.measured import NETWORKS, target_of
-from scripts.bench.networks.models import target_of as model_target_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURED: Final = ROOT / "docs" / "measured" / "memory_h100.json"
-MEASURED_MODELS: Final = ROOT / "docs" / "measured" / "memory_more_h100.json"
 MEASURED_HOLDOUTS: Final = {
     1: ROOT / "docs" / "measured" / "memory_holdout_h100.json",
     2: ROOT / "docs" / "measured" / "memory_holdout_2_h100.json",
@@ -140,7 +137,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="networks, separated by commas")
     parser.add_argument("--worst", type=int, default=8, help="number of worst cases to print with their interval")
-    parser.add_argument("--more", action="store_true", help="the networks of networks/models.py")
     parser.add_argument(
         "--holdout",
         type=int,
@@ -151,8 +147,6 @@ def main() -> int:
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.more:
-        return report(simulate_cases(json.loads(MEASURED_MODELS.read_text())["cases"], model_target_of), args.worst)
     if args.holdout is not None:
         cases = json.loads(MEASURED_HOLDOUTS[args.holdout].read_text())["cases"]
         return report(simulate_cases(cases, holdout_target_of, holdout_setup_of), args.worst)

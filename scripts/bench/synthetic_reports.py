@@ -9,9 +9,9 @@ from typing import Final
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.pipeline.reports import with_verdict
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, CountPhase, ModuleNode, StaticCount
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.mean_step import LayerTiming, MeanStep, PhaseTiming, as_traced
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun

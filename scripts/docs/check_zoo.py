@@ -36,7 +36,7 @@ from profiler_kit.loading import load
 from profiler_kit.loading.zoo.torchvision_models import input_shape
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "zoo.md"
 MOST_RELATIVE: Final = 1e-3

@@ -54,7 +54,7 @@ def test_budgets_of_today_hold_break_and_are_accepted(repo: Path, capsys: pytest
     shown = capsys.readouterr().out
     content = file.read_bytes()
     assert content.startswith(KEPT + b"\r\n\r\n[tool.profiler-kit.targets.net]\r\n")
-    assert 'inputs = ["3,4"]\r\nkw = { width = 16 }\r\n' in content.decode()
+    assert 'inputs = ["3,4"]\r\nkw = {width = 16}\r\n' in content.decode()
     assert "params = 119  # today 114 and 5 %" in shown
     commit()
     assert main(["check", "-q"]) == OK

@@ -17,7 +17,7 @@ from waiting import AMPLE_S, wait_until
 
 from profiler_kit.cli import progress as progress_module
 from profiler_kit.cli.progress import LONG_S, Progress, left_text
-from profiler_kit.cli.terminal import print_message
+from profiler_kit.cli.streams import print_message
 from profiler_kit.records.progress import ProcessStart
 
 CONTROL = re.compile(r"\x1b\[(\?25[lh]|[0-9;]*[A-Za-z])|[\r\n]|[^\x1b\r\n]+")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_kit.cli import main, terminal
+from profiler_kit.cli import main, streams
 from profiler_kit.errors import TARGET_FAILED
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "measured" / "convnet_v0_h100.json"
@@ -106,5 +106,5 @@ def test_an_error_has_colored_labels_on_a_terminal(is_terminal: bool, monkeypatc
 def test_only_labels_at_the_start_of_a_line_are_colored(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(is_terminal=True)
     monkeypatch.setattr(sys, "stderr", stream)
-    terminal.print_message("warning: an error: inside")
+    streams.print_message("warning: an error: inside")
     assert ANSI.findall(stream.text()) == ["\x1b[1;33m", "\x1b[0m"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from edited_networks import GeluBlock, Net, ResBlock, compared, counted
 from examples import count as example_count
+from random_pairs import Module, check_laws, random_reports, report_of
 from torch import nn
 
 from profiler_kit.comparison.compare import compare
@@ -16,7 +17,6 @@ from profiler_kit.errors import NotComparableError
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.edits import FigureChanges
 from profiler_kit.records.report import Report
-from scripts.bench.random_pairs import Module, check_laws, random_reports, report_of
 
 
 @pytest.fixture(scope="module")

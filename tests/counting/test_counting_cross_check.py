@@ -1,4 +1,4 @@
-"""The count beside fvcore's and torch's: sums that hold, reasons that are right, and peers that fail or are absent."""
+"""The count beside fvcore's: figures of every layer, and fvcore that fails or is absent."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 import profiler_kit
 from profiler_kit.command_lines import install_command
-from profiler_kit.counting import count_by_conventions
-from profiler_kit.counting.cross_check import flop_counter as by_torch
-from profiler_kit.counting.cross_check import fvcore as by_fvcore
+from profiler_kit.counting import count_by_conventions, fvcore_check
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model
-from profiler_kit.records.counts import CrossCheck, StaticCount, TensorSpec
+from profiler_kit.records.counts import CrossCheck, StaticCount, is_inside
 from profiler_kit.records.target import Mode
 
 
@@ -30,11 +28,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def checked(one: Target) -> tuple[StaticCount, CrossCheck, CrossCheck]:
-    static, _ = count_by_conventions(one, cross_check=True)
-    of_torch, of_fvcore = static.cross_checks
-    assert (of_torch.peer, of_fvcore.peer) == ("FlopCounterMode", "fvcore")
-    return static, of_torch, of_fvcore
+def checked(target: Target) -> tuple[StaticCount, CrossCheck]:
+    static, _ = count_by_conventions(target, cross_check=True)
+    (check,) = static.cross_checks
+    assert check.peer == "fvcore"
+    return static, check
 
 
 def network(name: str, mode: Mode = "train") -> Target:
@@ -42,179 +40,72 @@ def network(name: str, mode: Mode = "train") -> Target:
     return from_model(model, args, mode=mode, loss="sum")
 
 
-def reasons(check: CrossCheck) -> dict[str, str]:
-    return {row.op: row.reason for row in check.rows if row.reason}
-
-
-def check_sums(static: StaticCount, of_torch: CrossCheck, of_fvcore: CrossCheck) -> None:
-    assert of_torch.kit_macs == static.step.macs
-    assert of_fvcore.kit_macs == static.forward.macs
-    for check in (of_torch, of_fvcore):
-        assert sum(row.kit_macs for row in check.rows) == check.kit_macs
-        assert sum(row.peer_macs for row in check.rows) == check.peer_macs
-        for row in check.rows:
-            assert bool(row.reason) == (row.kit_macs != row.peer_macs), row
+def with_children(static: StaticCount) -> dict[str, int]:
+    """MACs of forward by path, children included, where they are not zero."""
+    sums = {
+        module.path: sum(node.forward.macs for node in static.modules if is_inside(node.path, module.path))
+        for module in static.modules
+        if not module.path.startswith("(")
+    }
+    sums[""] = static.forward.macs
+    return {path: macs for path, macs in sums.items() if macs}
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_rows_add_up_and_every_difference_has_a_reason(name: str, mode: Mode) -> None:
+def test_layers_are_those_of_the_count_and_of_fvcores_convention(name: str, mode: Mode) -> None:
+    """fvcore itself and its convention in this package agree in every module."""
     pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
-    static, of_torch, of_fvcore = checked(network(name, mode))
-    assert of_torch.failure is None
-    assert of_fvcore.failure is None
-    check_sums(static, of_torch, of_fvcore)
-    told = {**reasons(of_torch), **reasons(of_fvcore)}
-    assert by_torch.NOT_EXPLAINED not in told.values()
-    assert by_fvcore.NOT_EXPLAINED not in told.values()
-    for layer in of_fvcore.layers:
-        assert layer.peer_macs == layer.expected_macs, layer
+    static, check = checked(network(name, mode))
+    assert check.failure is None
+    assert check.kit_macs == static.forward.macs
+    assert {layer.path: layer.kit_macs for layer in check.layers if layer.kit_macs} == with_children(static)
+    by_convention = with_children(count_by_conventions(network(name, mode), "fvcore")[0])
+    assert {layer.path: layer.peer_macs for layer in check.layers if layer.peer_macs} == by_convention
+    assert check.peer_macs == by_convention.get("", 0)
 
 
-# network, what the peer's name of the op is, why it differs
-FVCORE = [
-    ("norms", "batch_norm", by_fvcore.PER_ELEMENT_OF_NORM),
-    ("norms", "group_norm", by_fvcore.PER_ELEMENT_OF_NORM),
-    ("norms", "instance_norm", by_fvcore.PER_ELEMENT_OF_NORM),
-    ("norms", "layer_norm", by_fvcore.PER_ELEMENT_OF_NORM),
-    ("resized", "adaptive_avg_pool2d", by_fvcore.PER_ELEMENT_OF_RESAMPLING),
-    ("resized", "upsample_bilinear2d", by_fvcore.PER_ELEMENT_OF_RESAMPLING),
-    ("same_padding", "conv", by_fvcore.PADDING),
-    ("attention_fused", "scaled_dot_product_attention", by_fvcore.NO_HANDLE),
-    ("lstm", "lstm", by_fvcore.NO_HANDLE),
-    ("bilinear", "bilinear", by_fvcore.NO_HANDLE),
-]
-
-
-@pytest.mark.parametrize(("name", "op", "why"), FVCORE)
-def test_why_fvcore_differs(name: str, op: str, why: str) -> None:
-    _, _, check = checked(network(name))
-    assert reasons(check)[op] == why
-
-
-def test_why_fvcore_differs_on_broadcasts_and_custom_functions() -> None:
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, x: Tensor) -> Tensor:
-            return x @ x
-
-        @staticmethod
-        def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override]
-            return gradient
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(4, 4))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.matmul(self.weight, x) + Square.apply(self.weight)
-
-    _, _, check = checked(from_model(Net(), (torch.ones(3, 4, 4),), loss="sum"))
-    assert reasons(check) == {"matmul": by_fvcore.BROADCAST, "PythonOp.Square": by_fvcore.CUSTOM}
-    rows = {row.op: (row.kit_macs, row.peer_macs) for row in check.rows}
-    assert rows == {"matmul": (3 * 64, 64), "PythonOp.Square": (64, 0)}
-
-
-def test_why_torchs_counter_differs() -> None:
-    _, check, _ = checked(network("grouped"))
-    assert reasons(check) == {"aten.convolution_backward": by_torch.GROUPED}
-    _, check, _ = checked(network("bilinear"))
-    assert by_torch.NO_FORMULA in reasons(check).values()
-    real = from_model(nn.LSTM(4, 4), (torch.ones(3, 2, 4),), mode="infer", device="cpu")
-    _, check, _ = checked(real)
-    assert set(reasons(check).values()) == {by_torch.NO_FORMULA}
-    assert check.peer_macs == 0 < check.kit_macs
-
-
-def test_complex_products_are_told() -> None:
-    class Net(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return (x @ x).abs()
-
-    x = torch.ones(4, 4, dtype=torch.complex64)
-    _, of_torch, of_fvcore = checked(from_model(Net(), (x,), mode="infer"))
-    assert set(reasons(of_torch).values()) == {by_torch.COMPLEX}
-    assert reasons(of_fvcore) == {"matmul": by_fvcore.COMPLEX}
-
-
-def test_reasons_of_attentions_backward() -> None:
-    op, spec = "aten._scaled_dot_product_flash_attention_backward", TensorSpec(shape=(1, 1), dtype="float16", nbytes=2)
-    assert by_torch.reason(op, (spec,), 4, 5) == by_torch.RECOMPUTED_SCORES
-    assert by_torch.reason(op, (spec,), 4, 6) == by_torch.OTHER_FORMULA
-    assert by_torch.reason("mylib.op", (spec,), 0, 6, has_kit_formula=False) == by_torch.NO_KIT_FORMULA
-
-
-def test_keywords_and_dicts_can_be_traced_and_misplaced_backward_shows() -> None:
-    """FlopCounterMode gives a layer called by keyword the work of the whole backward after it."""
+def test_keywords_and_dicts_can_be_traced() -> None:
     pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
-    one = from_model(Keywords(), (), {"x": torch.ones(3, 8), "scale": 2.0}, loss="sum")
-    static, of_torch, of_fvcore = checked(one)
-    assert of_fvcore.failure is None
-    check_sums(static, of_torch, of_fvcore)
-    layers = {layer.path: layer for layer in of_torch.layers}
-    assert layers["second"].kit_macs == layers["second"].expected_macs == 3 * 3 * 8 * 4
-    assert layers["second"].peer_macs != layers["second"].expected_macs
-    assert layers[""].peer_macs == of_torch.peer_macs
+    static, check = checked(from_model(Keywords(), (), {"x": torch.ones(3, 8), "scale": 2.0}, loss="sum"))
+    assert check.failure is None
+    assert check.peer_macs == check.kit_macs == static.forward.macs > 0
 
 
-def test_without_fvcore_its_handles_figures_stand_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fvcore_the_check_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fvcore.nn", None)
-    _, _, check = checked(network("norms"))
+    static, check = checked(network("norms"))
     assert check.failure == "fvcore is not installed"
     assert check.hint == install_command("fvcore")
     assert check.peer_macs is None
-    assert sum(row.peer_macs for row in check.rows) == 2 * 25 * 8 * 3 + 4 * 5 * (2 * 8 * 25)
-    assert all(layer.peer_macs is None for layer in check.layers)
+    assert (check.kit_macs, check.layers) == (static.forward.macs, ())
 
 
 def test_a_model_without_real_tensors_is_not_traced() -> None:
     pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
-    _, of_torch, of_fvcore = checked(
-        from_model(nn.Linear(3, 3, device="meta"), (torch.ones(2, 3, device="meta"),), loss="sum")
-    )
-    assert of_torch.failure is None
-    assert "meta" in (of_fvcore.failure or "")
+    _, check = checked(from_model(nn.Linear(3, 3, device="meta"), (torch.ones(2, 3, device="meta"),), loss="sum"))
+    assert "meta" in (check.failure or "")
 
 
 def test_a_model_too_large_for_the_machine_is_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
-    monkeypatch.setattr(by_fvcore, "free_bytes", lambda: 1)
-    _, _, check = checked(network("linear"))
+    monkeypatch.setattr(fvcore_check, "free_bytes", lambda: 1)
+    _, check = checked(network("linear"))
     assert check.failure is not None
     assert "0.0 GB" in check.failure
+    assert check.hint
 
 
-def test_what_a_peer_raises_is_told_and_the_count_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
+def test_what_fvcore_raises_is_the_reason_and_the_count_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    fvcore = pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
 
     def broken(*_: object) -> None:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(by_fvcore, "_analyze", broken)
-    monkeypatch.setattr(by_torch, "_run", broken)
-    static, of_torch, of_fvcore = checked(network("linear"))
+    monkeypatch.setattr(fvcore, "FlopCountAnalysis", broken)
+    static, check = checked(network("linear"))
     assert static.step.macs > 0
-    assert (of_torch.failure or "").endswith("RuntimeError: not today")
-    assert (of_fvcore.failure or "").endswith("RuntimeError: not today")
-
-
-def test_what_a_peer_says_beyond_its_formulas_is_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer whose formulas differ from those looked up, as a later version's may."""
-    fvcore = pytest.importorskip("fvcore.nn", reason="fvcore is not installed")
-    real = fvcore.FlopCountAnalysis
-
-    class Later(real):  # type: ignore[misc, valid-type]
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given)
-            self.set_op_handle("aten::gelu", lambda inputs, outputs: 1000)
-
-    monkeypatch.setattr(fvcore, "FlopCountAnalysis", Later)
-    _, _, check = checked(network("linear"))
-    rows = {row.op: row for row in check.rows}
-    assert rows["gelu (not explained)"].peer_macs == 1000
-    assert rows["gelu (not explained)"].reason == by_fvcore.NOT_EXPLAINED
-    assert sum(row.peer_macs for row in check.rows) == check.peer_macs
+    assert (check.failure or "").endswith("RuntimeError: not today")
 
 
 def test_the_users_model_is_left_as_it_was() -> None:
@@ -223,7 +114,7 @@ def test_the_users_model_is_left_as_it_was() -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     report = profiler_kit.count(model, torch.ones(2, 3, 8, 8), cross_check=True)
     assert report.static is not None
-    assert len(report.static.cross_checks) == 2
+    assert len(report.static.cross_checks) == 1
     assert {name: torch.equal(value, before[name]) for name, value in model.state_dict().items()} == dict.fromkeys(
         before, True
     )
@@ -244,9 +135,8 @@ def test_a_model_that_asks_for_values_is_checked_where_it_can_be_counted() -> No
             mask = torch.arange(4) < 3
             return self.linear(x) if mask.all().item() else self.linear(self.linear(x))
 
-    static, of_torch, of_fvcore = checked(from_model(Asking(), (torch.ones(2, 4),), loss="sum"))
-    assert static.forward.macs == 2 * 2 * 16
-    check_sums(static, of_torch, of_fvcore)
+    static, check = checked(from_model(Asking(), (torch.ones(2, 4),), loss="sum"))
+    assert static.forward.macs == check.kit_macs == check.peer_macs == 2 * 2 * 16
 
 
 def test_a_broken_model_is_the_users_error_as_without() -> None:

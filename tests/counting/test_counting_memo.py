@@ -21,8 +21,7 @@ from profiler_kit.counting.module_calls import ModuleWatch
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import from_model
-from profiler_kit.meta.batch_norm_memo import BatchNormMemo
-from profiler_kit.meta.op_memo import Memo, memo_for_modes, result_kind
+from profiler_kit.meta.op_memo import BatchNormMemo, Memo, memo_for_modes, result_kind
 from profiler_kit.meta.values import ValueShadow
 from profiler_kit.records.counts import StaticCount
 

@@ -26,10 +26,10 @@ from diagnose_cases import (
 from traced_runs import with_traced
 
 from profiler_kit.diagnosis.roofline import rooflines
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, MemoryCategories, MemoryEstimate, ModuleMemory, ModuleNode
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, ExperimentOptions, Repeat
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Failure

@@ -20,9 +20,9 @@ from profiler_kit.diagnosis.roofline import (
     rooflines,
     roofs,
 )
-from profiler_kit.records.ceilings import Ceilings, MathRate
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, OpTotal
+from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.roofline import STEP, Floor, Peak, Roof
 from profiler_kit.records.traces import KernelStat
 

@@ -12,7 +12,7 @@ from trace_reports import convnet, nested, traces, two_ranks
 import profiler_kit
 from profiler_kit.display import plots
 from profiler_kit.errors import UsageError
-from profiler_kit.pipeline.inspection import Inspection
+from profiler_kit.pipeline.inspect import Inspection
 from profiler_kit.records.document import Chart, Document
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.serde import read_saved

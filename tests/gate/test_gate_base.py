@@ -14,8 +14,8 @@ from profiler_kit.gate import git, worktree_child
 from profiler_kit.gate.base import load_base
 from profiler_kit.gate.git import find_base, worktree
 from profiler_kit.process import Outcome
-from profiler_kit.records.checkouts import Checkout
 from profiler_kit.records.serde import dumps
+from profiler_kit.records.target import Checkout
 
 NET = """
 import torch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.errors import UsageError
-from profiler_kit.gate.toml_text import comment_text, parse_toml, toml_key, toml_value, with_block, with_key, with_value
+from profiler_kit.gate.toml_text import comment_text, parse_toml, toml_key, toml_value, with_block, with_value
 
 
 @given(st.text(), st.text() | st.booleans() | st.integers(-(2**62), 2**62) | st.lists(st.text()))
@@ -34,15 +34,20 @@ def test_a_value_changes_on_its_line(before: str, after: str) -> None:
     assert with_value(before, ("b", "flops"), 7, "reason", "x") == after
 
 
-def test_a_value_over_several_lines_is_an_error_with_the_line_to_write() -> None:
-    with pytest.raises(UsageError) as caught:
-        with_value("[b]\nflops = [\n1\n]\n", ("b", "flops"), 7, "reason", "x")
-    assert caught.value.hint == "write by hand: flops = 7"
+def test_a_value_over_several_lines_is_replaced() -> None:
+    text = "[b]\nflops = [\n1\n]  # today 1\nx = 1\n"
+    assert with_value(text, ("b", "flops"), 7, "reason", "x") == "[b]\nflops = 7  # reason\nx = 1\n"
 
 
-def test_a_key_is_added_below_the_header_of_its_table() -> None:
-    text = "[a]\nx = 1\n[b] # first\ny = 2\n[b.c]\nz = 3\n"
-    assert with_key(text, ("b", "w"), 4, "why", "x") == text.replace("# first\n", "# first\nw = 4  # why\n")
+def test_a_key_is_added_to_its_table() -> None:
+    text = "[a]\nx = 1\n[b] # first\ny = 2\n\n[b.c]\nz = 3\n"
+    assert with_value(text, ("b", "w"), 4, "why", "x") == text.replace("y = 2\n", "y = 2\nw = 4  # why\n")
+
+
+def test_a_field_changes_in_a_table_with_a_header() -> None:
+    text = "[b.flops]\nlimit = 1\nseverity = 'warn'\n"
+    new = with_value(text, ("b", "flops"), {"limit": 2, "severity": "warn"}, "why", "x")
+    assert new == text.replace("limit = 1", "limit = 2  # why")
 
 
 @pytest.mark.parametrize("text", ["", "a = 1", "a = 1\n", "a = 1\r\n[t]\r\n"])

@@ -19,8 +19,7 @@ from profiler_kit.devices.registry import peaks_of  # noqa: E402
 from profiler_kit.measurement.worker_process import worker_forks  # noqa: E402
 from profiler_kit.pipeline import rooflines  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
-from profiler_kit.records.ceilings import Ceilings  # noqa: E402
-from profiler_kit.records.machine import Machine  # noqa: E402
+from profiler_kit.records.machine import Ceilings, Machine  # noqa: E402
 from profiler_kit.records.serde import from_json, to_json  # noqa: E402
 from profiler_kit.report import machine_document  # noqa: E402
 from profiler_kit.worker import environment  # noqa: E402

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler_kit.meta.foreach_ops import is_foreach, run_foreach
+from profiler_kit.meta.metadata import is_foreach, run_foreach
 from profiler_kit.meta.op_memo import MemoMode
 
 ATEN = torch.ops.aten

@@ -23,7 +23,7 @@ CALL = "if __name__ == '__main__':\n    net = Net()\n    net(torch.zeros(7, 6))\
 SOURCE = '''
 """Inputs of a recorded run."""
 import torch
-from profiler_kit.loading.evidence.record import Evidence
+from profiler_kit.loading.evidence.record import (Evidence)
 from profiler_kit.meta.batch import Batch
 
 def from_record(subject):

@@ -23,7 +23,7 @@ from profiler_kit.foreign import (
     loaded_modules,
     module_places,
 )
-from profiler_kit.user_code.imported_modules import record_imports
+from profiler_kit.user_code.interpreter_state import record_imports
 from profiler_kit.user_code.locations import is_user_code
 
 NET = """

@@ -13,8 +13,7 @@ from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
 from profiler_kit.memory.workspace import LibraryConfig, workspace_of
 from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
-from profiler_kit.meta.layouts import is_channels_last, is_dense
-from profiler_kit.meta.meta_kernels import replacement_kernel
+from profiler_kit.meta.meta_kernels import is_channels_last, is_dense, replacement_kernel
 
 LAST = torch.channels_last
 CONVOLUTION = torch.ops.aten.convolution.default

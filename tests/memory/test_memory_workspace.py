@@ -1,6 +1,7 @@
 """The workspace rules, held against what an H100 took: by family, how many measured points their intervals contain.
 
-The points were measured by scripts/lab/probe_scratch.py of commit 9a0182c9; `scripts.bench.workspace` measures convolutions anew.
+The points were measured by scripts/lab/probe_scratch.py of commit 9a0182c9; scripts/bench/workspace.py of commit 474ac72c
+measured convolutions anew.
 """
 
 from __future__ import annotations

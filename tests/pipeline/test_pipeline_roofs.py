@@ -21,10 +21,14 @@ from profiler_kit.measurement import ceiling_store  # noqa: E402
 from profiler_kit.pipeline import rooflines  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count_spec  # noqa: E402
-from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.machine import Machine  # noqa: E402
-from profiler_kit.records.runs import ConfigRun, LayerTiming  # noqa: E402
+from profiler_kit.records.machine import (  # noqa: E402
+    Ceilings,
+    Machine,
+    MathRate,
+)
+from profiler_kit.records.mean_step import LayerTiming  # noqa: E402
+from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json, loads_report, to_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from profiler_kit.pipeline.event_export import events_frame, export_events
+from profiler_kit.pipeline.annotation import events_frame, export_events
 from profiler_kit.traces.reader import read
 
 ROOT = Path(__file__).parents[2]

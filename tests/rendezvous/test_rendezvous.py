@@ -14,8 +14,7 @@ from waiting import AMPLE_S, wait_until
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.rendezvous import meeting
-from profiler_kit.rendezvous.launch import Launch, find_launch, use_own_gpu
-from profiler_kit.rendezvous.meeting import PIECE_BYTES, Meeting, check_same, join
+from profiler_kit.rendezvous.meeting import PIECE_BYTES, Launch, Meeting, check_same, find_launch, join, use_own_gpu
 
 JOB = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
 

@@ -7,7 +7,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from torch_versions import needs_stacks
@@ -20,6 +19,7 @@ from profiler_kit.records.report import Finding, Report, Severity, TraceReport
 from profiler_kit.records.serde import loads_report
 from scripts.bench.diagnosis import __main__ as benchmark
 from scripts.bench.diagnosis import peers, record
+from scripts.bench.diagnosis import scenario as scenario_module
 from scripts.bench.diagnosis.scenario import ANALYZE, CAUSES, NOTHING, PARTS, TRACE_FORMS, Scenario, scenarios
 
 pytestmark = pytest.mark.jobs
@@ -77,10 +77,7 @@ def test_a_cause_names_rules_that_exist() -> None:
 def test_a_file_of_another_form_is_refused(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = ModuleType("scripts.bench.diagnosis.visible")
-    package.__path__ = [str(tmp_path)]
-    monkeypatch.setitem(sys.modules, package.__name__, package)
-    monkeypatch.delitem(sys.modules, f"{package.__name__}.odd", raising=False)
+    monkeypatch.setattr(scenario_module, "PROGRAMS", tmp_path)
     (tmp_path / "odd.py").write_text(f'"""Odd."""\n{text}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         list(scenarios("visible"))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from scripts.bench import stranger_builds, stranger_runs, strangers
+from scripts.bench import stranger_runs, strangers
 from scripts.bench.stranger_expectations import (
     ExpectedFile,
     ExpectedModel,
@@ -119,15 +118,6 @@ def test_a_run_reports_the_counted_model(tmp_path: Path) -> None:
 def test_hazards_are_valid_files() -> None:
     for name in HAZARDS:
         ast.parse(source_of(name))
-
-
-def test_definitions_do_not_run_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [*sys.path])
-    monkeypatch.setitem(sys.modules, "net", sys)  # restored afterwards: definitions_of registers the module
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text("width = 3\nclass Net:\n    size = width\nraise SystemExit\n")
-    namespace = stranger_builds.definitions_of(tmp_path, "net.py")
-    assert stranger_builds.build("scale = 2; Net().size * scale", namespace) == 6
 
 
 def test_tables_have_totals_and_files() -> None:

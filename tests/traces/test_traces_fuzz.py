@@ -1,4 +1,4 @@
-"""A malformed trace gives a consistent table or one error. `scripts/bench/fuzz_inspect.py` runs thousands."""
+"""A malformed trace gives a consistent table or one error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import count as example_count
+from trace_mutations import MUTATION_COUNT, mutations
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.source import BLOCK_BYTES
 from profiler_kit.traces.table import NONE, Table
-from scripts.bench.trace_mutations import MUTATION_COUNT, mutations
 
-SEEDS = range(10)
+SEEDS = range(example_count(10))
 LIMIT_S = 20.0  # of CPU time: a hundred times what most take
 
 

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 from profiler_kit import process  # noqa: E402
 from profiler_kit.measurement import ceiling_store  # noqa: E402
 from profiler_kit.pipeline.rooflines import ceilings_of  # noqa: E402
-from profiler_kit.records import ceilings as ceilings_records  # noqa: E402
-from profiler_kit.records.ceilings import Ceilings, MathRate  # noqa: E402
+from profiler_kit.records import machine as machine_records  # noqa: E402
+from profiler_kit.records.machine import Ceilings, MathRate  # noqa: E402
 from profiler_kit.records.serde import dumps  # noqa: E402
 from profiler_kit.worker import ceilings  # noqa: E402
 
@@ -63,7 +63,7 @@ def kept(cache: Path) -> list[Path]:
 @pytest.mark.fresh_process
 def test_a_process_measures_this_cpu(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling_store, "CPU_BUDGET_S", 0.3)
-    monkeypatch.setattr(ceilings_records, "MAX_SPREAD_PERCENT", 1e9)  # other tests may use the machine
+    monkeypatch.setattr(machine_records, "MAX_SPREAD_PERCENT", 1e9)  # other tests may use the machine
     said: list[str] = []
     found, notes = ceilings_of("cpu", on_progress=said.append)
     assert notes == ()

@@ -13,7 +13,7 @@ from profiler_kit.errors import TARGET_FAILED, USAGE, KitError
 from profiler_kit.loading import load
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.target import Mode, TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 
 SMALL = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96,

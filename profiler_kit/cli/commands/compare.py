@@ -42,8 +42,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare the two sides. Raises TargetError if a side was measured and every run failed."""
-    from profiler_kit.pipeline.compare import are_traces, compare_traces, is_saved, report_sides, with_labels
-    from profiler_kit.pipeline.revisions import revision_targets, sides_of
+    from profiler_kit.pipeline.compare import (
+        are_traces,
+        compare_traces,
+        is_saved,
+        report_sides,
+        revision_targets,
+        sides_of,
+        with_labels,
+    )
     from profiler_kit.report.comparison import comparison_document
     from profiler_kit.report.trace_comparison import trace_comparison_document
 

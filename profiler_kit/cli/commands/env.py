@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the devices, versions and measured peaks of this machine."""
-    from profiler_kit.pipeline.env import env
+    from profiler_kit.pipeline.packages import env
     from profiler_kit.report import machine_document
 
     output.check_options(options)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from profiler_kit import errors
-from profiler_kit.cli import files, output, streams, tensorboard, terminal
+from profiler_kit.cli import files, output, streams, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
@@ -19,7 +19,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.inspect_options import EVENT_SUFFIXES, EventFormat, TraceView
 
 if TYPE_CHECKING:
-    from profiler_kit.pipeline.inspection import Inspection
+    from profiler_kit.pipeline.inspect import Inspection
     from profiler_kit.records.traces import TraceSummary
 
 ExtraFile = tuple[Callable[[Path, Path, argparse.Namespace], None], Path, Path]
@@ -107,7 +107,7 @@ def _report(inspection: Inspection, options: argparse.Namespace) -> int:
         _check_steps(inspection.traces, options)
     files.check_outputs([path for _, _, path in extra_files if path != STDOUT], inspection.files)
     for error in inspection.errors:
-        terminal.print_message(f"error: {error}")
+        streams.print_message(f"error: {error}")
     if not inspection.traces:  # interrupted before the first trace was read
         raise KeyboardInterrupt
     with output.errors_at_end() as attempt:
@@ -196,7 +196,7 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
 def _write_events(file: Path, output_path: Path, options: argparse.Namespace) -> None:
     import io
 
-    from profiler_kit.pipeline.event_export import export_events
+    from profiler_kit.pipeline.annotation import export_events
 
     with Progress(quiet=options.quiet) as progress:
         progress.show(f"reading events of {file.name}")

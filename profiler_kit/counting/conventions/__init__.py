@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from profiler_kit import _family
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.errors import UsageError
-from profiler_kit.records.counts import DEFAULT_CONVENTION, Cost, CountPhase, OpRecord
+from profiler_kit.records.counts import DEFAULT_CONVENTION, Cost, OpRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,6 @@ class OpCall:
 
 OpCost: TypeAlias = Callable[[OpCall], "Cost | None"]
 Note: TypeAlias = Callable[[OpFacts], None]
-OnOp: TypeAlias = Callable[[OpFacts, "str | int", CountPhase], None]
 AdjustStep: TypeAlias = Callable[[Sequence[OpRecord], bool], tuple[OpRecord, ...]]
 
 
@@ -47,8 +46,7 @@ class Convention:
     `sentence` describes it in every output. `unit`, `counts`, `backward` and `use` are its row in the documentation.
     `op_cost(call)` returns the cost of an op call with the kit's bytes; None is unknown. `function_recorder(note)` returns
     a context manager that is active during forward; it calls `note` to count work that is not an op, in the running module.
-    `adjust_step(ops, training)` returns the ops of the step with their final costs. `on_op(facts, owner, phase)` is called
-    for every op; the owner is a path or, as in `Tracer`, a sequence number.
+    `adjust_step(ops, training)` returns the ops of the step with their final costs.
     """
 
     name: str
@@ -60,7 +58,6 @@ class Convention:
     op_cost: OpCost | None = None
     function_recorder: Callable[[Note], AbstractContextManager[object]] | None = None
     adjust_step: AdjustStep | None = None
-    on_op: OnOp | None = None
 
     def adjusted(self, ops: Sequence[OpRecord], training: bool) -> Sequence[OpRecord]:
         """The ops of the step with their final costs."""

@@ -199,7 +199,7 @@ def peer_figures(function: str, call: FunctionCall) -> tuple[int, ...]:
 
 
 @contextmanager
-def record_functions(note: Note) -> Iterator[FunctionCalls]:
+def record_functions(note: Note) -> Iterator[None]:
     """Count fvcore's figure of every call, as an op ``fvcore.<name>`` that moves no bytes."""
 
     def on_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
@@ -210,9 +210,8 @@ def record_functions(note: Note) -> Iterator[FunctionCalls]:
                 OpFacts(op=PREFIX + label(function), inputs=inputs, outputs=outputs, cost=with_work(None, macs=figure))
             )
 
-    calls = FunctionCalls(on_call)
-    with _attention_fast_path_off(), calls.watching():
-        yield calls
+    with _attention_fast_path_off(), FunctionCalls(on_call).watching():
+        yield
 
 
 @contextmanager

@@ -1,10 +1,16 @@
-"""Chooses and builds the model of a target: the best candidate that can be built."""
+"""Chooses and builds the model of a target: the best candidate that can be built.
+
+For the hint of a target without a model: files of the repository that define one.
+"""
 
 from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
@@ -13,16 +19,18 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.candidates.arguments import Binder
 from profiler_kit.loading.candidates.building import NotAModelError, check_names
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import helper_functions, module_classes
+from profiler_kit.loading.candidates.classes import helper_functions, is_part_name, module_classes
 from profiler_kit.loading.candidates.construction import LAST_RESORT, Construction, Selection
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.ranking import PROGRAM_ROLES, Surroundings, best_site, rank
 from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
-from profiler_kit.loading.candidates.suggestions import file_with_model
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.program.definitions import definition_lines
+from profiler_kit.loading.program.definitions import definition_lines, root_classes
+from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.reading import parsed
+from profiler_kit.loading.program.repository import local_sources, repository_root
 from profiler_kit.loading.scripts.execution import Evaluator
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
@@ -217,3 +225,49 @@ def _no_attribute(source: Source, owner: object, part: str, resolved: list[str])
         where=source.at(None),
         hint=next_command(source.spec, target=target) if is_loadable else "name a model of this module",
     )
+
+
+_MAX_FILES: Final = 40
+_MODULE_CLASS: Final = re.compile(r"^class \w+\([^)]*\bModule\b[^)]*\):", re.MULTILINE)
+
+
+def file_with_model(excluded: Path) -> Path | None:
+    """The file of the repository that defines a model, relative to the working directory; None without one.
+
+    The files that `excluded` imports, directly or through others, come before those that are near.
+    """
+    fallback: Path | None = None
+    root = repository_root(excluded)
+    for count, (path, text) in enumerate((*_imported_sources(excluded, root), *local_sources(excluded, root))):
+        if count == _MAX_FILES:
+            break
+        if path == excluded or not _MODULE_CLASS.search(text):
+            continue
+        tree = parsed(text)
+        roots = root_classes(tree) if tree is not None else ()
+        if any(not is_part_name(name) for name in roots):
+            return _relative(path)
+        fallback = fallback or (path if roots else None)
+    return _relative(fallback) if fallback is not None else None
+
+
+def _imported_sources(file: Path, root: Path) -> Iterator[tuple[Path, str]]:
+    """The files that `file` imports and their texts, then those that these import."""
+    level, visited = [file], {file}
+    while level and len(visited) <= _MAX_FILES:
+        deeper: list[Path] = []
+        for importer in level:
+            tree = parsed(importer)
+            if tree is None:
+                continue
+            if importer != file:
+                yield importer, importer.read_text(encoding="utf-8", errors="replace")
+            for node in ast.walk(tree):
+                imports = imported_files(node, importer, root) - visited
+                visited |= imports
+                deeper += sorted(imports)
+        level = deeper
+
+
+def _relative(path: Path) -> Path:
+    return Path(os.path.relpath(path)) if path.is_relative_to(Path.cwd()) else path

@@ -1,18 +1,97 @@
-"""All sources of inputs, the most trusted first: the first that has inputs is used."""
+"""All sources of inputs, the most trusted first: the first that has inputs is used.
+
+The last one is a search on meta tensors for inputs that no file shows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.loading.evidence.announcements import input_note
+from profiler_kit.errors import TargetError
+from profiler_kit.loading.command import next_command
+from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcement, choice_of, input_note
 from profiler_kit.loading.evidence.data_sets import from_data_set
 from profiler_kit.loading.evidence.model_calls import from_model_call
 from profiler_kit.loading.evidence.record import Evidence, Provider
-from profiler_kit.loading.evidence.search import from_earlier_search, from_search
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
-from profiler_kit.loading.evidence.subject import Subject
-from profiler_kit.meta.batch import resized
+from profiler_kit.loading.evidence.subject import Subject, without_names
+from profiler_kit.loading.input_search.facts import facts_of
+from profiler_kit.loading.input_search.outcomes import Failure, InputGuess
+from profiler_kit.loading.input_search.proposals import data_inputs
+from profiler_kit.loading.inputs import parse_inputs
+from profiler_kit.loading.scripts.import_errors import missing_module
+from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
+from profiler_kit.meta.batch import Batch, resized
+from profiler_kit.records.notes import Choice
+from profiler_kit.user_code.locations import display_path, one_line_message
+
+
+def from_earlier_search(subject: Subject) -> Evidence | None:
+    """The result of the search of an earlier load of this target."""
+    pinned = subject.spec.pinned
+    if pinned is None or not pinned.inputs:
+        return None
+    batch, _ = subject.create(parse_inputs(pinned.inputs))
+    return Evidence(value=batch, where=subject.name, strength="assumed", source="search", pinned=pinned.inputs)
+
+
+def from_search(subject: Subject) -> Evidence:
+    """Inputs that the search found to run. Raises TargetError if there are none, or if guesses are not allowed."""
+    guess = subject.guess()
+    where = subject.source.at(None) if subject.source is not None else None
+    count = len(subject.forward.required) or 1
+    message = f"no input shape: {subject.forward} needs {count} input{'s' if count > 1 else ''}"
+    if not isinstance(guess, InputGuess):
+        if guess is not None and guess.failure is not None:
+            line = guess.failure.line
+            where = f"{display_path(line[0])}:{line[1]}" if line is not None else where
+            if guess.is_unavoidable:
+                raise _unavoidable(subject, guess.failure, where)
+            message += f", and {guess.trials} combinations of shapes failed. The closest one "
+            message += f"({' '.join(map(str, guess.texts))}) raised {one_line_message(guess.failure.error)}"
+        raise TargetError(message, where=where, hint=NO_GUESS_HINT)
+    texts = tuple(map(str, guess.texts))
+    if not subject.spec.allow_guess:
+        raise TargetError(message, where=where, hint=f"set it: {next_command(subject.spec, inputs=texts)}")
+    batch, _ = subject.create(guess.texts)
+    choice = choice_of(guess, subject.forward)
+    command = next_command(subject.spec, inputs=texts)
+    return _searched(subject, batch, choice, command, pinned=texts)
+
+
+def layer_inputs(subject: Subject) -> Iterator[Evidence]:
+    """One input that a layer of the model takes, the most usual first, which may not fit forward."""
+    if not subject.spec.allow_guess:
+        return
+    facts = facts_of(subject.model, subject.candidate.bound if subject.candidate is not None else {})
+    for text in without_names(tuple(data_inputs("input", facts))):
+        yield _searched(subject, subject.created_in_size((text,)), Choice(subject="inputs", value=str(text)))
+
+
+def _searched(
+    subject: Subject, batch: Batch, choice: Choice, command: str = "", pinned: tuple[str, ...] = ()
+) -> Evidence:
+    return Evidence(
+        value=batch, where=subject.name, strength="assumed", source="search", notes=(announcement(choice, command),),
+        pinned=pinned, choices=(choice,),
+    )  # fmt: skip
+
+
+def _unavoidable(subject: Subject, failure: Failure, where: str | None) -> TargetError:
+    """The error for a `failure` of forward that no input avoids."""
+    package = missing_package(failure.error)
+    if package is None:
+        message = f"{subject.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
+        return TargetError(message, where=where, hint="fix this line: no input avoids it")
+    cause = package.cause if isinstance(package, UnavailableError) else package
+    where = package.where if isinstance(package, UnavailableError) else where
+    name = getattr(cause, "name", None) or str(package)
+    file = subject.source.file if subject.source is not None else None
+    message = f"forward() needs the package {name}, which is not installed"
+    return missing_module(subject.spec, file, name, where or subject.spec.spec, message)
+
 
 PROVIDERS: Final[tuple[Provider, ...]] = (
     from_caller,  # of the Python function

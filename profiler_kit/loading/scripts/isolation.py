@@ -9,7 +9,7 @@ from profiler_kit.loading.scripts.arguments import default_arguments
 from profiler_kit.loading.scripts.importing import ImportSession, sliced_imports
 from profiler_kit.loading.scripts.side_effects import no_side_effects
 from profiler_kit.user_code.boundary import user_boundary
-from profiler_kit.user_code.imported_modules import remember_imports
+from profiler_kit.user_code.interpreter_state import remember_imports
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.scripts.runner import Failure
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.environment import seeded, user_code
-from profiler_kit.user_code.imported_modules import drop_earlier_imports, record_imports
+from profiler_kit.user_code.interpreter_state import drop_earlier_imports, record_imports
 from profiler_kit.user_code.locations import display_path
 
 

@@ -8,7 +8,7 @@ from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.loading.zoo.recipe import import_package
 from profiler_kit.loading.zoo.timm_models import INSTALL as TIMM_INSTALL
 from profiler_kit.loading.zoo.torchvision_models import INSTALL as TORCHVISION_INSTALL
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 
 
 def zoo_models(pattern: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.meta.batch import Forward
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 
 # timm and torchvision without their dependencies, so that they do not replace the user's torch
 INSTALL: Final = (("--no-deps", "timm", "torchvision"), ("huggingface_hub", "safetensors", "pyyaml"))

@@ -13,7 +13,7 @@ from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.zoo.recipe import Inputs, Recipe, import_package, unknown_model_error
 from profiler_kit.meta.batch import Forward
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 
 INSTALL: Final = (("--no-deps", "torchvision"),)
 VIDEO_FRAMES: Final = 16

@@ -17,9 +17,9 @@ from profiler_kit.loading.zoo.recipe import Recipe, import_package
 from profiler_kit.loading.zoo.transformers_inputs import random_inputs
 from profiler_kit.records.notes import Note
 from profiler_kit.records.target import TargetSpec
+from profiler_kit.user_code.environment import define_missing_ops
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.user_code.process_settings import settings_restored
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
 
 INSTALL: Final = (("transformers",),)
 CONFIG: Final = "config.json"

@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.memory.workspace import WorkspaceBytes
-from profiler_kit.memory.workspace.geometry import Geometry
-from profiler_kit.memory.workspace.transforms import fourier_bytes, may_transform, tiled_fourier_bytes, winograd_bytes
+from profiler_kit.memory.workspace.geometry import (
+    Geometry,
+    fourier_bytes,
+    may_transform,
+    tiled_fourier_bytes,
+    winograd_bytes,
+)
 
 _COPIES: Final = "H100, cuDNN 9.19: copies with channels last, and partial sums of split reductions"
 _PER_SAMPLE: Final = "H100, cuDNN 9.19: a matrix product per sample, then a sum"

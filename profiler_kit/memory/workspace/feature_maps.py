@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.memory.workspace import WorkspaceBytes
-from profiler_kit.memory.workspace.geometry import Geometry, Pass
-from profiler_kit.memory.workspace.transforms import (
+from profiler_kit.memory.workspace.geometry import (
+    Geometry,
+    Pass,
     fourier_bytes,
     has_transform_shape,
     may_transform,

@@ -9,8 +9,7 @@ from profiler_kit.records.comparison import Explanation, LayerChange, LayerEffic
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.edits import CheckpointGroup, Edit, LayerGroup
 from profiler_kit.records.paths import shown_path
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share
+from profiler_kit.report.columns.column import Column, ColumnTable, share
 from profiler_kit.units import Unit, signed, text
 
 CHANGE_CHARACTERS: Final = 160  # longest description of a change in a page; JSON and CSV have all of it

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from profiler_kit.records.document import Value
 from profiler_kit.records.experiments import ConvolutionTiming
 from profiler_kit.records.families import family_name, math_name
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share
+from profiler_kit.report.columns.column import Column, ColumnTable, share
 from profiler_kit.report.convolution_rows import ChangeRow, ConvolutionRow, algorithm_words
 
 

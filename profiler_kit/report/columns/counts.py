@@ -1,16 +1,23 @@
-"""The columns of counted work: ops, the whole step, roofline bounds by phase, ops without a formula."""
+"""The columns of counted work: ops, the whole step, roofline bounds by phase, ops without a formula, the cross-check with fvcore."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from profiler_kit.records.counts import Cost, StaticCount, UncountedOp
+from profiler_kit.records.counts import Cost, CrossCheckLayer, StaticCount, UncountedOp
 from profiler_kit.records.document import Value
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.roofline import Floor, PhaseBound
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
+from profiler_kit.report.columns.column import (
+    Column,
+    ColumnTable,
+    cost_intensity,
+    floor_share,
+    recomputes,
+    share,
+    trains,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +39,11 @@ def _op(figure: Callable[[Cost], Value]) -> Callable[[OpRow], Value]:
 
 def _op_floor(figure: Callable[[Floor], Value]) -> Callable[[OpRow], Value]:
     return lambda row: figure(row.floor) if row.floor else None
+
+
+def difference_macs(layer: CrossCheckLayer) -> int:
+    """fvcore's MACs minus profiler_kit's."""
+    return (layer.peer_macs or 0) - layer.kit_macs
 
 
 # fmt: off
@@ -88,10 +100,18 @@ UNCOUNTED_COLUMNS: tuple[Column[UncountedOp], ...] = (
     Column("paths", "modules", "text", lambda o: ", ".join(shown_path(path) for path in o.paths), "the modules that call it", name=True),
 )
 
+CROSS_CHECK_COLUMNS: tuple[Column[CrossCheckLayer], ...] = (
+    Column("layer", "layer", "text", lambda r: shown_path(r.path), "the module, descendants included", name=True),
+    Column("kit_macs", "profiler_kit", "macs", lambda r: r.kit_macs, "multiply-accumulates of the forward pass by profiler_kit's own convention"),
+    Column("peer_macs", "fvcore", "macs", lambda r: r.peer_macs, "multiply-accumulates that fvcore reports for the module"),
+    Column("difference_macs", "difference", "macs", difference_macs, "fvcore's MACs minus profiler_kit's"),
+)
+
 TABLES = (
     ColumnTable("ops", OP_COLUMNS, "One row per op (in data: per op and phase). The totals equal those of the layers. `count --by op -o FILE.csv` writes this table."),
     ColumnTable("cost", COST_COLUMNS, "The counted work of one step."),
     ColumnTable("roofline", ROOFLINE_COLUMNS, "One row per phase: the shortest possible time of its counted work by the roofline ([explanation](counting.md#bytes-intensity-and-the-roofline))."),
     ColumnTable("uncounted", UNCOUNTED_COLUMNS, "Ops that no formula covers. With such ops, the FLOPs are a lower bound."),
+    ColumnTable("cross_check", CROSS_CHECK_COLUMNS, "`count --cross-check`: one row per module with multiply-accumulates, descendants included."),
 )
 # fmt: on

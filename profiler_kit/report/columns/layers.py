@@ -8,8 +8,15 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name
 from profiler_kit.records.roofline import Floor
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import cost_intensity, floor_share, recomputes, share, trains
+from profiler_kit.report.columns.column import (
+    Column,
+    ColumnTable,
+    cost_intensity,
+    floor_share,
+    recomputes,
+    share,
+    trains,
+)
 from profiler_kit.report.rows import Counted, LayerRow
 
 
@@ -19,10 +26,6 @@ def _counted(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
 
 def _counted_total(figure: Callable[[Counted], Value]) -> Callable[[LayerRow], Value]:
     return lambda row: figure(row.counted_total) if row.counted_total else None
-
-
-def _peer(name: str) -> Callable[[LayerRow], Value]:
-    return lambda row: dict(row.peers).get(name)
 
 
 def _share_of_flops(row: LayerRow) -> float | None:
@@ -109,8 +112,7 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("total_macs", "total MACs", "macs", _counted_total(lambda c: c.step.macs), "multiply-accumulates of the step, descendants included", place="data"),
     Column("total_macs_forward", "total MACs fwd", "macs", _counted_total(lambda c: c.forward.macs), "multiply-accumulates of the forward pass, descendants included", place="data"),
     Column("total_flops", "total FLOPs", "flops", _counted_total(lambda c: c.step.flops), "floating-point operations of the step, descendants included", place="data"),
-    Column("flop_counter_total_macs", "total MACs, FlopCounterMode", "macs", _peer("FlopCounterMode"), "multiply-accumulates that FlopCounterMode reports for the module and its descendants: its FLOPs divided by 2 (`count --cross-check`)", place="data"),
-    Column("fvcore_total_macs", "total MACs, fvcore", "macs", _peer("fvcore"), "multiply-accumulates that fvcore reports for the module and its descendants (`count --cross-check`)", place="data"),
+    Column("fvcore_total_macs", "total MACs, fvcore", "macs", lambda r: r.fvcore_macs, "multiply-accumulates that fvcore reports for the module and its descendants (`count --cross-check`)", place="data"),
     Column("total_traffic_bytes", "total traffic", "bytes", _counted_total(lambda c: c.step.bytes_moved), "min traffic of the step, descendants included", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "newly saved bytes, descendants included", place="data"),
     Column("total_floor_ns", "total floor", "ns", lambda r: r.floor_total.floor_ns if r.floor_total else None, "sum of the floors, descendants included", place="data"),

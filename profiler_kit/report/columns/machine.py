@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.machine import Device, Package
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share
+from profiler_kit.report.columns.column import Column, ColumnTable, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,7 @@ from profiler_kit.records.counts import (
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.runs import ConfigRun, OpMemory, PeakMemory
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share, trains
+from profiler_kit.report.columns.column import Column, ColumnTable, share, trains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

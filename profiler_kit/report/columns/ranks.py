@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.ranks import RankTime, StepCollective
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share
+from profiler_kit.report.columns.column import Column, ColumnTable, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,7 @@ from profiler_kit.records.traces import (
     WorkSite,
     idle_by_cause,
 )
-from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.report.columns.values import share
+from profiler_kit.report.columns.column import Column, ColumnTable, share
 from profiler_kit.units import shape_text
 
 Item = TypeVar("Item")

@@ -129,7 +129,7 @@ def _path(out: Path, scenario: Scenario, device: str, form: str, rank: int = 0) 
 
 def _analyze(scenario: Scenario, device: str, out: Path) -> str:
     function, *arguments = scenario.analyze
-    file = (Path(__file__).resolve().parent / "visible" / f"{scenario.name}.py").relative_to(ROOT)
+    file = scenario.file.relative_to(ROOT)
     with tempfile.TemporaryDirectory() as folder, _lock(out / ".lock"):
         command = [sys.executable, "-m", "profiler_kit", "analyze", f"{file}:{function}", *arguments]
         command += ["--device", device, "--configs", "default", "--budget", BUDGET, "--out", folder, "-q"]

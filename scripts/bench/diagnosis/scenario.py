@@ -1,7 +1,8 @@
 """Scenarios of the diagnosis benchmark: programs with one planted cause, and the finding that an expert expects.
 
 The held-out scenarios are the rows of `heldout.json`: their recordings exist, and their programs are in the history of
-`heldout/` up to commit 9a0182c9. A visible scenario is a Python file in `visible/`, written like a user's training script:
+`heldout/` up to commit 9a0182c9. A visible scenario is a Python file in
+tests/fixtures/diagnosis/programs/, beside the recordings, written like a user's training script:
 
 - its docstring names the cause;
 - ``CAUSE`` is a key of `CAUSES`, or "nothing";
@@ -19,11 +20,12 @@ The held-out scenarios are the rows of `heldout.json`: their recordings exist, a
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
-import pkgutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
@@ -37,6 +39,7 @@ DEVICES: Final = ("cpu", "cuda", "any")
 OPTIONS: Final = ("ALSO", "FORMS", "ANALYZE", "DEVICE", "RANKS", "STEPS", "WARMUP")
 NOTHING: Final = "nothing"
 HELDOUT: Final = Path(__file__).with_name("heldout.json")
+PROGRAMS: Final = Path(__file__).resolve().parents[3] / "tests" / "fixtures" / "diagnosis" / "programs"
 
 # For each cause, the rules whose finding names it.
 CAUSES: Final[dict[str, frozenset[str]]] = {
@@ -96,7 +99,12 @@ class Scenario:
     @property
     def module(self) -> ModuleType:
         """The program of a visible scenario. Importing it imports torch."""
-        return importlib.import_module(f"{__package__}.visible.{self.name}")
+        return _module_of(self.file)
+
+    @property
+    def file(self) -> Path:
+        """The program's file."""
+        return PROGRAMS / f"{self.name}.py"
 
     def runs_on(self, device: str) -> bool:
         """Whether the cause exists on `device`."""
@@ -116,24 +124,33 @@ class Scenario:
 def scenarios(*parts: Part) -> Iterator[Scenario]:
     """The scenarios of `parts` in name order. Raises ValueError for a file that does not follow the form."""
     if not parts or "visible" in parts:
-        package = importlib.import_module(f"{__package__}.visible")
-        for entry in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
-            yield _program(entry.name)
+        yield from map(_program, sorted(PROGRAMS.glob("*.py")))
     if not parts or "heldout" in parts:
         for row in json.loads(HELDOUT.read_text(encoding="utf-8")):
             yield Scenario(**row | {"part": "heldout", "also": tuple(row["also"]), "forms": tuple(row["forms"])})
 
 
-def _program(name: str) -> Scenario:
-    module: Any = importlib.import_module(f"{__package__}.visible.{name}")
-    values = vars(module)
+@cache
+def _module_of(file: Path) -> ModuleType:
+    name = f"diagnosis_programs_{file.stem}"  # as workers of a data loader find it
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{file}: not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _program(file: Path) -> Scenario:
+    name = file.stem
+    values = vars(_module_of(file))
     options = {key.lower(): values[key] for key in OPTIONS if key in values}
     options |= {key: tuple(value) for key, value in options.items() if isinstance(value, (list, tuple))}
     scenario = Scenario(
-        name=name, part="visible", cause=values.get("CAUSE", ""), text=(module.__doc__ or "").strip(), **options
+        name=name, part="visible", cause=values.get("CAUSE", ""), text=(values["__doc__"] or "").strip(), **options
     )
     if problem := _problem(scenario, values):
-        raise ValueError(f"visible/{name}.py: {problem}")
+        raise ValueError(f"{file}: {problem}")
     return scenario
 
 

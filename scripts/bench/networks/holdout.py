@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from profiler_kit.loading import Target, from_model
 from profiler_kit.memory import LibraryConfig, Setup
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 from scripts.bench.networks.holdout_plain import PLAIN
 
 LOSSES: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {

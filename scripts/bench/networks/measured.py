@@ -18,9 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.user_code.torchvision_ops import define_missing_ops
+from profiler_kit.user_code.environment import define_missing_ops
 from scripts.bench.networks.layers import Plan, stack
-from scripts.bench.networks.models import tokens_of
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "models"
 OPTIMIZERS: Final = {"sgd": "sgd_momentum", "adam": "adam"}
@@ -37,6 +36,11 @@ class Measured:
     batch: Inputs
     loss: Callable[[Any, Any], Tensor]
     needs: str = "torch"
+
+
+def tokens_of(out: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy over classes in the last dimension."""
+    return F.cross_entropy(out.reshape(-1, out.shape[-1]), labels.reshape(-1))
 
 
 def double_conv(i: int, o: int) -> nn.Sequential:

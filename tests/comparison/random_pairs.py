@@ -1,41 +1,24 @@
-"""Compare pairs of random models and check the laws of `compare`: sums, swapped sides, types, and no difference without one.
+"""Pairs of random reports, and the laws of `compare`: sums, swapped sides, types, and no difference without one.
 
 Half of the pairs are a model and an edited copy (settings; inserted, removed, renamed and replaced modules; other figures). The
 other half are two unrelated models.
-
-    python -m scripts.bench.random_pairs                 10,000 pairs
-    python -m scripts.bench.random_pairs --pairs 200 --seed 7
-    python -m scripts.bench.random_pairs --same 1000     networks that are built and counted twice: no budget may break
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import torch
-from torch import nn
-
 from profiler_kit.comparison.alignment import align
 from profiler_kit.comparison.compare import compare
-from profiler_kit.errors import OK
-from profiler_kit.gate.budgets import parse_budget
-from profiler_kit.pipeline.check import check_reports
-from profiler_kit.pipeline.count import count
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.edits import FIGURES, FigureChanges
-from profiler_kit.records.metrics import METRICS
 from profiler_kit.records.report import Report, Tool
-from profiler_kit.records.serde import dumps, loads_report
 from profiler_kit.records.target import InputInfo, TargetInfo
 
-BUDGETS: Final = tuple(parse_budget(f"{metric.key}=+0%") for metric in METRICS)
 CLASSES: Final = ("Conv2d", "BatchNorm2d", "ReLU", "Linear", "Block", "Sequential")
 NAMES: Final = ("conv", "norm", "act", "fc", "proj", "branch", "0", "1", "2")
 
@@ -227,59 +210,3 @@ def random_reports(seed: int) -> tuple[Report, Report]:
     model = random_module(rng, 3)
     other = random_module(rng, 3) if seed % 2 else edited(rng, model)
     return report_of(model, "Net"), report_of(other, "Net")
-
-
-def random_network(seed: int) -> tuple[nn.Module, torch.Tensor]:
-    """A random network and its input. The same `seed` gives an equal one."""
-    rng = random.Random(seed)
-    channels, layers = 3, list[nn.Module]()
-    for _ in range(rng.randrange(1, 8)):
-        width = rng.choice((4, 8, 12, 16))
-        layers += [nn.Conv2d(channels, width, rng.choice((1, 3, 5)), padding="same", bias=rng.random() < 0.5)]
-        layers += [nn.BatchNorm2d(width)] if rng.random() < 0.5 else []
-        layers += [rng.choice((nn.ReLU, nn.GELU, nn.SiLU))()]
-        layers += [nn.Dropout(0.1)] if rng.random() < 0.2 else []
-        channels = width
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, rng.randrange(2, 20)))
-    return nn.Sequential(*layers, *head), torch.zeros(rng.randrange(1, 9), 3, 16, 16)
-
-
-def breaks_nothing(seed: int) -> bool:
-    """Whether a network that is built and counted twice keeps budgets without any increase, and is not worth a comment."""
-    base, head = (count(*random_network(seed)) for _ in range(2))
-    result = check_reports(loads_report(dumps(base), "base"), head, BUDGETS)
-    return result.exit_code == OK and result.posts is False and len(result.budgets) == len(BUDGETS)
-
-
-def main() -> int:
-    """Check the pairs of the command line; return 1 if a law does not hold."""
-    parser = argparse.ArgumentParser(description="Check the laws of comparisons on random pairs of models.")
-    parser.add_argument("--pairs", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--same", type=int, metavar="N", help="count N random networks twice instead")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    if options.same is not None:
-        false = [seed for seed in range(options.seed, options.seed + options.same) if not breaks_nothing(seed)]
-        print(
-            f"{options.same} networks counted twice, {len(BUDGETS)} budgets each: {len(false)} false alarms {false[:10]}"
-        )
-        return 1 if false else 0
-    failures = unexplained = 0
-    for seed in range(options.seed, options.seed + options.pairs):
-        try:
-            compared = check_laws(*random_reports(seed))
-        except AssertionError as failure:
-            failures += 1
-            print(f"seed {seed}: {failure}")
-        else:
-            unexplained += any(not each.edits for each in compared.consequences)
-    seconds = time.perf_counter() - started
-    print(
-        f"{options.pairs} pairs, {failures} failures, {unexplained} with layers that follow from no edit, {seconds:.0f} s"
-    )
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

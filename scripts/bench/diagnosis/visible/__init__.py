@@ -1,1 +1,0 @@
-"""Scenarios that were open while the rules were written."""
