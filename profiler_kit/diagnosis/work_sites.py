@@ -14,6 +14,8 @@ MAX_PRODUCT_SHARE: Final = 0.25
 # A place that launches all work, or without which nothing is left, is the step itself.
 MAX_LAUNCH_SHARE: Final = 0.98
 MAX_SAVING: Final = 0.95
+# A place with two fifths of the launches is where to begin.
+MAIN_LAUNCH_SHARE: Final = 0.4
 # The phase of work that is no part of a training step: metrics, logging, bookkeeping of the loop.
 OUTSIDE: Final = "other"
 # An operator that many layers call is no single place, unless it is a large part of the step.
@@ -23,9 +25,9 @@ MIN_OPERATOR_SAVING: Final = 0.4
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
-    Of a function and an operator that save about the same, the function comes first.
+    Of places that save about the same, a function comes first, then a module.
     """
-    ordered = sorted(sites, key=lambda site: (-round(site.saving.median, 2), not site.source))
+    ordered = sorted(sites, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.module))
     return [site for site in ordered if _is_removable(site) and site.saving.median >= least]
 
 
@@ -35,19 +37,19 @@ def _is_removable(site: WorkSite) -> bool:
         return False
     if site.operator:
         return site.saving.median >= MIN_OPERATOR_SAVING
-    return site.source != "" or site.phase == OUTSIDE
+    return bool(site.source or site.module) or site.phase == OUTSIDE
 
 
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
-    name = site.source or site.operator or "work outside forward, loss, backward and optimizer"
+    name = site.source or site.module or site.operator or "work outside forward, loss, backward and optimizer"
     return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
 
 
 def site_claim(site: WorkSite) -> str:
     """Return the claim of all work of a place, as in `Finding.claims`."""
-    kind = "function" if site.source else "operator" if site.operator else "phase"
-    return f"site:{kind}:{site.source or site.operator or site.phase}"
+    kind = "function" if site.source else "module" if site.module else "operator" if site.operator else "phase"
+    return f"site:{kind}:{site.source or site.module or site.operator or site.phase}"
 
 
 def operators_text(site: WorkSite) -> str:
@@ -56,10 +58,32 @@ def operators_text(site: WorkSite) -> str:
 
 
 def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:
-    """Return a sentence with the operators that launch most work; empty without any."""
-    operators = sorted((site for site in sites if site.operator), key=lambda site: -site.launches)[:count]
-    listed = [f"{site.operator} {round(site.launches)}" for site in operators]
-    return f"Most launches per step come from {join_list(listed)}." if listed else ""
+    """Return a sentence with the places and the operators that launch most work; empty without any."""
+    parts = []
+    for chosen in (_launching_places(sites), [site for site in sites if site.operator]):
+        most = sorted(chosen, key=lambda site: -site.launches)[:count]
+        if most:
+            parts.append(
+                join_list([f"{site.source or site.module or site.operator} {round(site.launches)}" for site in most])
+            )
+    return f"Most launches per step come from {'; by operator from '.join(parts)}." if parts else ""
+
+
+def launching_place(sites: Sequence[WorkSite]) -> str:
+    """Return the place with at least `MAIN_LAUNCH_SHARE` of the launches, as the end of a title; empty without one."""
+    places = [site for site in _launching_places(sites) if site.launch_share >= MAIN_LAUNCH_SHARE]
+    most = max(places, key=lambda site: site.launch_share, default=None)
+    return (
+        f"; {percent(most.launch_share)} of the launches come from {most.source or most.module}"
+        if most is not None
+        else ""
+    )
+
+
+def _launching_places(sites: Sequence[WorkSite]) -> list[WorkSite]:
+    """Return the functions, or without stacks the modules, that launch a part of the work."""
+    parts = [site for site in sites if site.launch_share <= MAX_LAUNCH_SHARE]
+    return [site for site in parts if site.source] or [site for site in parts if site.module]
 
 
 def sites_sentence(sites: Sequence[WorkSite], least: float, count: int = 3) -> str:

@@ -108,8 +108,8 @@ class Finding:
     - `computed`: True if the gain is computed, not measured.
     - `paths`: the modules that the finding is about.
     - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
-      ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``site:function:NAME``, ``site:operator:NAME``, ``site:phase:PHASE``,
-      ``peak``. Empty if it explains no time and no memory.
+      ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``site:function:NAME``, ``site:operator:NAME``, ``site:module:PATH``,
+      ``site:phase:PHASE``, ``peak``. Empty if it explains no time and no memory.
     - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
       explains; None where `claims` is empty, or where the report has no times. With a replay, it is what the step would
       save once the findings before it are repaired.

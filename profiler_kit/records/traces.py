@@ -347,8 +347,9 @@ class WorkSite:
 
     - `source`: the user's function (``train.py(12): augment``); "" for an operator wherever it is called, and for a phase.
       Work of backward belongs to the place of its forward operator.
-    - `operator`: the outermost operator or the autograd node; "" for all work of a function or a phase.
-    - `operators`: of a function or a phase, its operators and nodes with the most host and device time, at most three.
+    - `operator`: the outermost operator or the autograd node; "" for all work of a function, a module or a phase.
+    - `module`: the path of a module, without its children; "" for other places.
+    - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
     - `product_share`: the part of its time, on the host and on the device, in operators that launch convolutions, matrix
       products, attention or recurrent layers.
@@ -364,6 +365,7 @@ class WorkSite:
     product_share: float
     saving: Saving
     operators: tuple[str, ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +455,7 @@ class TraceSummary:
     - `median_kernel_ns`: the median duration of all kernels; copies and fills do not count.
     - `activities`: what the host did in idle time, longest first, at most twenty.
     - `compile_ns`: the time in which torch.compile compiled code. `compiled_frames`: the number of compilations of a frame.
-    - `sites`: the places without which a step would save most, functions, operators and phases, at most eight of each.
+    - `sites`: the places without which a step would save most, functions, operators, modules and phases, at most eight of each.
     - `hardware_counters`: True if the profiler replayed kernels one by one, so times are not those of the program.
     - `host_events`: operators and ranges on the host. `missing_events`: those that were recorded and removed from the file.
     """

@@ -49,6 +49,7 @@ USUAL: Final = 0  # the index of the profiler's usual cost
 MAX_NODES: Final = 8_000
 MAX_STEP_NODES: Final = 50_000
 MAX_SITES: Final = 8  # of functions, and of operators
+SITE_KINDS: Final = ("source", "operator", "phase")  # the fields of a site by which work is grouped
 MAX_OPERATORS: Final = 3  # of a function
 MIN_RANGED_SAVING: Final = 0.02  # the range of a smaller saving says nothing
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
@@ -71,11 +72,12 @@ class Labels:
     convolutions, matrix products, attention and recurrent layers; `busy_ns` is the
     time of the traced step that counts for the node. `idle_ns[cause, node]`: of host nodes, the idle time of the device that
     the node caused. `site`: the number of the node's site in `sites`, the place of its launch or wait, or NONE.
+    `site_module`: the number of the module of that launch or wait, or NONE.
     """
 
     sites: tuple[Site, ...]
     site: Ids
-
+    site_module: Ids
     modules: tuple[str, ...]
     kernels: tuple[str, ...]
     phase: Bytes
@@ -160,7 +162,7 @@ class StepModel:
         return shorten(changed, np.flatnonzero(members & ~graph.is_device), 0) if of_function else changed
 
     def _without_sites(self, graph: Graph, names: Iterable[str]) -> Graph | None:
-        """Return `graph` without the claimed place: ``site:``, then ``function:``, ``operator:`` or ``phase:``, then its name.
+        """Return `graph` without the claimed place: ``site:function:NAME``, or an ``operator``, a ``module`` or a ``phase``.
 
         None if no place is claimed.
         """
@@ -168,9 +170,13 @@ class StepModel:
             pool, _, part = name.partition(":")
             if pool == "site":
                 kind, _, text = part.partition(":")
-                field = {"function": "source"}.get(kind, kind)
-                numbers = [i for i, site in enumerate(self.labels.sites) if text == getattr(site, field)]
-                return self._without_nodes(graph, np.isin(self.labels.site, numbers), of_function=kind != "operator")
+                labels, field = self.labels, {"function": "source"}.get(kind, kind)
+                if kind == "module":
+                    members = np.isin(labels.site_module, [i for i, path in enumerate(labels.modules) if path == text])
+                else:
+                    sites = enumerate(labels.sites)
+                    members = np.isin(labels.site, [i for i, site in sites if getattr(site, field) == text])
+                return self._without_nodes(graph, members, of_function=kind != "operator")
         return None
 
     def claimed_work(self, names: Iterable[str]) -> Mask:
@@ -195,27 +201,25 @@ class StepModel:
 
 
 def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
-    """Return the functions, the operators and the phases without which a step would save most."""
-    sites = model.labels.sites
-    return (
-        *_sites_by(model, [site.source for site in sites], "source"),
-        *_sites_by(model, [site.operator for site in sites], "operator"),
-        *_sites_by(model, [site.phase for site in sites], "phase"),
-    )
+    """Return the functions, operators, modules and phases without which a step would save most."""
+    labels = model.labels
+    by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in SITE_KINDS)
+    groups = (*by_site, ("module", labels.modules, labels.site_module))
+    return tuple(site for kind, names, number in groups for site in _sites_by(model, names, number, kind))
 
 
-def _sites_by(model: StepModel, names: Sequence[str], kind: Literal["source", "operator", "phase"]) -> list[WorkSite]:
-    """Return the sites of the same name as one. `names`: the name of each site, or ""."""
+def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) -> list[WorkSite]:
+    """Return the nodes of the same name as one site. `names`: the name of each `number` of a node, or ""."""
     has_host = kind != "operator"
     labels, is_device, ns = model.labels, model.traced.is_device, model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
-    group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[labels.site]
+    group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[number]
     computes = _computes(labels)
     totals = np.bincount(group[group != NONE], ns[group != NONE], minlength=len(index))
     unique = tuple(index)
     rows = []
-    for number in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
-        members = group == number
+    for index_of_group in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
+        members = group == index_of_group
         work = np.flatnonzero(members & is_device)
         savings = [model.saving_without(members, of_function=has_host)]
         if savings[USUAL] >= MIN_RANGED_SAVING:
@@ -223,8 +227,9 @@ def _sites_by(model: StepModel, names: Sequence[str], kind: Literal["source", "o
             savings += [model.saving_without(members, of_function=has_host, cost=cost) for cost in others]
         rows.append(
             WorkSite(
-                source=unique[number] if kind == "source" else "",
-                operator=unique[number] if kind == "operator" else "",
+                source=unique[index_of_group] if kind == "source" else "",
+                operator=unique[index_of_group] if kind == "operator" else "",
+                module=unique[index_of_group] if kind == "module" else "",
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
                 launch_share=len(work) / max(int(is_device.sum()), 1),
@@ -249,7 +254,7 @@ def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
     for site, ns in zip(
         model.labels.site[nodes].tolist(), model.untraced[USUAL].duration_ns[nodes].tolist(), strict=True
     ):
-        totals[model.labels.sites[site].operator] += ns
+        totals[model.labels.sites[site].operator if site != NONE else ""] += ns
     return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
 
 
@@ -372,6 +377,12 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     busy = np.append(timeline.event_busy_ns, 0)[position]
     events = np.where(is_device, np.append(device.launch, np.int32(NONE))[position], trace.event)
     sites = launch_sites(attribution, events.astype(np.int32))
+    modules = np.append(device.module, np.int32(NONE))[position]
+    host_module = np.append(attribution.host.module, np.int32(NONE))
+    # work of backward belongs to the module of its forward operator, so the launch has the module of its work
+    launched = np.flatnonzero(is_device & (trace.graph.launch != NONE))
+    site_module = np.where(is_device, modules, host_module[events])
+    site_module[trace.graph.launch[launched]] = modules[launched]
     kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
     labels = Labels(
         sites=sites.sites,
@@ -379,7 +390,8 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
         modules=tuple(module.path for module in attribution.modules),
         kernels=kernels,
         phase=np.append(device.phase, np.int8(NONE))[position],
-        module=np.append(device.module, np.int32(NONE))[position],
+        site_module=site_module,
+        module=modules,
         kernel=number.reshape(-1).astype(np.int32),
         is_product=np.array([is_product_family(classify(kernel).family) for kernel in kernels])[number.reshape(-1)],
         busy_ns=busy,

@@ -44,7 +44,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
         return
     site = worst.match
-    kind = "The function " if site.source else "The operator " if site.operator else ""
+    kinds = (("The function ", site.source), ("The module ", site.module), ("The operator ", site.operator))
+    kind = next((kind for kind, name in kinds if name), "")
     yield RULE.finding(
         severity="high" if site.saving.median >= LARGE_SAVING else "medium",
         title=capitalize(

@@ -24,7 +24,13 @@ from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import trials_of
-from profiler_kit.diagnosis.work_sites import launches_sentence, removable_sites, site_text, sites_sentence
+from profiler_kit.diagnosis.work_sites import (
+    launches_sentence,
+    launching_place,
+    removable_sites,
+    site_text,
+    sites_sentence,
+)
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import noise_of
@@ -163,9 +169,9 @@ def _host_sentence(step: IdleStep) -> str:
 
 
 def _largest_place(step: IdleStep, share: float) -> str:
-    """Return the place that causes at least half of the share, as the end of a title; empty without one."""
+    """Return the place that causes most of the share, as the end of a title; empty without one."""
     sites = removable_sites(step.sites, max(MIN_SITE_SAVING, share / 2))
-    return f"; most come from {site_text(sites[0])}" if sites else ""
+    return f"; most come from {site_text(sites[0])}" if sites else launching_place(step.sites)
 
 
 def _launch_share(step: IdleStep) -> float | None:

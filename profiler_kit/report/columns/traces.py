@@ -228,7 +228,8 @@ TRACE_HOST_COLUMNS: tuple[Column[TraceItem[HostActivity]], ...] = (
 
 TRACE_PLACE_COLUMNS: tuple[Column[TraceItem[WorkSite]], ...] = (
     _FILE,
-    Column("source", "code", "text", lambda r: r.item.source or None, "the function that launches the work; empty for an operator, wherever it is called, and for a phase"),
+    Column("source", "code", "text", lambda r: r.item.source or None, "the function that launches the work; empty for an operator, wherever it is called, for a module and for a phase"),
+    Column("module", "module", "text", lambda r: r.item.module or None, "the module that launches the work, without its children; empty for other places"),
     Column("operator", "operator", "text", lambda r: r.item.operator or ", ".join(r.item.operators) or None, "the operator; of a function, its operators with the most time", name=True),
     Column("saving_percent", "saves %", "percent", lambda r: 100.0 * r.item.saving.median, "what a step would save without this work, its launches and its waits, by a replay of the trace; places overlap"),
     Column("saving_low_percent", "low", "percent", lambda r: 100.0 * r.item.saving.low, "lower end of its range", place="data"),
@@ -366,7 +367,7 @@ TABLES = (
     ColumnTable("trace_idle", TRACE_GAP_COLUMNS, "`inspect`: idle time of the device by cause and by the phase of the work that ends it."),
     ColumnTable("trace_causes", TRACE_IDLE_COLUMNS, "`inspect`: idle time of the device by cause, in pages."),
     ColumnTable("trace_host", TRACE_HOST_COLUMNS, "`inspect`: what the host did while the device was idle, longest first, at most twenty rows."),
-    ColumnTable("trace_places", TRACE_PLACE_COLUMNS, "`inspect`: the places of the program without which a step would be much shorter: functions, operators and phases, at most eight of each."),
+    ColumnTable("trace_places", TRACE_PLACE_COLUMNS, "`inspect`: the places of the program without which a step would be much shorter: functions, operators, modules and phases, at most eight of each."),
     ColumnTable("trace_modules", TRACE_MODULE_COLUMNS, "`inspect`: one row per module and phase, excluding children."),
     ColumnTable("trace_module_kernels", TRACE_MODULE_KERNEL_COLUMNS, "`inspect`: one row per kernel (on a CPU: per operator) of each module and phase."),
     ColumnTable("trace_tree", TRACE_TREE_COLUMNS, "`inspect`: the modules as a tree, including children, in pages."),
