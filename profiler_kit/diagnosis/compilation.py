@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.trace_facts import WorstTrace, idle_ns, worst_trace
-from profiler_kit.records.report import TraceReport
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.diagnosis.step_work import StepWork, WorstStep, all_steps, worst_step
+from profiler_kit.records.report import Report, TraceReport
 
 # A twentieth of the time is worth a warm-up before the recording.
 MIN_COMPILE_SHARE: Final = 0.05
@@ -26,16 +25,17 @@ class Compilation(NamedTuple):
     recompilations: int
 
 
-def worst_compilation(report: TraceReport) -> WorstTrace[Compilation] | None:
+def worst_compilation(report: Report | TraceReport) -> WorstStep[Compilation] | None:
     """Return the trace with the largest share of compilation; None if all are below the limit and show no recompilations."""
-    return worst_trace(report, _compilation, lambda compilation: compilation.share)
+    return worst_step(all_steps(report), _compilation, lambda compilation: compilation.share)
 
 
-def _compilation(trace: TraceSummary) -> Compilation | None:
+def _compilation(step: StepWork) -> Compilation | None:
+    trace = step.trace
     if trace.span_ns <= 0:
         return None
     # On a device, only the part of the compilation counts in which it is idle.
-    ns = idle_ns(trace, "compilation") if trace.clock == "device" else trace.compile_ns
+    ns = step.idle_ns("compilation") if step.on_device else trace.compile_ns
     share = min(1.0, ns / trace.span_ns)
     numbers: dict[str, int] = {}
     for operator in trace.operators:

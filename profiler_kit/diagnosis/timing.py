@@ -9,6 +9,7 @@ from typing import Literal
 from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
 from profiler_kit.records.families import Algorithm, is_convolution, main_algorithm
 from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import KernelStat
 
@@ -29,18 +30,28 @@ def ratio(part: float | None, total: float | None) -> float | None:
     return part / total if part is not None and total is not None and total > 0 else None
 
 
-def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"]) -> dict[Phase, float]:
+def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"]) -> dict[str, float]:
     """Return each phase's share of the time by `clock`; empty if the clock has no times.
 
     **Counts**: recomputation belongs to backward, because it runs there.
     """
-    times: Counter[Phase] = Counter()
+    times: Counter[str] = Counter()
     for timing in run.phases:
         value = {"stopwatch": timing.stopwatch_ns, "event": timing.event_ns, "kernel": timing.kernel_ns}[clock]
         if value is not None:
             times["backward" if timing.phase == "recompute" else timing.phase] += value
     total = sum(times.values())
     return {phase: value / total for phase, value in times.items()} if total > 0 else {}
+
+
+def busy_share(report: Report) -> float:
+    """Return the share of the baseline's step in which the device (on a CPU: an operator) is busy; 1 if unknown.
+
+    A share of the device time times this is a share of the step.
+    """
+    run = report.baseline()
+    share = run.busy_share if run is not None else None
+    return 1.0 if share is None else share
 
 
 def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:

@@ -10,7 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import percent, text
 
@@ -75,14 +75,14 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     def find(work: StepWork) -> _Attention | None:
         return attention_by_operators(work) if work.operators else _by_modules(report, work)
 
-    if (worst := worst_step(report, find, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), find, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     yield RULE.finding(
         severity=_severity(match.share, work.share(total_ns(match.softmax))),
         title=f"Attention without a fused kernel takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "
+            f"{work.prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "
             f"{text(match.products_ns, 'ns')} {work.per_step}.",
             f"They belong to {join_list([layer_name(path) for path in match.paths])}." if match.paths else "",
             "Each of these operations writes the scores of all pairs of positions to memory, and the next one reads them.",
@@ -90,9 +90,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         advice=match.advice,
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of softmax", value=total_ns(match.softmax), unit="ns", where=work.source),
-            Evidence(name="time of the products", value=match.products_ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of softmax", value=total_ns(match.softmax), unit="ns", where=work.name),
+            Evidence(name="time of the products", value=match.products_ns, unit="ns", where=work.name),
         ),
         paths=match.paths,
         weight=match.share,
@@ -137,7 +137,7 @@ def _advice(work: StepWork, softmax_calls: int) -> Advice:
 
 def _own_advice(work: StepWork) -> Advice:
     advice = advise(_ADVICE, _CALL.format(dropout=", dropout_p=p" if work.facts.trains else ""))
-    return advice.then(_NO_DROPOUT) if work.clock == "operator" and work.facts.trains else advice
+    return advice.then(_NO_DROPOUT) if not work.on_device and work.facts.trains else advice
 
 
 def _fallback_advice(facts: Facts) -> Advice:
@@ -210,4 +210,4 @@ def is_softmax_kernel(name: str) -> bool:
 # The fused kernel does not write the scores: what is left is the products.
 KEEPS: Final = 0.25
 
-RULE = Rule("attention_by_hand", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("attention_by_hand", DOC, check, "cause", "both", keeps=KEEPS)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
+from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, launch_idle_ns
 from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, launch_idle_ns, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import (
     conversion_calls,
     conversion_ns,
@@ -53,17 +53,17 @@ class _Conversions:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of conversions."""
-    if (worst := worst_step(report, _conversions, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), _conversions, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     products = f"the convolutions and matrix products ({text(match.products_ns, 'ns')})"
     factor = f", {factor_text(match.ns / match.products_ns)} as long as {products}" if match.products_ns else ""
-    kernels = work.select(lambda item: is_conversion(item) or (work.clock == "operator" and item.family == "cat/copy"))
+    kernels = work.select(lambda item: is_conversion(item) or (not work.on_device and item.family == "cat/copy"))
     yield RULE.finding(
         severity="medium" if match.share >= LARGE_SHARE else "low",
         title=f"Conversions between data types take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
+            f"{work.prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
             "Lower precision cannot save more than they cost.",
             worst.others_sentence(),
         ),
@@ -71,9 +71,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
         code=f"torch.autocast(device_type='{work.device_type}', enabled=False)",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="time of products", value=match.products_ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.name),
+            Evidence(name="time of products", value=match.products_ns, unit="ns", where=work.name),
         ),
         weight=work.share(match.ns + launch_idle_ns(work, kernels)),
         claims=(*work_claims(work, kernels), *LAUNCH_CLAIMS),
@@ -82,7 +82,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def _conversions(work: StepWork) -> _Conversions | None:
     ns = conversion_ns(work)
-    products = work.select(is_product if work.clock == "operator" else is_half_product)
+    products = work.select(is_product if not work.on_device else is_half_product)
     products_ns = total_ns(products)
     share = work.share(ns)
     if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
@@ -90,7 +90,7 @@ def _conversions(work: StepWork) -> _Conversions | None:
     calls, product_calls = conversion_calls(work), total_calls(products)
     if not products or calls < product_calls:
         return None
-    if work.clock == "operator" and calls > MAX_CALLS_PER_PRODUCT * product_calls:
+    if not work.on_device and calls > MAX_CALLS_PER_PRODUCT * product_calls:
         return None
     return _Conversions(ns=ns, products_ns=products_ns, share=share)
 
@@ -100,6 +100,6 @@ RULE = Rule(
     DOC,
     check,
     "cause",
-    check,
+    "both",
     states_share=False,
 )

@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, worst_compilation
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -24,17 +24,17 @@ Compilation happens in the first steps. If frames are compiled again and again, 
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace that compiles longest."""
     worst = worst_compilation(report)
     if worst is None or worst.match.recompilations >= MIN_RECOMPILATIONS:
         return
-    trace, compilation = worst.trace, worst.match
+    trace, compilation = worst.step.trace, worst.match
     yield RULE.finding(
         severity="high" if compilation.share >= HIGH_SHARE else "medium",
         title=f"torch.compile compiles for {percent(compilation.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
+            f"{worst.step.prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
             f"It compiles {plural(compilation.frames, 'frame')}." if compilation.frames else "",
             "Steps after the compilation do not have this cost.",
             worst.others_sentence(),
@@ -47,10 +47,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 name="compilation, share of the time",
                 value=100.0 * compilation.share,
                 unit="percent",
-                where=worst.where,
+                where=worst.step.name,
             ),
-            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.where),
-            Evidence(name="compiled frames", value=compilation.frames, unit="count", where=worst.where),
+            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.step.name),
+            Evidence(name="compiled frames", value=compilation.frames, unit="count", where=worst.step.name),
         ),
         weight=compilation.share,
         claims=("idle:compilation",) if trace.clock == "device" else ("idle:compilation", "busy"),
@@ -60,7 +60,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 RULE = Rule(
     "compile_time",
     DOC,
-    no_findings,
+    check,
     "place",
-    check_trace,
+    "both",
 )

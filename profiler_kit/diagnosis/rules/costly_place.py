@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trace_facts import worst_trace
+from profiler_kit.diagnosis.step_work import idle_steps, worst_step
 from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
     MAX_PRODUCT_SHARE,
@@ -41,7 +41,9 @@ the place takes time.
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace and the place with the largest saving."""
-    if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
+    if (
+        worst := worst_step(idle_steps(report), lambda step: _largest_site(step.trace), lambda site: site.saving.median)
+    ) is None:
         return
     site = worst.match
     kind = "The function " if site.source else "The operator " if site.operator else ""
@@ -51,14 +53,14 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             f"{kind}{site_text(site)} costs {percent(site.saving.median)} of the step{operators_text(site)}"
         ),
         explanation=join_sentences(
-            f"{worst.sentence_prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
-            sites_sentence(worst.trace.sites, MIN_LISTED),
+            f"{worst.step.prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
+            sites_sentence(worst.step.trace.sites, MIN_LISTED),
             worst.others_sentence(),
         ),
         advice=_advice(site),
         evidence=(
-            Evidence(name="saving without it", value=100.0 * site.saving.median, unit="percent", where=worst.where),
-            Evidence(name="launches per step", value=site.launches, unit="count", where=worst.where),
+            Evidence(name="saving without it", value=100.0 * site.saving.median, unit="percent", where=worst.step.name),
+            Evidence(name="launches per step", value=site.launches, unit="count", where=worst.step.name),
         ),
         weight=site.saving.median,
         claims=(site_claim(site),),
@@ -83,5 +85,5 @@ RULE = Rule(
     DOC,
     check,
     "site",
-    check,
+    "both",
 )

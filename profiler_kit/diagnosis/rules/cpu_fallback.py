@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, MIN_HOST_SHARE, IdleStep, calls_text, is_operator, worst_idle
+from profiler_kit.diagnosis.idle_time import (
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    calls_text,
+    is_operator,
+    launching_operators,
+    long_calls,
+)
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
@@ -40,7 +48,7 @@ Dispatching an operator to the device takes the host microseconds. Operators ins
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _operators, _total_ns)) is None:
+    if (worst := worst_step(idle_steps(report), _operators, _total_ns)) is None:
         return
     step = worst.step
     ns = _total_ns(worst.match)
@@ -58,20 +66,22 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         code="x = torch.tensor(data, device=device)",
         evidence=(
             Evidence(
-                name="idle time in operators on the CPU, share", value=100.0 * share, unit="percent", where=step.where
+                name="idle time in operators on the CPU, share", value=100.0 * share, unit="percent", where=step.name
             ),
-            Evidence(name="idle time in operators on the CPU", value=ns, unit="ns", where=step.where),
+            Evidence(name="idle time in operators on the CPU", value=ns, unit="ns", where=step.name),
         ),
         weight=share,
         claims=("idle:op dispatch",),
     )
 
 
-def _operators(step: IdleStep) -> tuple[HostActivity, ...] | None:
+def _operators(step: StepWork) -> tuple[HostActivity, ...] | None:
     operators = tuple(
         activity
-        for activity in step.long_calls()
-        if is_operator(activity.name) and activity.name not in step.launching and activity.name not in _NOT_COMPUTING
+        for activity in long_calls(step)
+        if is_operator(activity.name)
+        and activity.name not in launching_operators(step)
+        and activity.name not in _NOT_COMPUTING
     )
     return operators if step.on_device and step.share(_total_ns(operators)) >= MIN_HOST_SHARE else None
 
@@ -80,4 +90,4 @@ def _total_ns(calls: tuple[HostActivity, ...]) -> int:
     return sum(activity.long_ns for activity in calls)
 
 
-RULE = Rule("cpu_fallback", DOC, check, "cause", check)
+RULE = Rule("cpu_fallback", DOC, check, "cause", "both")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.convolution_groups import timed_convolutions
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, total_ns, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -43,14 +44,16 @@ class _Depthwise:
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of depthwise convolutions."""
     static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: depthwise_layers(work, static), lambda match: match.share)) is None:
+    if (
+        worst := worst_step(step_works(report), lambda work: depthwise_layers(work, static), lambda match: match.share)
+    ) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Depthwise convolutions take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
+            f"{work.prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
             f"{f' in {join_list([layer_name(path) for path in match.paths])}' if match.paths else ''}.",
             "Each value is multiplied by one small filter, so memory bandwidth limits them, and tensor cores cannot be used.",
             worst.others_sentence(),
@@ -60,8 +63,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "groups of 16 channels and more, use the device better. This changes the model.",
         code="model.to(memory_format=torch.channels_last)",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.name),
         ),
         paths=match.paths,
         trials=trials_of(report, "channels_last", "amp_bf16"),
@@ -88,4 +91,4 @@ def depthwise_layers(work: StepWork, static: StaticCount | None) -> _Depthwise |
 # Channels_last kernels of depthwise convolutions take about half of the time.
 KEEPS: Final = 0.5
 
-RULE = Rule("depthwise", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("depthwise", DOC, check, "cause", "both", keeps=KEEPS)

@@ -10,7 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -61,9 +61,9 @@ class _Kind:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of one kind of operations."""
-    if (worst := worst_step(report, _dominant_kind, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), _dominant_kind, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     operators = work.select(lambda item: item.family == match.family, operators=True) or match.kernels
     calls = total_calls(operators) // work.steps
     largest = (
@@ -74,15 +74,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"{family_name(match.family).capitalize()} ({largest}) take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
+            f"{work.prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
             f"{', without data loading' if work.host_data_ns else ''}. In all, there are {calls:,} calls{work.facts.each}: "
             f"{join_list(parts)}.",
             worst.others_sentence(),
         ),
         advice=_ADVICE[match.family],
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name=family_name(match.family), value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name=family_name(match.family), value=match.ns, unit="ns", where=work.name),
         ),
         weight=match.share,
         claims=work_claims(work, match.kernels),
@@ -107,4 +107,4 @@ def _dominant_kind(work: StepWork) -> _Kind | None:
     return _Kind(family=family, kernels=tuple(by_family[family]), ns=ns, share=share) if share >= MIN_SHARE else None
 
 
-RULE = Rule("dominant_operator", DOC, check, "cause", check)
+RULE = Rule("dominant_operator", DOC, check, "cause", "both")

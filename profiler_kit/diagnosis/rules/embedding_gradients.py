@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_fill
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -59,16 +59,20 @@ class EmbeddingGradients:
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of embedding gradients."""
     static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: embedding_gradients(work, static), lambda match: match.share)) is None:
+    if (
+        worst := worst_step(
+            step_works(report), lambda work: embedding_gradients(work, static), lambda match: match.share
+        )
+    ) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     optimizer = f", and the optimizer takes {text(match.optimizer_ns, 'ns')}" if match.optimizer_ns else ""
     tables = f" of {join_list([layer_name(path) for path in match.paths])}" if match.paths else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Dense embedding gradients take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}The backward pass of embeddings{tables} takes {text(match.backward_ns, 'ns')} "
+            f"{work.prefix}The backward pass of embeddings{tables} takes {text(match.backward_ns, 'ns')} "
             f"{work.per_step}, with the fill of the gradient{optimizer}.",
             "The gradient is as large as the table, although a batch uses few of its rows.",
             worst.others_sentence(),
@@ -77,9 +81,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "(hashing), or fewer features and a projection.",
         code="torch.nn.Embedding(rows, features, sparse=True)",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="backward of embeddings", value=match.backward_ns, unit="ns", where=work.source),
-            *evidence_of(work.source, ("time of the optimizer", match.optimizer_ns or None, "ns")),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="backward of embeddings", value=match.backward_ns, unit="ns", where=work.name),
+            *evidence_of(work.name, ("time of the optimizer", match.optimizer_ns or None, "ns")),
         ),
         paths=match.paths,
         weight=match.share,
@@ -97,7 +101,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> EmbeddingGradients | None:
     """Return the cost of dense embedding gradients; None below the limit, or without such work."""
-    names = _BACKWARD_KERNEL if work.clock == "device" else _BACKWARD_OPERATOR
+    names = _BACKWARD_KERNEL if work.on_device else _BACKWARD_OPERATOR
     kernels = work.select(lambda item: names.search(item.name) is not None)
     if not kernels:
         return None
@@ -126,4 +130,4 @@ def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> Em
     )
 
 
-RULE = Rule("embedding_gradients", DOC, check, "cause", check)
+RULE = Rule("embedding_gradients", DOC, check, "cause", "both")

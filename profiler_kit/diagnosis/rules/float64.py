@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -45,14 +45,16 @@ class _Float64:
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of float64."""
     tensors = tuple(_float64_tensors(report)) if isinstance(report, Report) else ()
-    if (worst := worst_step(report, lambda work: _float64(work, tensors), lambda match: match.share)) is None:
+    if (
+        worst := worst_step(step_works(report), lambda work: _float64(work, tensors), lambda match: match.share)
+    ) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Work in float64 takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}It takes {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}.",
+            f"{work.prefix}It takes {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}.",
             f"In float64: {join_list(match.tensors)}." if match.tensors else "",
             "float32 moves half of the bytes, and can use tensor cores or wider vector instructions.",
             worst.others_sentence(),
@@ -61,8 +63,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "scalars in arithmetic, and torch.set_default_dtype.",
         code="model = model.float(); inputs = inputs.float()",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.name),
         ),
         weight=match.share,
         claims=work_claims(work, match.kernels),
@@ -77,7 +79,7 @@ def _float64_tensors(report: Report) -> Iterator[str]:
 
 
 def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
-    if work.clock == "device":
+    if work.on_device:
         kernels = work.select(lambda item: item.family not in _OTHER_FAMILIES and _is_float64_kernel(item))
         kernels = () if work.facts.lacks("float64") else kernels
     elif "the parameters" in tensors:
@@ -96,4 +98,4 @@ def _is_float64_kernel(kernel: Work) -> bool:
 # Float32 has half the bytes, and at least twice the peak.
 KEEPS: Final = 0.5
 
-RULE = Rule("float64", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("float64", DOC, check, "cause", "both", keeps=KEEPS)

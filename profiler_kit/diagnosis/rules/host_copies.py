@@ -9,10 +9,10 @@ from typing import Final
 
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import idle_steps, worst_step
 from profiler_kit.diagnosis.work_groups import is_host_copy
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
@@ -57,16 +57,22 @@ class _Copies:
     share: float
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose copies take the largest share."""
-    if (worst := worst_trace(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
+    if (
+        worst := worst_step(
+            idle_steps(report),
+            lambda step: _host_device_copies(step.trace),
+            lambda copies: copies.share + copies.per_step / 1e6,
+        )
+    ) is None:
         return
-    copies, facts = worst.match, facts_of(worst.trace)
+    copies, facts = worst.match, facts_of(worst.step.trace)
     yield RULE.finding(
         severity="high" if copies.share >= LARGE_SHARE else "medium" if copies.share > MAX_SHARE else "low",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
+            f"{worst.step.prefix}{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
@@ -77,10 +83,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         advice=_advice(copies, facts),
         evidence=(
-            Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.where),
-            Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.where),
-            Evidence(name="time of the copies", value=copies.copy_ns, unit="ns", where=worst.where),
-            Evidence(name="time of pageable copies", value=copies.pageable_ns, unit="ns", where=worst.where),
+            Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.step.name),
+            Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.step.name),
+            Evidence(name="time of the copies", value=copies.copy_ns, unit="ns", where=worst.step.name),
+            Evidence(name="time of pageable copies", value=copies.pageable_ns, unit="ns", where=worst.step.name),
         ),
         weight=copies.share,
         claims=(*(f"busy:kernel:{name}" for name in copies.names), "idle:synchronization"),
@@ -89,7 +95,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     kernels = [kernel for kernel in trace.kernels if is_host_copy(kernel.name)]
-    if not kernels or not on_device(trace):
+    if not kernels or trace.clock != "device":
         return None
     calls, copy_ns = sum(kernel.calls for kernel in kernels), _exposed_ns(trace, kernels)
     pageable_ns = min(copy_ns, sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name)))
@@ -100,7 +106,7 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
         copy_ns=copy_ns,
         idle_ns=waiting_ns,
         pageable_ns=pageable_ns,
-        per_step=calls / step_count(trace),
+        per_step=calls / max(1, len(trace.working_steps)),
         share=min(1.0, (copy_ns + waiting_ns) / trace.span_ns),
     )
     # without marked steps the number of steps, and so of copies per step, is unknown
@@ -145,7 +151,7 @@ def _advice(copies: _Copies, facts: Facts) -> Advice:
 RULE = Rule(
     "host_copies",
     DOC,
-    no_findings,
+    check,
     "cause",
-    check_trace,
+    "both",
 )

@@ -11,8 +11,8 @@ from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, join_sizes
 from profiler_kit.diagnosis.convolution_groups import TimedConvolution, timed_convolutions
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.rules.dominant_layer import MIN_TIME_SHARE
-from profiler_kit.diagnosis.step_work import StepWork, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, work_claims, worst_step
+from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE
 from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -46,16 +46,18 @@ class _LargeKernels:
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of large kernels."""
     static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: _large_kernels(work, static), lambda match: match.share)) is None:
+    if (
+        worst := worst_step(step_works(report), lambda work: _large_kernels(work, static), lambda match: match.share)
+    ) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     paths = tuple(layer.path for layer in match.layers if layer.path)
     factor = math.prod(match.layers[0].kernel) / SMALL_KERNEL_VALUES
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Convolutions with large kernels take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}: "
+            f"{work.prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}: "
             f"{join_list([_describe(layer) for layer in match.layers])}.",
             f"A {join_sizes(match.layers[0].kernel)} kernel does {factor_text(factor)} the work of a kernel of "
             f"{SMALL_KERNEL_VALUES} values.",
@@ -64,8 +66,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         advice="Use smaller kernels: two 3x3 layers cover the area of one 5x5 layer, three that of one 7x7. For a wide view, use "
         "stride, dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of large kernels", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of large kernels", value=match.ns, unit="ns", where=work.name),
         ),
         paths=paths,
         weight=match.share,
@@ -96,4 +98,4 @@ def _large_kernels(work: StepWork, static: StaticCount | None) -> _LargeKernels 
 # Half of the work of the layer.
 KEEPS: Final = 0.5
 
-RULE = Rule("large_kernel", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("large_kernel", DOC, check, "cause", "both", keeps=KEEPS)

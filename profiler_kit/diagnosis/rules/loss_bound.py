@@ -9,7 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_ns, work_claims, worst_step
 from profiler_kit.records.counts import LOSS_PATH
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -39,14 +39,14 @@ class _Loss:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of the loss."""
-    if (worst := worst_step(report, _loss, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), _loss, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"The loss takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}The loss takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of "
+            f"{work.prefix}The loss takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of "
             "its backward pass whose names show it.",
             "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
             worst.others_sentence(),
@@ -55,8 +55,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "batch, or use fewer classes per example (sampled or adaptive softmax).",
         code="loss_fn = torch.compile(loss_fn)",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of the loss", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of the loss", value=match.ns, unit="ns", where=work.name),
         ),
         weight=match.share,
         claims=("busy:phase:loss", f"busy:module:{LOSS_PATH}", *work_claims(work, match.kernels)),
@@ -74,4 +74,4 @@ def _loss(work: StepWork) -> _Loss | None:
 # Computing the softmax once instead of twice, or in a smaller type.
 KEEPS: Final = 0.5
 
-RULE = Rule("loss_bound", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("loss_bound", DOC, check, "cause", "both", keeps=KEEPS)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, IdleStep, is_operator, worst_idle
+from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, is_operator
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
@@ -39,10 +40,10 @@ Calls of ten milliseconds and more are those that start the device (rule `cold_s
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _share, lambda share: share)) is None:
+    if (worst := worst_step(idle_steps(report), _share, lambda share: share)) is None:
         return
     step, share = worst.step, worst.match
-    calls = [activity for activity in step.activities if ALLOCATION.match(activity.name)]
+    calls = [activity for activity in step.trace.activities if ALLOCATION.match(activity.name)]
     names = sorted({*(activity.name for activity in calls), *(wait.call for wait in _frees(step))})
     count = sum(activity.calls for activity in calls) or sum(wait.calls for wait in _frees(step))
     reason, advice = _reason_and_advice(step, names)
@@ -58,15 +59,15 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         advice=advice,
         evidence=(
-            Evidence(name="idle time in allocation, share", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="idle time in allocation", value=_ns(step), unit="ns", where=step.where),
+            Evidence(name="idle time in allocation, share", value=100.0 * share, unit="percent", where=step.name),
+            Evidence(name="idle time in allocation", value=_ns(step), unit="ns", where=step.name),
         ),
         weight=share,
         claims=("idle:memory allocation", "idle:synchronization"),
     )
 
 
-def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
+def _reason_and_advice(step: StepWork, names: list[str]) -> tuple[str, str]:
     """Return the reason for calls of these names, and advice."""
     checkpointing = " or activation checkpointing" if step.facts.trains else ""
     retries = [wait.name for wait in _frees(step) if is_operator(wait.name) and "conv" not in wait.name.lower()]
@@ -99,18 +100,18 @@ def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
     )
 
 
-def _frees(step: IdleStep) -> list[SyncWait]:
-    return [wait for wait in step.waits if wait.call.endswith("Free")]
+def _frees(step: StepWork) -> list[SyncWait]:
+    return [wait for wait in step.trace.syncs if wait.call.endswith("Free")]
 
 
-def _ns(step: IdleStep) -> int:
+def _ns(step: StepWork) -> int:
     after_free_ns = sum(wait.idle_ns for wait in _frees(step))
     return step.idle_ns("memory allocation") + min(after_free_ns, step.idle_ns("synchronization"))
 
 
-def _share(step: IdleStep) -> float | None:
+def _share(step: StepWork) -> float | None:
     share = step.share(_ns(step))
     return share if step.on_device and share >= MIN_HOST_SHARE else None
 
 
-RULE = Rule("memory_allocation", DOC, check, "cause", check)
+RULE = Rule("memory_allocation", DOC, check, "cause", "both")

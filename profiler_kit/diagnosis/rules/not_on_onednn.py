@@ -10,7 +10,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import is_float32
 from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -50,15 +50,17 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     if isinstance(report, Report) and is_float32(report):
         return
     dtype = _target_dtype(report) if isinstance(report, Report) else ""
-    if (worst := worst_step(report, lambda work: _fallback(work, dtype), lambda match: match.share)) is None:
+    if (
+        worst := worst_step(step_works(report), lambda work: _fallback(work, dtype), lambda match: match.share)
+    ) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     kind = f" in {match.dtype}" if match.dtype else ""
     yield RULE.finding(
         severity="medium",
         title=f"Convolution{kind} without oneDNN takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.kernels[0].name} takes {text(total_ns(match.kernels), 'ns')} {work.per_step}. It is "
+            f"{work.prefix}{match.kernels[0].name} takes {text(total_ns(match.kernels), 'ns')} {work.per_step}. It is "
             "PyTorch's own kernel.",
             f"oneDNN, which is faster, convolves in {match.dtype} on CPUs with instructions for it only."
             if match.dtype
@@ -75,8 +77,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             "torch.profiler.profile(record_shapes=True)",
         ),
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time without oneDNN", value=total_ns(match.kernels), unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time without oneDNN", value=total_ns(match.kernels), unit="ns", where=work.name),
         ),
         weight=match.share,
         claims=work_claims(work, match.kernels),
@@ -90,7 +92,7 @@ def _target_dtype(report: Report) -> str:
 
 
 def _fallback(work: StepWork, dtype: str) -> _Fallback | None:
-    if work.clock != "operator":
+    if work.on_device:
         return None
     convolutions = work.select(lambda item: item.family == "conv")
     kernels = tuple(
@@ -103,4 +105,4 @@ def _fallback(work: StepWork, dtype: str) -> _Fallback | None:
     return _Fallback(kernels=kernels, share=share, dtype=dtype) if dtype in ("", *_HALF) else None
 
 
-RULE = Rule("not_on_onednn", DOC, check, "cause", check)
+RULE = Rule("not_on_onednn", DOC, check, "cause", "both")

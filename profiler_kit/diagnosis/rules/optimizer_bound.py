@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from profiler_kit.diagnosis.advice import optimizer_class
+from profiler_kit.diagnosis.advice import optimizer_class, trials_of
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
-from profiler_kit.diagnosis.step_work import StepWork, trials_of, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -60,25 +60,25 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         embedding = embedding_gradients(work, static)  # its advice is more specific
         return optimizer_time(work) if embedding is None or not embedding.optimizer_ns else None
 
-    if (worst := worst_step(report, find, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), find, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     can_fuse = bool(fusible_optimizer(report, work))
-    wait = "the device waits {} for its launches" if work.clock == "device" else "Python between its operators takes {}"
+    wait = "the device waits {} for its launches" if work.on_device else "Python between its operators takes {}"
     idle = f", and {wait.format(text(match.idle_ns, 'ns'))}" if match.idle_ns else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"The optimizer takes {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}The optimizer step takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
+            f"{work.prefix}The optimizer step takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
             _EXPLANATIONS[match.kind],
             worst.others_sentence(),
         ),
-        advice=_advice(match.kind, work.clock, optimizer_class(report)),
+        advice=_advice(match.kind, work.on_device, optimizer_class(report)),
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of the optimizer", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="idle time before its kernels", value=match.idle_ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of the optimizer", value=match.ns, unit="ns", where=work.name),
+            Evidence(name="idle time before its kernels", value=match.idle_ns, unit="ns", where=work.name),
         ),
         trials=trials_of(report, *(("fused_optimizer",) if can_fuse else ()), "batch=2x"),
         weight=match.share,
@@ -99,12 +99,12 @@ _HAS_FUSED: Final = ("Adam", "AdamW", "SGD", "Adagrad")
 _HAS_FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
 
 
-def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> Advice:
+def _advice(kind: Kind, on_device: bool, name: str) -> Advice:
     """Return the advice for the optimizer class `name`; empty if the class is unknown."""
     if kind == "fused":
         return Advice(f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update.")
     if not name:
-        others = "; foreach=True for optimizers without it" if kind == "loop" and clock == "device" else ""
+        others = "; foreach=True for optimizers without it" if kind == "loop" and on_device else ""
         return advise(
             f"Use the fused optimizer: {{code}}, likewise Adam, SGD and Adagrad{others}. {_FEWER_STEPS}",
             "torch.optim.AdamW(model.parameters(), fused=True)",
@@ -112,7 +112,7 @@ def _advice(kind: Kind, clock: Literal["device", "operator"], name: str) -> Advi
     if name in _HAS_FUSED:
         fused = f"torch.optim.{name}(model.parameters(), ..., fused=True)"
         return advise(f"Use the fused optimizer: {{code}}. {_FEWER_STEPS}", fused)
-    if kind == "loop" and clock == "device" and name in _HAS_FOREACH:
+    if kind == "loop" and on_device and name in _HAS_FOREACH:
         together = f"torch.optim.{name}(model.parameters(), ..., foreach=True)"
         return advise(f"Update all tensors together: {{code}}. {_FEWER_STEPS}", together)
     known = f"{name} has no fused form; " if name in _HAS_FOREACH else ""
@@ -148,4 +148,4 @@ def _kind(work: StepWork) -> Kind:
 # A fused optimizer reads and writes the state once, in a few launches.
 KEEPS: Final = 0.25
 
-RULE = Rule("optimizer_bound", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("optimizer_bound", DOC, check, "cause", "both", keeps=KEEPS)

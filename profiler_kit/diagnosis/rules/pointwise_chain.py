@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_eager_pointwise, is_product, pointwise_calls, pointwise_ns
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -46,15 +47,15 @@ class PointwiseChain:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of pointwise operations."""
-    if (worst := worst_step(report, pointwise_chain, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), pointwise_chain, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     rest = ", without the optimizer," if work.facts.has_optimizer else ""
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Unfused pointwise operations take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}{rest} take "
+            f"{work.prefix}{match.calls:,} pointwise operations{work.facts.each}{rest} take "
             f"{text(match.ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
             worst.others_sentence(),
@@ -63,9 +64,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         + (", such as the loss: loss_fn = torch.compile(loss_fn)." if work.facts.trains else "."),
         code="model = torch.compile(model)",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="pointwise operations per step", value=match.calls, unit="count", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.name),
+            Evidence(name="pointwise operations per step", value=match.calls, unit="count", where=work.name),
         ),
         trials=trials_of(report, "compile"),
         weight=match.share,
@@ -86,4 +87,4 @@ def pointwise_chain(work: StepWork) -> PointwiseChain | None:
 # Three operations as one kernel read and write once instead of three times.
 KEEPS: Final = 0.34
 
-RULE = Rule("pointwise_chain", DOC, check, "cause", check, keeps=KEEPS)
+RULE = Rule("pointwise_chain", DOC, check, "cause", "both", keeps=KEEPS)

@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, worst_compilation
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -28,12 +28,12 @@ compilation.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace that compiles longest."""
     worst = worst_compilation(report)
     if worst is None or worst.match.recompilations < MIN_RECOMPILATIONS:
         return
-    trace, compilation = worst.trace, worst.match
+    trace, compilation = worst.step.trace, worst.match
     yield RULE.finding(
         severity="high"
         if compilation.share >= HIGH_SHARE
@@ -47,7 +47,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else " up to these steps"
         ),
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
+            f"{worst.step.prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
             "Each new version of a frame means that a guard failed: another shape, another dtype, a changed number.",
             worst.others_sentence(),
         ),
@@ -55,18 +55,18 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         "torch.compile(model, dynamic=True), torch._dynamo.mark_dynamic(x, 0), or pad batches to a few sizes.",
         code="TORCH_LOGS=recompiles",
         evidence=(
-            Evidence(name="recompilations", value=compilation.recompilations, unit="count", where=worst.where),
+            Evidence(name="recompilations", value=compilation.recompilations, unit="count", where=worst.step.name),
             Evidence(
                 name="compilation, share of the time",
                 value=100.0 * compilation.share,
                 unit="percent",
-                where=worst.where,
+                where=worst.step.name,
             ),
-            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.where),
+            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.step.name),
         ),
         weight=compilation.share,
         claims=("idle:compilation",) if trace.clock == "device" else ("idle:compilation", "busy"),
     )
 
 
-RULE = Rule("recompilation", DOC, no_findings, "cause", check_trace)
+RULE = Rule("recompilation", DOC, check, "cause", "both")

@@ -10,7 +10,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import is_fill
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -49,15 +49,15 @@ class _SliceGradients:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of the gradients of slices."""
-    if (worst := worst_step(report, slice_gradients, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), slice_gradients, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     paths = _modules(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium",
         title=f"Indexing in a loop: the gradients of slices take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}The backward pass of {match.calls:,} slices{work.facts.each}, with the fills and the "
+            f"{work.prefix}The backward pass of {match.calls:,} slices{work.facts.each}, with the fills and the "
             f"additions of their gradients, takes {text(match.ns, 'ns')} {work.per_step}.",
             f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
             "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
@@ -67,9 +67,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         "stacks the gradients once.",
         code="for row in x.unbind(1):",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="slices per step", value=match.calls, unit="count", where=work.source),
-            Evidence(name="time of their gradients", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="slices per step", value=match.calls, unit="count", where=work.name),
+            Evidence(name="time of their gradients", value=match.ns, unit="ns", where=work.name),
         ),
         paths=paths,
         weight=match.share,
@@ -93,7 +93,7 @@ def _modules(report: Report | TraceReport) -> tuple[str, ...]:
 
 def slice_gradients(work: StepWork) -> _SliceGradients | None:
     """Return the gradients of slices in `work`; None below the limits."""
-    if work.clock == "device":
+    if work.on_device:
         return None  # its operators have the time of kernels, and do not separate the fills of other gradients
     slices = work.select(lambda item: _SLICE_BACKWARD.match(item.name) is not None)
     calls = total_calls(slices)
@@ -116,5 +116,5 @@ RULE = Rule(
     DOC,
     check,
     "cause",
-    check,
+    "both",
 )

@@ -6,10 +6,18 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, MIN_HOST_SHARE, IdleStep, calls_text, worst_idle
+from profiler_kit.diagnosis.idle_time import (
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    calls_text,
+    launching_operators,
+    long_calls,
+    repeats,
+)
 from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
 
@@ -41,9 +49,9 @@ _ATTENTION_ADVICE: Final = advise(
 )
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace whose operators prepare longest."""
-    if (worst := worst_idle(report, _preparing, _total_ns)) is None:
+    if (worst := worst_step(idle_steps(report), _preparing, _total_ns)) is None:
         return
     step, calls = worst.step, worst.match
     share = step.share(_total_ns(calls))
@@ -61,8 +69,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         if _CUDNN_ATTENTION.search(main.name)
         else _ADVICE.format(drop=_DROP if step.facts.has_loader else ""),
         evidence=(
-            Evidence(name="preparation, share of the time", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="preparation", value=_total_ns(calls), unit="ns", where=step.where),
+            Evidence(name="preparation, share of the time", value=100.0 * share, unit="percent", where=step.name),
+            Evidence(name="preparation", value=_total_ns(calls), unit="ns", where=step.name),
             Evidence(name="longest call", value=main.longest_ns, unit="ns", where=main.name),
         ),
         weight=share,
@@ -70,21 +78,21 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _preparing(step: IdleStep) -> tuple[HostActivity, ...] | None:
+def _preparing(step: StepWork) -> tuple[HostActivity, ...] | None:
     """Return the operators with several long calls before launches, longest first; None below the limit."""
-    if not step.on_device or step.steps < 2:
+    if not step.on_device or step.marked_steps < 2:
         return None
     calls = [
         activity
-        for activity in step.long_calls()
-        if activity.name in step.launching and activity.longest_ns < MAX_LONGEST_SHARE * activity.long_ns
+        for activity in long_calls(step)
+        if activity.name in launching_operators(step) and activity.longest_ns < MAX_LONGEST_SHARE * activity.long_ns
     ]
     calls.sort(key=lambda activity: -activity.long_ns)
-    return tuple(calls) if step.repeats(_total_ns(calls)) else None
+    return tuple(calls) if repeats(step, _total_ns(calls)) else None
 
 
 def _total_ns(calls: tuple[HostActivity, ...] | list[HostActivity]) -> int:
     return sum(activity.long_ns for activity in calls)
 
 
-RULE = Rule("slow_preparation", DOC, no_findings, "place", check_trace)
+RULE = Rule("slow_preparation", DOC, check, "place", "both")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import has_batch, larger_batch
+from profiler_kit.diagnosis.advice import has_batch, larger_batch, trials_of
 from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
-from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, step_works, total_calls, total_ns, work_claims, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -55,24 +55,24 @@ class SmallOperators:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of short operators."""
-    if (worst := worst_step(report, small_operators, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), small_operators, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     advice, words = _advice(report)
     yield RULE.finding(
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} calls{work.facts.each} take {text(match.ns // match.calls, 'ns')} each.",
+            f"{work.prefix}{match.calls:,} calls{work.facts.each} take {text(match.ns // match.calls, 'ns')} each.",
             f"Python between them takes {text(match.gaps_ns, 'ns')}{work.facts.each}." if match.gaps_ns else "",
             "Dispatch takes most of this time. It is the same for any size of the tensors.",
             worst.others_sentence(),
         ),
         advice=advice,
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="calls per step", value=match.calls, unit="count", where=work.source),
-            Evidence(name="time of short operators per step", value=match.ns, unit="ns", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="calls per step", value=match.calls, unit="count", where=work.name),
+            Evidence(name="time of short operators per step", value=match.ns, unit="ns", where=work.name),
         ),
         trials=trials_of(report, *words),
         weight=match.share,
@@ -96,7 +96,7 @@ _AND_PYTHON: Final = " and the Python between them"
 
 def small_operators(work: StepWork) -> SmallOperators | None:
     """Return the short operators of a step on a CPU; None below the limits."""
-    if work.clock != "operator":
+    if work.on_device:
         return None
     short = work.select(lambda item: item.ns <= MAX_MEAN_NS * item.calls)
     calls, ns = total_calls(short) // work.steps, total_ns(short)
@@ -119,4 +119,4 @@ def small_operators(work: StepWork) -> SmallOperators | None:
     return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
 
 
-RULE = Rule("small_operators", DOC, check, "cause", check)
+RULE = Rule("small_operators", DOC, check, "cause", "both")

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, work_claims, worst_step
 from profiler_kit.diagnosis.work_groups import copies, copy_ns
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -44,9 +44,9 @@ class TensorCopies:
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of copies."""
-    if (worst := worst_step(report, tensor_copies, lambda match: match.share)) is None:
+    if (worst := worst_step(step_works(report), tensor_copies, lambda match: match.share)) is None:
         return
-    work, match = worst.work, worst.match
+    work, match = worst.step, worst.match
     calls = sum(kernel.calls for kernel in match.kernels) // work.steps
     sources = [
         f"{item.name} {text(item.ns, 'ns')}"
@@ -56,7 +56,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
         title=f"Copies of tensors take {percent(match.share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{calls:,} copies{work.facts.each} take {text(match.ns, 'ns')} {work.per_step}. "
+            f"{work.prefix}{calls:,} copies{work.facts.each} take {text(match.ns, 'ns')} {work.per_step}. "
             "They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
             worst.others_sentence(),
@@ -64,9 +64,9 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
         "in a loop. Keep one layout from layer to layer, or write into a buffer that is allocated once.",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of copies", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="copies per step", value=calls, unit="count", where=work.source),
+            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.name),
+            Evidence(name="time of copies", value=match.ns, unit="ns", where=work.name),
+            Evidence(name="copies per step", value=calls, unit="count", where=work.name),
         ),
         weight=match.share,
         claims=work_claims(work, match.kernels),
@@ -80,4 +80,4 @@ def tensor_copies(work: StepWork) -> TensorCopies | None:
     return TensorCopies(kernels=copies(work), ns=ns, share=share) if share >= MIN_SHARE else None
 
 
-RULE = Rule("tensor_copies", DOC, check, "cause", check)
+RULE = Rule("tensor_copies", DOC, check, "cause", "both")

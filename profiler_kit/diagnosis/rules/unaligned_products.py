@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.step_work import StepWork, Work, step_works, total_ns, work_claims, worst_step
 from profiler_kit.records.families import math_name
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -36,9 +36,11 @@ traces.
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding: for the baseline, or for the trace with the largest share of unaligned products."""
-    if (worst := worst_step(report, _unaligned, lambda kernels: sum(kernel.ns for kernel in kernels))) is None:
+    if (
+        worst := worst_step(step_works(report), _unaligned, lambda kernels: sum(kernel.ns for kernel in kernels))
+    ) is None:
         return
-    work, kernels = worst.work, worst.match
+    work, kernels = worst.step, worst.match
     ns = total_ns(kernels)
     share = work.share(ns)
     kinds = sorted({kernel.math for kernel in kernels if kernel.math})
@@ -47,7 +49,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         severity="high" if share >= HIGH_SHARE else "medium",
         title=f"Matrix products with odd sizes take {percent(share)} of the {work.facts.whole}",
         explanation=join_sentences(
-            f"{work.sentence_prefix}{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take "
+            f"{work.prefix}{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take "
             f"{text(ns, 'ns')} of {work.clock_name} {work.per_step}.",
             f"Tensor cores load {LOAD_BYTES} bytes at once. Rows that do not start at multiples of {LOAD_BYTES} bytes need "
             "slower kernels.",
@@ -56,7 +58,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         advice=f"Make the sizes of layers, vocabularies and padded batches multiples of {multiple}, better of 64: 1024 features "
         "instead of 1023. This changes the model, so train it again. A vocabulary can be padded: the added rows are never used.",
         evidence=(
-            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.source),
+            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.name),
             *(Evidence(name="device time", value=kernel.ns, unit="ns", where=kernel.name) for kernel in kernels),
         ),
         weight=share,
@@ -80,5 +82,5 @@ RULE = Rule(
     DOC,
     check,
     "cause",
-    check,
+    "both",
 )

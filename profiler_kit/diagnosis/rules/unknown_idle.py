@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, IdleStep, calls_text, worst_idle
+from profiler_kit.diagnosis.idle_time import (
+    LARGE_IDLE_SHARE,
+    LAUNCH_CAUSES,
+    calls_text,
+    launch_ns,
+    launch_share,
+)
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import IdleCause, idle_by_cause
 from profiler_kit.units import percent, text
@@ -51,14 +58,14 @@ class _Unexplained(NamedTuple):
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _unexplained, lambda unexplained: unexplained.share)) is None:
+    if (worst := worst_step(idle_steps(report), _unexplained, lambda unexplained: unexplained.share)) is None:
         return
     step, (causes, share) = worst.step, worst.match
     ns = sum(causes.values())
     is_unknown = causes.keys() == {"unknown"}
     long_calls = [
         activity
-        for activity in step.activities
+        for activity in step.trace.activities
         if activity.long_ns >= MIN_CALL_SHARE * ns
         and activity.launched == (is_unknown and step.on_device)
         and activity.ns <= ns  # longer ones belong to a cause that has a rule of its own
@@ -77,20 +84,20 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         advice=_unknown_advice(step) if is_unknown else _causes_advice(step),
         evidence=(
-            Evidence(name="unexplained idle time, share", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="unexplained idle time", value=ns, unit="ns", where=step.where),
-            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
+            Evidence(name="unexplained idle time, share", value=100.0 * share, unit="percent", where=step.name),
+            Evidence(name="unexplained idle time", value=ns, unit="ns", where=step.name),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.name),
         ),
         weight=share,
         claims=tuple(f"idle:{cause}" for cause in causes),
     )
 
 
-def _unknown_advice(step: IdleStep) -> Advice:
+def _unknown_advice(step: StepWork) -> Advice:
     """Return how to record the part that is missing from the trace."""
     if not step.on_device:
         return advise("Record all threads and the device: {code}.", BOTH_ACTIVITIES)
-    activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+    activities = "" if step.trace.linked else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
     return advise(
         f"Record a few whole steps{activities}: call {{code}} before the first recorded step. And look for other processes on "
         "the device.",
@@ -98,21 +105,21 @@ def _unknown_advice(step: IdleStep) -> Advice:
     )
 
 
-def _causes_advice(step: IdleStep) -> Advice:
+def _causes_advice(step: StepWork) -> Advice:
     table = "See the table of idle time for the largest cause."
-    if step.with_stack:
+    if step.trace.with_stack:
         return Advice(table)
     return advise(f"{table} Record with {{code}} to see the lines of code.", "profile(with_stack=True)")
 
 
-def _unexplained(step: IdleStep) -> _Unexplained | None:
+def _unexplained(step: StepWork) -> _Unexplained | None:
     by_cause = idle_by_cause(step.idle)
     if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
         return None
     # Before launches, the rules about launches, long calls and waits explain a part; between operators, that about the host.
     launching_ns = step.idle_ns(*LAUNCH_CAUSES)
-    is_explained = step.launch_share() is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
-    remaining_ns = step.launch_ns() if step.on_device else launching_ns
+    is_explained = launch_share(step) is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
+    remaining_ns = launch_ns(step) if step.on_device else launching_ns
     unexplained_part = 0.0 if is_explained or not launching_ns else remaining_ns / launching_ns
     causes: dict[IdleCause, int] = {}
     for cause, ns in by_cause.items():
@@ -128,4 +135,4 @@ def _unexplained(step: IdleStep) -> _Unexplained | None:
     return _Unexplained(causes, share) if share >= MIN_SHARE else None
 
 
-RULE = Rule("unknown_idle", DOC, check, "note", check)
+RULE = Rule("unknown_idle", DOC, check, "note", "both")
