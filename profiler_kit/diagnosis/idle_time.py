@@ -40,6 +40,8 @@ MIN_LAUNCH_SHARE: Final = 0.1
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
 # The forward pass of a small model has ten launches. With fewer events and without a marked step, a trace does not show a loop.
 MIN_DEVICE_EVENTS: Final = 10
+# quarter of the step on, the examples per step are few or the update is slow.
+MIN_OPTIMIZER_SHARE: Final = 0.25
 # Operators that copy a number or the size of their result to the host and wait for it: launches and waits inside them are
 # the price of reading.
 _READS: Final = frozenset(
@@ -136,6 +138,13 @@ def launch_idle_ns(step: StepWork, items: Iterable[Work]) -> float:
     return (
         step.idle_ns(*LAUNCH_CAUSES) * total_calls(items) / max(1, total_calls(step.kernels)) if step.on_device else 0.0
     )
+
+
+def optimizer_ns(work: StepWork) -> tuple[int, int]:
+    """Return the time of the optimizer step and the idle time before its work; zeros below the limit."""
+    ns = work.phase_ns.get("optimizer", 0)
+    idle_ns = sum(part.ns for part in work.idle if part.phase == "optimizer" and part.cause in LAUNCH_CAUSES)
+    return (ns, idle_ns) if ns and work.share(ns + idle_ns) >= MIN_OPTIMIZER_SHARE else (0, 0)
 
 
 def launching_operators(step: StepWork) -> frozenset[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, all_steps, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, all_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent
 
 # Anomaly detection checks each gradient that a node returns, so it has about one check per node.
@@ -48,45 +47,7 @@ counts once for each node. On a device, the share is at most that of its idle ti
 """
 
 
-class _Checks(NamedTuple):
-    """The checks of one run or trace. `share`: of the step."""
-
-    nodes: int
-    checks: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace in which checks take the largest share."""
-    if (worst := worst_step(all_steps(report), _checks, lambda checks: checks.share)) is None:
-        return
-    step, checks = worst.step, worst.match
-    yield RULE.finding(
-        severity="high" if checks.share >= HIGH_SHARE else "medium" if checks.share >= MEDIUM_SHARE else "low",
-        title=f"Anomaly detection is on and takes about {percent(checks.share)} of the {step.facts.whole}",
-        explanation=join_sentences(
-            f"{step.prefix}Backward calls {_CHECK} {plural(checks.checks, 'time')} for "
-            f"{plural(checks.nodes, 'autograd node')}, and forward saves a stack trace for each.",
-            "The host waits for the answer of each check." if step.on_device else "",
-            worst.others_sentence(),
-        ),
-        advice="Turn it off outside debugging: {code}, and no detect_anomaly() around backward.",
-        code="torch.autograd.set_detect_anomaly(False)",
-        evidence=(
-            Evidence(
-                name="anomaly detection, share of the step", value=100.0 * checks.share, unit="percent", where=step.name
-            ),
-            Evidence(name="checks for NaN", value=checks.checks, unit="count", where=step.name),
-            Evidence(name="autograd nodes", value=checks.nodes, unit="count", where=step.name),
-        ),
-        weight=checks.share,
-        claims=("idle:synchronization", *LAUNCH_CLAIMS)
-        if step.on_device
-        else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
-    )
-
-
-def _checks(step: StepWork) -> _Checks | None:
+def _anomaly_mode(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     nodes = checks = check_ns = 0
     view_ns = 0.0
     for operator in step.trace.operators:
@@ -100,7 +61,24 @@ def _checks(step: StepWork) -> _Checks | None:
     if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or step.span_ns <= 0:
         return None
     most_ns = step.trace.idle_ns if step.on_device else step.span_ns
-    return _Checks(nodes, checks, step.share(min(check_ns + nodes * view_ns, most_ns)))
+    share = step.share(min(check_ns + nodes * view_ns, most_ns))
+    return StepPart(
+        share=share,
+        share_name="anomaly detection, share of the step",
+        severity=severity_of(share, high=HIGH_SHARE, medium=MEDIUM_SHARE),
+        title=f"Anomaly detection is on and takes about {percent(share)} of the {step.facts.whole}",
+        sentences=(
+            f"Backward calls {_CHECK} {plural(checks, 'time')} for {plural(nodes, 'autograd node')}, and forward saves a stack "
+            "trace for each.",
+            "The host waits for the answer of each check." if step.on_device else "",
+        ),
+        advice="Turn it off outside debugging: {code}, and no detect_anomaly() around backward.",
+        code="torch.autograd.set_detect_anomaly(False)",
+        measures=(("checks for NaN", checks, "count"), ("autograd nodes", nodes, "count")),
+        claims=("idle:synchronization", *LAUNCH_CLAIMS)
+        if step.on_device
+        else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
+    )
 
 
-RULE = Rule("anomaly_mode", DOC, check, "cause", "both")
+RULE = step_rule("anomaly_mode", DOC, _anomaly_mode, steps=all_steps)

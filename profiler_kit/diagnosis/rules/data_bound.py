@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, call_name
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
@@ -67,40 +68,33 @@ def loader_advice(iterator: str, *, pins: bool) -> Advice:
     return ahead.then("Or make each sample cheaper: cheaper transforms, or a data set that is decoded once.")
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace that waits longest for data."""
-    if (worst := worst_step(idle_steps(report), _data_time, lambda data: data.share)) is None:
-        return
-    step, data = worst.step, worst.match
+def _data_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    data = _data_time(step)
+    if data is None:
+        return None
     loader = next(iter(step.trace.loaders), "")
-    yield RULE.finding(
-        severity="high" if data.share >= HIGH_SHARE else "medium",
+    return StepPart(
+        share=data.share,
+        share_name="data, share of the time",
+        severity=severity_of(data.share, high=HIGH_SHARE),
         title=f"The device waits for data for {percent(data.share)} of the time"
         if step.on_device
         else f"Fetching data takes {percent(data.share)} of the time",
-        explanation=join_sentences(
-            f"{step.prefix}It is idle for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} while the host fetches "
-            f"the next batch, {step.per_step}."
+        sentences=(
+            f"It is idle for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} while the host fetches the next batch, "
+            f"{step.per_step}."
             if step.on_device
-            else f"{step.prefix}The host fetches batches for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} "
-            f"{step.per_step}, and the model does not run meanwhile.",
+            else f"The host fetches batches for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} {step.per_step}, and the "
+            "model does not run meanwhile.",
             _LOADER_EXPLANATIONS.get(loader, ""),
             _longest_call(step.trace),
-            worst.others_sentence(),
         ),
         advice=loader_advice(loader, pins=step.on_device),
-        evidence=(
-            Evidence(name="data, share of the time", value=100.0 * data.share, unit="percent", where=step.name),
-            Evidence(
-                name="waiting for data" if step.on_device else "fetching data",
-                value=data.ns,
-                unit="ns",
-                where=step.name,
-            ),
-            Evidence(name="span" if step.on_device else "time", value=data.total_ns, unit="ns", where=step.name),
-            *_stopwatch_evidence(report),
+        measures=(
+            ("waiting for data" if step.on_device else "fetching data", data.ns, "ns"),
+            ("time", data.total_ns, "ns"),
         ),
-        weight=data.share,
+        evidence=tuple(_stopwatch_evidence(report)),
         claims=("idle:waiting for data",) if step.on_device else _HOST_CLAIMS,
     )
 
@@ -152,4 +146,4 @@ def _longest_call(trace: TraceSummary) -> str:
     return f"It spends {text(longest.ns, 'ns')} of it in {call_name(longest)}."
 
 
-RULE = Rule("data_bound", DOC, check, "place", "both")
+RULE = step_rule("data_bound", DOC, _data_bound, "place", steps=idle_steps)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import trials_of
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, layers_sentence, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import (
-    MIN_BUSY_SHARE,
-    StepWork,
-    Work,
-    names_claims,
-    step_works,
-    total_calls,
-    total_ns,
-    worst_step,
-)
+from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, names_claims, total_calls, total_ns
 from profiler_kit.records.families import LAYOUT
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A twentieth of the device time justifies one line of code, and exceeds the noise of a trace.
@@ -50,34 +40,26 @@ variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the largest share of layout kernels."""
-    if (worst := worst_step(step_works(report), _layout_share, lambda share: share)) is None:
-        return
-    step, share = worst.step, worst.match
+def _layout(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     kernels = step.select(_is_layout)
-    layout_ns, calls = total_ns(kernels), total_calls(kernels) // step.steps
-    paths = tuple(step.layers(_is_layout))
-    weight = step.share(layout_ns)
-    yield RULE.finding(
-        severity="medium" if weight >= MEDIUM_SHARE else "low",
-        title=f"Layout conversions take {percent(share)} of the device time",
-        explanation=join_sentences(
-            f"{step.prefix}{plural(calls, 'kernel')}{step.facts.each} only {'converts' if calls == 1 else 'convert'} tensors "
-            f"between NCHW and NHWC. They take {text(layout_ns, 'ns')} {step.per_step}.",
+    ns, calls = total_ns(kernels), total_calls(kernels) // step.steps
+    if not step.is_mostly_busy or ns <= MAX_LAYOUT_SHARE * step.busy_ns:
+        return None
+    share, paths = step.share(ns), tuple(step.layers(_is_layout))
+    return StepPart(
+        share=share,
+        severity=severity_of(share, medium=MEDIUM_SHARE),
+        title=f"Layout conversions take {percent(share)} of the {step.facts.whole}",
+        sentences=(
+            f"{plural(calls, 'kernel')}{step.facts.each} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
+            f"NHWC, for {text(ns, 'ns')} {step.per_step}.",
             layers_sentence(paths),
             CAUSE.format(library="MIOpen" if step.is_rocm else "cuDNN"),
-            worst.others_sentence(),
         ),
         advice=_advice(report, step),
-        evidence=(
-            Evidence(name="share of layout kernels", value=100.0 * share, unit="percent", where=step.name),
-            Evidence(name="time of layout kernels", value=layout_ns, unit="ns", where=step.name),
-            Evidence(name="layout kernels per step", value=calls, unit="count", where=step.name),
-        ),
+        measures=(("time of layout kernels", ns, "ns"), ("layout kernels per step", calls, "count")),
         paths=paths,
         trials=trials_of(report, "channels_last"),
-        weight=weight,
         claims=names_claims(kernel.name for kernel in kernels),
     )
 
@@ -99,9 +81,4 @@ def _is_layout(kernel: Work) -> bool:
     return kernel.family == LAYOUT
 
 
-def _layout_share(step: StepWork) -> float | None:
-    share = step.kernel_ns(_is_layout) / step.busy_ns if step.is_mostly_busy else 0.0
-    return share if share > MAX_LAYOUT_SHARE else None
-
-
-RULE = Rule("layout_overhead", DOC, check, "cause", "both")
+RULE = step_rule("layout_overhead", DOC, _layout)
