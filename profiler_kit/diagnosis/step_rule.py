@@ -49,7 +49,7 @@ def step_rule(
     states_share: bool = True,
     keeps: float = 0.0,
 ) -> Rule:
-    """Return the rule that fires on the baseline of a report, or on the trace in which the part that `find_part` finds is largest."""
+    """Return the rule that fires on the baseline of a report, or on the trace with the largest part that `find_part` finds."""
 
     def check(report: Report | TraceReport) -> Iterator[Finding]:
         worst = worst_step(steps(report), lambda step: find_part(report, step), lambda part: part.share)

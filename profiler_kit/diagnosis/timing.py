@@ -59,14 +59,6 @@ def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:
     return next((item for item in run.modules if item.path == path and item.phase == phase), None)
 
 
-def ns_by_path(run: ConfigRun) -> Counter[str]:
-    """Return device time per module, ns per step, over all phases."""
-    times: Counter[str] = Counter()
-    for item in run.modules:
-        times[item.path] += item.kernel_ns
-    return times
-
-
 def ns_by_family(run: ConfigRun) -> Counter[str]:
     """Return device time per kernel family, ns per step."""
     times: Counter[str] = Counter()
@@ -83,11 +75,6 @@ def kernels_of(run: ConfigRun) -> tuple[KernelStat, ...]:
 def tf32_convolution_ns(run: ConfigRun) -> int:
     """Return the device time of convolution kernels in TF32 arithmetic, ns per step."""
     return sum(k.kernel_ns for k in kernels_of(run) if k.math == "tf32" and is_convolution(k.family))
-
-
-def median_kernel_ns(run: ConfigRun) -> float | None:
-    """Return the median duration of the launched kernels, from the mean duration and the calls of each kernel."""
-    return weighted_median((k.kernel_ns / k.calls, k.calls) for k in kernels_of(run) if k.calls > 0)
 
 
 def weighted_median(lengths: Iterable[tuple[float, int]]) -> float | None:

@@ -337,7 +337,9 @@ def test_what_allows_tensor_cores_is_tried() -> None:
     assert finding.tries == ("default", "no-tf32+amp_bf16")
     assert "cudnn.allow_tf32 = True" in finding.advice
     product = KernelStat(name="sgemm", family="gemm", calls=1, kernel_ns=9 * MS, math="fp32")
-    dense = with_traced(DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=(), step_ns=around(12 * MS))
+    dense = with_traced(
+        DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=(), step_ns=around(12 * MS)
+    )
     linear = one(report(dense), "no_tensor_cores")
     assert linear.tries == ("matmul_tf32", "amp_bf16")
     assert "set_float32_matmul_precision" in linear.advice

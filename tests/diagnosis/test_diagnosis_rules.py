@@ -27,8 +27,8 @@ from diagnose_cases import (
     target,
     v0,
     v1,
-    with_loading,
     value,
+    with_loading,
 )
 from sample_reports import v0_h100, v1_h100
 from traced_runs import with_traced

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import fsum
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import (
-    MIN_BUSY_SHARE,
-    StepWork,
-    Work,
-    module_claims,
-    names_claims,
-    step_works,
-    worst_step,
-)
+from profiler_kit.diagnosis.facts import counts_of
+from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, module_claims, names_claims
 from profiler_kit.diagnosis.trace_shapes import operator_text, shaped_channels
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import is_contraction
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A layer below a twentieth of the device time is not worth a change of its weights' shape.
@@ -64,61 +58,50 @@ class _PaddedLayer(NamedTuple):
         return self.ns * self.channels.padded_share
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for all padded layers of the baseline, or of the trace that pads most."""
-    static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(step_works(report), lambda step: _padded(step, static), _padding_ns)) is None:
-        return
-    step, layers = worst.step, worst.match
-    padding_ns, channels = _padding_ns(layers), layers[0].channels
-    share = step.share(padding_ns)
-    paths = tuple(layer.path for layer in layers if layer.path is not None)
-    yield RULE.finding(
-        severity="medium" if share >= MEDIUM_DEVICE_SHARE else "low",
+def _padding(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    layers = _padded_layers(step, counts_of(report))
+    if not layers:
+        return None
+    share, first = step.share(fsum(layer.padding_ns for layer in layers)), layers[0]
+    channels, paths = first.channels, tuple(layer.path for layer in layers if layer.path is not None)
+    return StepPart(
+        share=share,
+        severity=severity_of(share, medium=MEDIUM_DEVICE_SHARE),
         title=f"Padding takes {percent(share)} of the {step.facts.whole}: {join_list([str(n) for n in channels.unaligned])} "
-        f"channels in {layers[0].name}, not a multiple of {CHANNEL_MULTIPLE}",
-        explanation=join_sentences(
-            f"{step.prefix}Tensor cores pad {join_list([_describe(layer) for layer in layers])}.",
+        f"channels in {first.name}, not a multiple of {CHANNEL_MULTIPLE}",
+        sentences=(
+            f"Tensor cores pad {join_list([_describe(layer) for layer in layers])}.",
             "The padding is computed from the channels, and a lower bound.",
-            worst.others_sentence(),
         ),
         advice=f"Use {_next_multiples(channels)} channels or features instead of {channels.inputs} -> {channels.outputs} in "
-        f"{layers[0].name}: the time stays about the same. Multiples of 64 fill larger tiles too. This changes the model, so "
-        "train it again. A vocabulary can be padded: the added rows are never used.",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=step.name),
-            *(
-                item
-                for layer in layers
-                for item in evidence_of(
-                    layer.name,
-                    ("padded share", 100.0 * layer.channels.padded_share, "percent"),
-                    (step.clock_name, layer.ns, "ns"),
-                )
-            ),
+        f"{first.name}: the time stays about the same. Multiples of 64 fill larger tiles too. This changes the model, so train "
+        "it again. A vocabulary can be padded: the added rows are never used.",
+        evidence=tuple(
+            item
+            for layer in layers
+            for item in evidence_of(
+                layer.name,
+                ("padded share", 100.0 * layer.channels.padded_share, "percent"),
+                (step.clock_name, layer.ns, "ns"),
+            )
         ),
         paths=paths,
-        weight=share,
         computed=True,
         claims=module_claims(paths) or names_claims(kernel.name for kernel in step.select(_uses_tensor_cores)),
     )
 
 
-def _padding_ns(layers: Sequence[_PaddedLayer]) -> float:
-    return fsum(layer.padding_ns for layer in layers)
-
-
-def _padded(step: StepWork, static: StaticCount | None) -> tuple[_PaddedLayer, ...] | None:
-    """Return the layers that pad enough, most padding first; None without any."""
+def _padded_layers(step: StepWork, static: StaticCount | None) -> list[_PaddedLayer]:
+    """Return the layers that pad enough, most padding first."""
     if not step.is_mostly_busy:
-        return None
+        return []
     layers = _counted_layers(step, static) if static is not None else _shaped_layers(step)
     padded = [
         layer
         for layer in layers
         if layer.channels.padded_share >= MIN_PADDED_SHARE and layer.ns >= MIN_DEVICE_SHARE * step.busy_ns
     ]
-    return tuple(sorted(padded, key=lambda layer: -layer.padding_ns)) or None
+    return sorted(padded, key=lambda layer: -layer.padding_ns)
 
 
 def _counted_layers(step: StepWork, static: StaticCount) -> Iterator[_PaddedLayer]:
@@ -153,4 +136,4 @@ def _next_multiples(channels: Channels) -> str:
     return f"{round_up_to_multiple(channels.inputs)} -> {round_up_to_multiple(channels.outputs)}"
 
 
-RULE = Rule("channels_multiple", DOC, check, "cause", "both", states_share=False)
+RULE = step_rule("channels_multiple", DOC, _padding, states_share=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -19,10 +18,10 @@ from profiler_kit.diagnosis.idle_time import (
     single_ns,
     start_ns,
 )
-from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent, phase_name
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.diagnosis.phrases import advise, limit_percent, phase_name
+from profiler_kit.diagnosis.step_rule import StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Report, Severity, TraceReport
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleTime
 from profiler_kit.units import percent, text
 
@@ -71,41 +70,34 @@ class _Start(NamedTuple):
     gap: IdleTime | None = None
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the largest share of first calls."""
-    if (worst := worst_step(idle_steps(report), _start, lambda start: start.share)) is None:
-        return
-    step, start = worst.step, worst.match
+def _cold_start(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    start = _start(step)
+    if start is None:
+        return None
     place = "the device waits for work" if step.on_device else "the host does work"
-    place = "the host is in a gap" if start.gap is not None else place
-    yield RULE.finding(
+    return StepPart(
+        share=start.share,
+        share_name="first calls, share of the time",
         severity=_severity(step, start),
-        title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
-        explanation=join_sentences(
-            f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
+        title=f"Cold start: for {percent(start.share)} of the time {place if start.gap is None else 'the host is in a gap'} that "
+        "happens once",
+        sentences=(
+            f"The first step takes {text(start.ns, 'ns')} longer than the others."
             if start.first_step
-            else f"{step.prefix}One gap{_before(start.gap)} takes {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}. All "
-            f"other gaps of Python together take {text(step.idle_ns('python') - start.ns, 'ns')}."
+            else f"One gap{_before(start.gap)} takes {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}. All other gaps of "
+            f"Python together take {text(step.idle_ns('python') - start.ns, 'ns')}."
             if start.gap is not None
-            else f"{step.prefix}First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or "
-            "start "
-            "libraries.",
+            else f"First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or start libraries.",
             f"The longest: {calls_text(replace(call, ns=call.long_ns) for call in start.calls)}."
             if start.calls
             else "",
             "Later steps do not have this cost.",
-            worst.others_sentence(),
         ),
         advice=advise(
             "Record steady steps: {code}, with prof.step() at the end of each step.",
             "torch.profiler.schedule(wait=1, warmup=3, active=3)",
         ).then("" if step.facts.trains else _SERVER),
-        evidence=(
-            Evidence(name="first calls, share of the time", value=100.0 * start.share, unit="percent", where=step.name),
-            Evidence(name="first calls", value=start.ns, unit="ns", where=step.name),
-            Evidence(name="span", value=step.span_ns, unit="ns", where=step.name),
-        ),
-        weight=start.share,
+        measures=(("first calls", start.ns, "ns"), ("span", step.span_ns, "ns")),
         claims=_claims(step, start),
     )
 
@@ -150,4 +142,4 @@ def _is_first_call(step: StepWork, activity: HostActivity) -> bool:
     return is_one_call and activity.name in launching_operators(step) and activity.phase != "data"
 
 
-RULE = Rule("cold_start", DOC, check, "place", "both")
+RULE = step_rule("cold_start", DOC, _cold_start, "place", steps=idle_steps)

@@ -122,7 +122,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             title=layer.title
             if counted is None
             else f"{layer_name_capitalized(counted.node.path)} {_work_and_time(counted, step)}",
-            explanation=join_sentences(f"{step.prefix}{layer.explanation}", _work_text(counted), others),
+            explanation=join_sentences(_work_text(counted), f"{step.prefix}{layer.explanation}", others),
             advice=layer.advice if counted is None else _advice(counted),
             evidence=(*layer.evidence, *_evidence(counted)),
             paths=() if layer.path is None else (layer.path,),

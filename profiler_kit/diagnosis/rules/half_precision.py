@@ -55,8 +55,8 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
             f"Convolutions and matrix products in TF32 take {text(ns, 'ns')} of {text(step.span_ns, 'ns')}.",
             f"The device's peak is {text(tf32, 'flops/s')} in TF32 and {text(bf16, 'flops/s')} in bfloat16, "
             f"{factor_text(bf16 / tf32)} as high.",
-            f"With this speedup they save {percent(saving)} of the {whole}. This is computed, not measured: conversions cost extra "
-            "time, and smaller tensors save some.",
+            f"With this speedup they save {percent(saving)} of the {whole}. This is computed, not measured: conversions cost "
+            "extra time, and smaller tensors save some.",
         ),
         advice=_advice(facts_of(report)),
         measures=(("time of TF32 products", ns, "ns"),),

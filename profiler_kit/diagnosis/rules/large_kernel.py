@@ -11,6 +11,7 @@ from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.phrases import factor_text, join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, module_claims, work_claims
+from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE
 from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
@@ -24,7 +25,7 @@ SMALL_KERNEL_VALUES: Final = 9
 DOC = f"""
 Fires if convolutions with kernels of at least {MIN_KERNEL_VALUES} values (7x7) take at least {limit_percent(MIN_SHARE)} of the
 step. `high` from {limit_percent(LARGE_SHARE)} on, `medium` below. The first layer (up to {MAX_IMAGE_CHANNELS} input channels) and
-depthwise convolutions do not count.
+depthwise convolutions do not count. Rule `dominant_layer` covers one layer that takes most of the time.
 
 The work of a convolution grows with the number of values of its kernel. The counts show kernels; in a trace, the shapes of the
 operators do.
@@ -41,7 +42,7 @@ def _large_kernels(report: Report | TraceReport, work: StepWork) -> StepPart | N
     ]
     ns = sum(layer.ns for layer in layers)
     share = work.share(ns)
-    if share < MIN_SHARE:
+    if share < MIN_SHARE or layers[0].ns >= MIN_TIME_SHARE * work.busy_ns:
         return None
     paths = tuple(layer.path for layer in layers if layer.path)
     factor = math.prod(layers[0].kernel) / SMALL_KERNEL_VALUES

@@ -40,7 +40,6 @@ TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
 FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
-MAX_LISTED_CAUSES: Final = 3
 MIN_SITE_SAVING: Final = 0.05  # of places in a list
 
 _BATCH: Final = "a larger batch"

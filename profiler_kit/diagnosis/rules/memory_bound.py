@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import trials_of
-from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import (
-    MIN_BUSY_SHARE,
-    StepWork,
-    module_claims,
-    names_claims,
-    step_works,
-    worst_step,
-)
+from profiler_kit.diagnosis.phrases import Advice, join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, step_rule
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, module_claims, names_claims
 from profiler_kit.diagnosis.work_groups import is_host_copy
 from profiler_kit.records.families import family_name
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.roofline import LayerBound, Roofline
 from profiler_kit.units import percent, text
 
@@ -49,9 +41,10 @@ operand moved once. Layers that reach less than {limit_percent(MIN_BANDWIDTH_SHA
 reach more than {MAX_BANDWIDTH_SHARE:g} times the bandwidth read from caches: neither counts. Nor do recurrent layers, which read
 the same weights in every time step.
 
-Without byte counts, as in a trace, kernels of families that hardly compute are memory-bound: pointwise operations, normalization, pooling,
-reductions, copies, indexing, the optimizer. Copies between host and device use the bus, not the memory bandwidth, and do not
-count. Findings that say why such work is slow (pointwise chains, copies, attention by hand) precede this one.
+Without byte counts, as in a trace, kernels of families that hardly compute are memory-bound: pointwise operations,
+normalization, pooling, reductions, copies, indexing, the optimizer. Copies between host and device use the bus, not the memory
+bandwidth, and do not count. Findings that say why such work is slow (pointwise chains, copies, attention by hand) precede this
+one.
 """
 
 
@@ -76,31 +69,29 @@ class _MemoryWork:
         return 100.0 * min(1.0, self.floor_ns / self.ns) if self.floor_ns is not None else None
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the longest memory-bound work."""
-    if (worst := worst_step(step_works(report), lambda step: _memory_work(report, step), lambda work: work.ns)) is None:
-        return
-    step, work = worst.step, worst.match
-    share, trials = work.ns / step.busy_ns, trials_of(report, *TRIES)
+def _memory_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    work = _memory_work(report, step)
+    if work is None:
+        return None
+    share, trials = step.share(work.ns), trials_of(report, *TRIES)
     largest = [f"{name} {text(ns, 'ns')}" for name, ns in list(work.times.items())[:3]]
-    yield RULE.finding(
+    return StepPart(
+        share=share,
         severity="medium",
-        title=f"Memory-bound: {work.kind} limited by memory bandwidth take {percent(share)} of the {step.clock_name}",
-        explanation=join_sentences(
-            f"{step.prefix}These {work.kind} take {text(work.ns, 'ns')} {step.per_step}. The largest: {join_list(largest)}.",
+        title=f"Memory-bound: {work.kind} limited by memory bandwidth take {percent(share)} of the {step.facts.whole}",
+        sentences=(
+            f"These {work.kind} take {text(work.ns, 'ns')} of {step.clock_name} {step.per_step}. The largest: "
+            f"{join_list(largest)}.",
             _bandwidth(report, work),
             trials.sentence(),
-            worst.others_sentence(),
         ),
         advice=_advice(step),
-        evidence=(
-            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=step.name),
-            *(Evidence(name=name, value=ns, unit="ns", where=step.name) for name, ns in sorted(work.times.items())),
-            *evidence_of(step.name, ("share of peak bandwidth", work.bandwidth_percent, "percent")),
+        measures=(
+            *((name, ns, "ns") for name, ns in sorted(work.times.items())),
+            ("share of peak bandwidth", work.bandwidth_percent, "percent"),
         ),
         paths=work.paths,
         trials=trials,
-        weight=step.share(work.ns),
         claims=work.claims,
     )
 
@@ -168,6 +159,4 @@ def _advice(step: StepWork) -> Advice:
 
 
 # Fusing two operations halves their traffic, and so does a type of half the size.
-KEEPS: Final = 0.5
-
-RULE = Rule("memory_bound", DOC, check, "place", "both", states_share=False, keeps=KEEPS)
+RULE = step_rule("memory_bound", DOC, _memory_bound, "place", states_share=False, keeps=0.5)

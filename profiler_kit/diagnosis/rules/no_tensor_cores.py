@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import has_tensor_cores, is_float32, trials_of
-from profiler_kit.diagnosis.phrases import Advice, factor_text, join_sentences, layers_sentence, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import (
-    MIN_BUSY_SHARE,
-    StepWork,
-    Work,
-    names_claims,
-    step_works,
-    total_ns,
-    worst_step,
-)
+from profiler_kit.diagnosis.phrases import Advice, factor_text, layers_sentence, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, names_claims, total_ns
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.families import is_contraction, is_convolution
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # Tensor cores make such kernels up to eight times faster. From a tenth of the device time on, the gain is noticeable.
@@ -53,52 +44,37 @@ There, convolutions do not count where others use TF32: the setting is on, and c
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the largest share of float32 contractions."""
-    if (worst := worst_step(step_works(report), lambda step: _fp32_work(report, step), total_ns)) is None:
-        return
-    step, kernels = worst.step, worst.match
-    fp32_ns = total_ns(kernels)
-    convolution_ns = total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
+def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    kernels = _fp32_kernels(report, step)
+    fp32_ns, convolution_ns = total_ns(kernels), total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
+    if fp32_ns < MIN_SHARE * step.busy_ns:
+        return None
     names = {kernel.name for kernel in kernels}
-    paths = tuple(step.layers(lambda kernel: kernel.name in names))
+    share, paths = step.share(fp32_ns), tuple(step.layers(lambda kernel: kernel.name in names))
     # the setting for the larger part first
     settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
     words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
     trials = trials_of(report, *words, "amp_bf16")
-    share, weight = fp32_ns / step.busy_ns, step.share(fp32_ns)
-    yield RULE.finding(
-        severity=_severity(weight),
-        title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the device time",
-        explanation=join_sentences(
-            f"{step.prefix}Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} {step.per_step}"
-            f"{_convolution_part(convolution_ns)}.",
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE, medium=MEDIUM_SHARE),
+        title=f"Tensor cores unused: float32 convolutions and matrix products take {percent(share)} of the {step.facts.whole}",
+        sentences=(
+            f"Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} {step.per_step}{_convolution_part(convolution_ns)}.",
             layers_sentence(paths),
             _peaks(report),
             trials.sentence(),
-            worst.others_sentence(),
         ),
         advice=_advice(0 if step.kernel_ns(_is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
-        evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=step.name),
-            Evidence(name="time of float32 kernels", value=fp32_ns, unit="ns", where=step.name),
-            Evidence(name="time of float32 convolutions", value=convolution_ns, unit="ns", where=step.name),
-        ),
+        measures=(("time of float32 kernels", fp32_ns, "ns"), ("time of float32 convolutions", convolution_ns, "ns")),
         paths=paths,
         trials=trials,
-        weight=weight,
-        claims=names_claims(names),
+        claims=names_claims(kernel.name for kernel in kernels),
     )
 
 
 def _convolution_part(convolution_ns: int) -> str:
     return f", {text(convolution_ns, 'ns')} of it in convolutions" if convolution_ns else ""
-
-
-def _severity(share: float) -> Severity:
-    if share >= LARGE_SHARE:
-        return "high"
-    return "medium" if share >= MEDIUM_SHARE else "low"
 
 
 def _is_fp32_contraction(kernel: Work) -> bool:
@@ -139,16 +115,15 @@ def _advice(convolution_ns: int, product_ns: int) -> Advice:
     return Advice(f"If the error is acceptable, use tensor cores: {', or '.join(options)}.", code)
 
 
-def _fp32_work(report: Report | TraceReport, step: StepWork) -> tuple[Work, ...] | None:
-    """Return the kernels that could use tensor cores; None below the limit, and where the device or the types rule it out."""
+def _fp32_kernels(report: Report | TraceReport, step: StepWork) -> tuple[Work, ...]:
+    """Return the kernels that could use tensor cores; none where the device or the types rule it out."""
     if not step.is_mostly_busy or not _may_use_tensor_cores(report, step):
-        return None
+        return ()
     # where the setting for convolutions is on, cuDNN chose float32 for their shapes
     allows_tf32 = isinstance(report, TraceReport) and step.kernel_ns(_is_tf32_convolution) > 0
-    kernels = step.select(
+    return step.select(
         lambda kernel: _is_fp32_contraction(kernel) and not (allows_tf32 and is_convolution(kernel.family))
     )
-    return kernels if total_ns(kernels) >= MIN_SHARE * step.busy_ns else None
 
 
 def _may_use_tensor_cores(report: Report | TraceReport, step: StepWork) -> bool:
@@ -163,6 +138,4 @@ def _may_use_tensor_cores(report: Report | TraceReport, step: StepWork) -> bool:
 
 
 # TF32 products reach some four times the rate of float32 (peaks: 7.4 times on an H100); bytes stay the same.
-KEEPS: Final = 0.25
-
-RULE = Rule("no_tensor_cores", DOC, check, "cause", "both", states_share=False, keeps=KEEPS)
+RULE = step_rule("no_tensor_cores", DOC, _fp32, states_share=False, keeps=0.25)

@@ -20,8 +20,8 @@ _FUSED: Final = re.compile(r"[fF]used_?(adam|sgd|adagrad)", re.IGNORECASE)
 _FOREACH: Final = re.compile(r"_foreach_|multi_tensor_apply")
 
 DOC = f"""
-Fires if the optimizer step takes at least {limit_percent(MIN_OPTIMIZER_SHARE)} of the step: its device time (on a CPU: operator time),
-and the idle time before its kernels that its own launches cause.
+Fires if the optimizer step takes at least {limit_percent(MIN_OPTIMIZER_SHARE)} of the step: its device time (on a CPU: operator
+time), and the idle time before its kernels that its own launches cause.
 
 - `high`: at least {limit_percent(LARGE_SHARE)} of the step.
 - `medium`: below that.
